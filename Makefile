@@ -1,0 +1,51 @@
+# make demo: set everything up and see it work.   make test: everything that guards the project.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo test install lint types unit mutants bench gpu clean
+
+help:
+	@echo "make demo     install into .venv, train three networks on a snippet of music, draw the result"
+	@echo "make test     install into .venv, then lint, types, unit, mutants"
+	@echo "make lint     ruff: style and format"
+	@echo "make types    mypy on src"
+	@echo "make unit     the tests, the docstring examples, the examples, the README"
+	@echo "make mutants  break the code on purpose; every break must turn the tests red"
+	@echo "make bench    time the layer against torch.nn.RNN"
+	@echo "make gpu      the GPU tests, with the python that is active, from source"
+	@echo "make clean    remove .venv and all that was built"
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/python -m cwrnn.experiments.demo
+
+test: lint types unit mutants
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
+
+unit: install
+	$(BIN)/python -m pytest -q -n 2 -r s
+
+mutants: install
+	$(BIN)/python tests/mutants.py
+
+bench: install
+	$(BIN)/python -m cwrnn.bench
+
+gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -q -m gpu tests
+
+clean:
+	rm -rf .venv out build dist

@@ -1,0 +1,12 @@
+"""The Clockwork RNN (Koutník, Greff, Gomez and Schmidhuber, 2014) for PyTorch: exact, complete, fast."""
+
+from . import init
+from .layer import ClockworkRNN, State
+from .readout import Readout
+from .reference import clockwork_reference
+from .schedule import Operations, Schedule
+from .ticks import Ticks
+
+__version__ = "0.1.0"
+
+__all__ = ["ClockworkRNN", "Operations", "Readout", "Schedule", "State", "Ticks", "clockwork_reference", "init"]

@@ -1,0 +1,423 @@
+"""ClockworkRNN: the layer, as a drop-in for torch.nn.RNN."""
+
+import math
+import numbers
+import warnings
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from .layout import Layout, check_lengths, unpack
+from .recurrence import check_backend, select
+from .reference import NONLINEARITIES
+from .schedule import Schedule
+from .step import clockwork_step
+from .ticks import Pass, Ticks
+
+
+class State(NamedTuple):
+    """Where a stream stands: the hidden state, and the clock of the step that comes next."""
+
+    h: Tensor
+    """(num_layers, B, N), or (num_layers, N) unbatched."""
+    t: int
+
+
+class ClockworkRNN(nn.Module):
+    r"""A Clockwork RNN: an Elman RNN whose hidden layer is split into modules with clocks of their own.
+
+    .. code-block:: none
+
+        for each module i with t mod P_i == 0:
+            h_i(t) = tanh( W_ih[i] x(t) + b[i] + sum over j >= i of W_hh[i, j] h_j(t - 1) )
+        every other module holds: h_i(t) = h_i(t - 1)
+
+    Arguments, shapes and errors are those of :class:`torch.nn.RNN`, with these differences: there is one bias
+    (torch has two, whose sum is all that counts); ``input_size`` may be 0 (a network that generates); a sequence
+    may have no steps (a stream may have nothing to say). With one module of period 1 both layers are the same.
+
+    Args:
+        input_size: I, the number of features of the input; 0 if there is none
+        hidden_size: N, the number of hidden units
+        num_layers: layers, each reading the output of the one below, all on one clock. Default: 1
+        nonlinearity: ``"tanh"`` or ``"relu"``. Default: ``"tanh"``
+        bias: if ``False``, there is no bias. Default: ``True``
+        batch_first: if ``True``, input and output are (B, T, ...). Default: ``False``
+        dropout: probability of dropout on the output of every layer but the last. Default: 0
+        bidirectional: if ``True``, a second network reads the sequence from its end; its clock counts from there,
+            starting at 0. Default: ``False``
+        schedule: a :class:`Schedule`; or a sequence of periods, over which the units are split evenly; or the
+            number of modules, with periods 1, 2, 4, ...; or None for ``min(8, hidden_size)`` of those
+        backend: ``"auto"``, or one of the names that its error message lists
+
+    Inputs: input, hx, t0, lengths
+        * **input**: (T, B, I), (B, T, I) with ``batch_first``, (T, I) unbatched, or a
+          :class:`~torch.nn.utils.rnn.PackedSequence`
+        * **hx**: (layers * directions, B, N), without B if unbatched: the state before the first step.
+          Default: zeros
+        * **t0**: the clock at the first step; to go on with a stream, the number of steps that it has made.
+          Default: 0
+        * **lengths**: B whole numbers, if the sequences of a padded batch have different lengths
+
+    Outputs: output, h_n
+        * **output**: (T, B, directions * N) in the guise of the input: the state of the last layer at every step,
+          zero beyond a sequence's end
+        * **h_n**: (layers * directions, B, N), without B if unbatched: the state at each sequence's own end
+
+    Variables:
+        weight_ih_l[k] (N, I), weight_hh_l[k] (N, N), bias_l[k] (N), with the suffix ``_reverse`` for the reverse
+        direction. ``weight_hh`` is stored dense; its blocks below the diagonal, from fast modules to slow ones,
+        are zero, are never read and get no gradient. Initial values are torch's, uniform in +-1 / sqrt(N).
+
+    Examples::
+
+        >>> rnn = ClockworkRNN(13, 104, schedule=8)  # periods 1, 2, 4, ..., 128
+        >>> x = torch.randn(200, 4, 13)
+        >>> output, h_n = rnn(x)
+        >>> output.shape, h_n.shape
+        (torch.Size([200, 4, 104]), torch.Size([1, 4, 104]))
+        >>> first, h = rnn(x[:77])  # a stream: in two parts it is the same
+        >>> second, h = rnn(x[77:], h, t0=77)
+        >>> torch.allclose(output, torch.cat([first, second]), atol=1e-6)
+        True
+    """
+
+    __constants__ = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        schedule: Schedule | Sequence[int] | int | None = None,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        _check_arguments(input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout)
+        check_backend(backend)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.nonlinearity = nonlinearity
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bool(bidirectional)
+        self.schedule = _resolve_schedule(schedule, hidden_size)
+        self.backend = backend
+        for layer in range(num_layers):
+            features = input_size if layer == 0 else hidden_size * self.num_directions
+            shapes: dict[str, tuple[int, ...]] = {
+                "weight_ih": (hidden_size, features),
+                "weight_hh": (hidden_size, hidden_size),
+            }
+            if bias:
+                shapes["bias"] = (hidden_size,)
+            for suffix in self._suffixes(layer):
+                for name, shape in shapes.items():
+                    value = torch.empty(shape, device=device, dtype=dtype)
+                    self.register_parameter(f"{name}{suffix}", nn.Parameter(value))
+        self.reset_parameters()
+
+    @property
+    def num_directions(self) -> int:
+        """2 if the layer is bidirectional, else 1."""
+        return 2 if self.bidirectional else 1
+
+    def reset_parameters(self) -> None:
+        """New initial values, uniform in +-1 / sqrt(hidden_size) as torch's."""
+        bound = 1.0 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+        self.clear_forbidden_weights()
+
+    @torch.no_grad()
+    def clear_forbidden_weights(self) -> None:
+        """Sets to zero what must be zero: the weights from fast modules to slow ones.
+
+        They are never read, so this only matters to those who look: after filling `weight_hh` by other means.
+        """
+        forbidden = torch.from_numpy(~self.schedule.mask())
+        for name, parameter in self.named_parameters():
+            if name.startswith("weight_hh"):
+                parameter.masked_fill_(forbidden.to(parameter.device), 0)
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: Tensor | None = None,
+        *,
+        t0: int = 0,
+        lengths: Tensor | Sequence[int] | None = None,
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """The output at every time step, and the final hidden state."""
+        ticks, h_n = self.ticks(input, hx, t0=t0, lengths=lengths)
+        return ticks.hold(), h_n
+
+    def ticks(
+        self,
+        input: Tensor | PackedSequence,
+        hx: Tensor | None = None,
+        *,
+        t0: int = 0,
+        lengths: Tensor | Sequence[int] | None = None,
+    ) -> tuple[Ticks, Tensor]:
+        """The output before it is held, for a :class:`Readout`, and the final hidden state.
+
+        Arguments are those of `forward`, which is `ticks` and then `Ticks.hold`.
+        """
+        _check_clock("t0", t0)
+        x, h, layout = self._enter(input, hx, lengths)
+        dtype, unguarded = self._precision(x.device)
+        h_n = []
+        with unguarded:
+            x, h = layout.mask(x).to(dtype), h.to(dtype).split(self.num_directions)
+            ticks = self._run(0, x, h[0], t0, layout)
+            h_n.append(ticks.final())
+            for layer in range(1, self.num_layers):
+                x = F.dropout(ticks.held(), self.dropout, self.training)
+                ticks = self._run(layer, x, h[layer], t0, layout)
+                h_n.append(ticks.final())
+            return ticks, layout.hidden_out(torch.cat(h_n))
+
+    def step(self, input: Tensor, state: "State | tuple[Tensor, int] | None" = None) -> tuple[Tensor, State]:
+        """One time step: the output (B, N), and the state to pass to the next step.
+
+        Only the modules that are due at the state's clock are computed. The state is all there is: the layer
+        itself remembers nothing.
+
+        Args:
+            input: (B, I), or (I,) unbatched
+            state: what the last step returned, or `State(h_n, t)` after t steps of `forward`; None starts at t = 0
+
+        >>> rnn = ClockworkRNN(3, 8)
+        >>> state = None
+        >>> for x_t in torch.randn(5, 2, 3):
+        ...     y, state = rnn.step(x_t, state)
+        >>> y.shape, state.t
+        (torch.Size([2, 8]), 5)
+        """
+        if self.bidirectional:
+            raise RuntimeError("step: a bidirectional layer reads a sequence from its end; call forward on all of it")
+        if input.dim() not in (1, 2):
+            raise ValueError(f"step: Expected input to be 1D or 2D, got {input.dim()}D tensor instead")
+        hx, t = (None, 0) if state is None else state
+        _check_clock("state.t", t)
+        time = 1 if self.batch_first and input.dim() == 2 else 0
+        x, h, layout = self._enter(input.unsqueeze(time), hx, None)
+        dtype, unguarded = self._precision(x.device)
+        states = []
+        with unguarded:
+            x, h = x.squeeze(0).to(dtype), h.to(dtype)
+            for layer in range(self.num_layers):
+                if layer > 0:
+                    x = F.dropout(x, self.dropout, self.training)
+                weights = self._weights(self._suffixes(layer)[0], dtype)
+                x = clockwork_step(x, *weights, h[layer], self.schedule, t, self.nonlinearity)
+                states.append(x)
+        return layout.hidden_out(x[None]).squeeze(0), State(layout.hidden_out(torch.stack(states)), t + 1)
+
+    @classmethod
+    def from_rnn(cls, rnn: nn.RNN) -> "ClockworkRNN":
+        """A layer with one module of period 1 that computes what `rnn` does.
+
+        >>> rnn, x = nn.RNN(3, 5), torch.randn(7, 2, 3)
+        >>> torch.allclose(ClockworkRNN.from_rnn(rnn)(x)[0], rnn(x)[0], atol=1e-6)
+        True
+        """
+        if not isinstance(rnn, nn.RNN):
+            raise TypeError(f"from_rnn takes a torch.nn.RNN, got {type(rnn).__name__}")
+        layer = cls(**_shared_arguments(rnn), schedule=1).train(rnn.training)
+        with torch.no_grad():
+            for name, parameter in layer.named_parameters():
+                if name.startswith("bias"):
+                    parameter.copy_(getattr(rnn, f"bias_ih{name[4:]}") + getattr(rnn, f"bias_hh{name[4:]}"))
+                else:
+                    parameter.copy_(getattr(rnn, name))
+        return layer
+
+    def to_rnn(self) -> nn.RNN:
+        """The `torch.nn.RNN` that computes what this layer does, if it has a single module of period 1."""
+        if self.schedule.periods != (1,):
+            raise ValueError(
+                f"only a layer with one module of period 1 is a torch.nn.RNN, got periods {self.schedule.periods}"
+            )
+        rnn = nn.RNN(**_shared_arguments(self)).train(self.training)
+        with torch.no_grad():
+            for name, parameter in rnn.named_parameters():
+                if name.startswith("bias_hh"):
+                    parameter.zero_()
+                else:
+                    parameter.copy_(getattr(self, name.replace("bias_ih", "bias")))
+        return rnn
+
+    def extra_repr(self) -> str:
+        """torch's, and the clocks."""
+        text = f"{self.input_size}, {self.hidden_size}"
+        defaults = {"num_layers": 1, "nonlinearity": "tanh", "bias": True, "batch_first": False, "dropout": 0.0,
+                    "bidirectional": False, "backend": "auto"}  # fmt: skip
+        for name, default in defaults.items():
+            if getattr(self, name) != default:
+                text += f", {name}={getattr(self, name)}"
+        return f"{text}, schedule={self.schedule.spec}"
+
+    def _run(self, layer: int, x: Tensor, h: Tensor, t0: int, layout: Layout) -> Ticks:
+        """One layer over (T, B, features), from the states (directions, B, N)."""
+        run = select(self.backend, x.device, x.dtype)
+        passes = []
+        for direction, suffix in enumerate(self._suffixes(layer)):
+            # the reverse clock counts from its own start
+            sequence, clock = (x, t0) if direction == 0 else (layout.reverse(x), 0)
+            weights = self._weights(suffix, x.dtype)
+            modules = run(sequence, *weights, h[direction], self.schedule, clock, self.nonlinearity)
+            passes.append(Pass(modules, clock, x.shape[0]))
+        return Ticks(tuple(passes), layout)
+
+    def _suffixes(self, layer: int) -> list[str]:
+        return [f"_l{layer}", f"_l{layer}_reverse"][: self.num_directions]
+
+    def _weights(self, suffix: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
+        bias = getattr(self, f"bias{suffix}").to(dtype) if self.bias else None
+        return getattr(self, f"weight_ih{suffix}").to(dtype), getattr(self, f"weight_hh{suffix}").to(dtype), bias
+
+    def _precision(self, device: torch.device) -> tuple[torch.dtype, Any]:
+        """The dtype to compute in, and a context in which autocast leaves that alone."""
+        dtype: torch.dtype = self.get_parameter("weight_hh_l0").dtype
+        casting = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+        if not casting:
+            return dtype, nullcontext()
+        if dtype != torch.float64:
+            dtype = torch.get_autocast_dtype(device.type)
+        return dtype, torch.autocast(device.type, enabled=False)
+
+    def _enter(
+        self, input: Tensor | PackedSequence, hx: Tensor | None, lengths: Tensor | Sequence[int] | None
+    ) -> tuple[Tensor, Tensor, Layout]:
+        """Input as (T, B, I), state as (layers * directions, B, N), and the way back; or torch's error."""
+        if isinstance(input, PackedSequence):
+            if lengths is not None:
+                raise ValueError("a PackedSequence has lengths of its own: pass it without lengths")
+            self._check_input(input.data, expected_dim=2)
+            x, layout = unpack(input)
+        else:
+            if input.dim() not in (2, 3):
+                raise ValueError(f"RNN: Expected input to be 2D or 3D, got {input.dim()}D tensor instead")
+            batched = input.dim() == 3
+            if hx is not None and hx.dim() != input.dim():
+                kind = "batched 3-D" if batched else "unbatched 2-D"
+                raise RuntimeError(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
+            x = input if batched else input.unsqueeze(1)
+            if batched and self.batch_first:
+                x = x.transpose(0, 1)
+            self._check_input(x, expected_dim=3)
+            if lengths is not None:
+                if not batched:
+                    raise ValueError("lengths belong to a batch: an unbatched input has its own length")
+                lengths = check_lengths(lengths, x.shape[0], x.shape[1], x.device)
+            layout = Layout(batched, self.batch_first, lengths)
+        expected = (self.num_layers * self.num_directions, x.shape[1], self.hidden_size)
+        if hx is None:
+            return x, x.new_zeros(expected), layout
+        if hx.device != x.device:
+            raise RuntimeError(
+                "Input and hidden tensors are not at the same device, "
+                f"found input tensor at {x.device} and hidden tensor at {hx.device}"
+            )
+        # a packed batch is permuted: its size must be right before that, or wrong rows are taken in silence
+        found = hx if layout.batched else hx.unsqueeze(1)
+        if found.shape != expected:
+            raise RuntimeError(f"Expected hidden size {expected}, got {list(found.shape)}")
+        if hx.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise RuntimeError(
+                f"hx dtype ({hx.dtype}) does not match input dtype ({x.dtype}). Convert hx: hx.to({x.dtype})"
+            )
+        return x, layout.hidden_in(hx), layout
+
+    def _check_input(self, input: Tensor, expected_dim: int) -> None:
+        weight = self.get_parameter("weight_ih_l0")
+        if input.dtype != weight.dtype and not torch.is_autocast_enabled(input.device.type):
+            raise ValueError(
+                f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
+                f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
+            )
+        if input.dim() != expected_dim:
+            raise RuntimeError(f"input must have {expected_dim} dimensions, got {input.dim()}")
+        if input.shape[-1] != self.input_size:
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}"
+            )
+        if input.device != weight.device:
+            raise RuntimeError(
+                "Input and parameter tensors are not at the same device, "
+                f"found input tensor at {input.device} and parameter tensor at {weight.device}"
+            )
+
+
+def _shared_arguments(layer: Any) -> dict[str, Any]:
+    names = ("input_size", "hidden_size", "num_layers", "nonlinearity", "bias", "batch_first", "dropout",
+             "bidirectional")  # fmt: skip
+    weight = layer.weight_hh_l0
+    return {name: getattr(layer, name) for name in names} | {"device": weight.device, "dtype": weight.dtype}
+
+
+def _check_arguments(
+    input_size: Any, hidden_size: Any, num_layers: Any, nonlinearity: Any, bias: Any, batch_first: Any, dropout: Any
+) -> None:
+    """torch's checks with torch's words, but that input_size may be 0."""
+    if nonlinearity not in NONLINEARITIES:
+        raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+    if not isinstance(dropout, numbers.Real) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
+        raise ValueError(
+            "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
+        )
+    if not isinstance(bias, bool):
+        raise TypeError(f"bias should be of type bool, got: {type(bias).__name__}")
+    if not isinstance(batch_first, bool):
+        raise TypeError(f"batch_first should be of type bool, got: {type(batch_first).__name__}")
+    for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        if not isinstance(value, int):
+            raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
+    if input_size < 0:
+        raise ValueError("input_size must be zero or greater")
+    if hidden_size <= 0:
+        raise ValueError("hidden_size must be greater than zero")
+    if num_layers <= 0:
+        raise ValueError("num_layers must be greater than zero")
+    if dropout > 0 and num_layers == 1:
+        warnings.warn(
+            "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
+            f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
+            stacklevel=3,
+        )
+
+
+def _resolve_schedule(schedule: Schedule | Sequence[int] | int | None, hidden_size: int) -> Schedule:
+    if schedule is None:
+        return Schedule.exponential(hidden_size, min(8, hidden_size))
+    if isinstance(schedule, int):
+        return Schedule.exponential(hidden_size, schedule)
+    if not isinstance(schedule, Schedule):
+        return Schedule.from_periods(hidden_size, schedule)
+    if schedule.hidden_size != hidden_size:
+        raise ValueError(f"the schedule has {schedule.hidden_size} units, but hidden_size={hidden_size}")
+    return schedule
+
+
+def _check_clock(name: str, t: Any) -> None:
+    if not isinstance(t, (int, torch.SymInt)) or isinstance(t, bool):
+        raise TypeError(f"{name} should be of type int, got: {type(t).__name__}")
+    if t < 0:
+        raise ValueError(f"{name} must be zero or greater, got {t}")

@@ -1,0 +1,95 @@
+"""The one dispatch: which backend computes a layer's recurrence.
+
+Every backend has the signature of `cascade` and returns the states of every module at its own ticks. An explicit
+choice that cannot run raises, with the reason; "auto" takes the first that can, and says once, at debug level,
+why the others could not. Nothing falls back in silence.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .cascade import cascade, last_tick_before
+from .reference import clockwork_reference
+from .schedule import Schedule
+from .ticks import Stream
+
+logger = logging.getLogger("cwrnn")
+
+Run = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str], tuple[Stream, ...]]
+
+
+class Backend(NamedTuple):
+    """One way to compute the recurrence."""
+
+    refuse: Callable[[torch.device, torch.dtype], str | None]
+    """Why it cannot run on that device with that dtype; None if it can."""
+    load: Callable[[], Run]
+    """The function itself, imported when it is first needed."""
+
+
+def run_reference(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor,
+    schedule: Schedule,
+    t0: int,
+    nonlinearity: str,
+) -> tuple[Stream, ...]:
+    """The specification behind the signature of a backend."""
+    output = clockwork_reference(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity)
+    modules = []
+    for period, units in zip(schedule.periods, schedule.slices, strict=True):
+        start = last_tick_before(t0, period)
+        ticks = output[start + period - t0 :: period, ..., units]
+        modules.append(Stream(torch.cat((h0[None, ..., units], ticks)), period, start))
+    return tuple(modules)
+
+
+# the order is that of preference
+BACKENDS: dict[str, Backend] = {
+    "torch": Backend(refuse=lambda device, dtype: None, load=lambda: cascade),
+    "reference": Backend(refuse=lambda device, dtype: None, load=lambda: run_reference),
+}
+
+
+def check_backend(name: str) -> None:
+    """A ValueError that lists the names, unless `name` is one of them."""
+    if name != "auto" and name not in BACKENDS:
+        names = ", ".join(repr(known) for known in ("auto", *BACKENDS))
+        raise ValueError(f"Unknown backend {name!r}. Select from {names}.")
+
+
+def select(name: str, device: torch.device, dtype: torch.dtype) -> Run:
+    """The backend `name`, or for "auto" the first that can run here.
+
+    >>> select("torch", torch.device("cpu"), torch.float32).__name__
+    'cascade'
+    """
+    check_backend(name)
+    if name != "auto":
+        reason = BACKENDS[name].refuse(device, dtype)
+        if reason is not None:
+            usable = [other for other, backend in BACKENDS.items() if backend.refuse(device, dtype) is None]
+            raise RuntimeError(
+                f"backend {name!r} cannot run on {device.type} with {dtype}: {reason}. "
+                f"Usable here: {', '.join(repr(other) for other in ('auto', *usable))}."
+            )
+        return BACKENDS[name].load()
+    for candidate, backend in BACKENDS.items():
+        reason = backend.refuse(device, dtype)
+        if reason is None:
+            return backend.load()
+        _log_refusal(candidate, device.type, dtype, reason)
+    raise RuntimeError(f"no backend can run on {device.type} with {dtype}")
+
+
+@cache
+def _log_refusal(name: str, device: str, dtype: torch.dtype, reason: str) -> None:
+    logger.debug("backend %r refused on %s with %s: %s", name, device, dtype, reason)

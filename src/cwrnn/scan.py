@@ -1,0 +1,137 @@
+"""The recurrence of one module on its own clock: a small Elman network, tick after tick.
+
+    states[0] = h0,    states[n] = f( drive[n - 1] + W states[n - 1] )
+
+This is the only part of a Clockwork RNN that cannot be computed for all time at once. Written for autograd by
+hand, because a graph of one node per tick would keep every state twice and form the gradient of W tick by tick:
+
+    a'[n]  = f'(states[n]) * ( gradient[n] + W^T a'[n + 1] )         gradient of drive[n - 1], backwards in time
+    W'     = sum over n of a'[n] states[n - 1]^T                     one matrix product
+    h0'    = gradient[0] + W^T a'[1]
+
+Backward is made of ordinary operations, so that it can be differentiated again.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .reference import NONLINEARITIES
+
+
+def scan(drive: Tensor, weight: Tensor, h0: Tensor, nonlinearity: str) -> Tensor:
+    """The states of one module, (n + 1, B, K): h0, then one state for each of its n ticks.
+
+    Args:
+        drive: (n, B, K), all that the module hears but itself
+        weight: (K, K)
+        h0: (B, K)
+        nonlinearity: "tanh" or "relu"
+    """
+    if torch.compiler.is_compiling():
+        # one node of the graph however long the sequence, instead of one per tick
+        compiled: Tensor = _scan_operator(drive, weight, h0, nonlinearity)
+        return compiled
+    states: Tensor = _Scan.apply(drive, weight, h0, nonlinearity)
+    return states
+
+
+def _forward(drive: Tensor, weight: Tensor, h0: Tensor, nonlinearity: str) -> Tensor:
+    f = NONLINEARITIES[nonlinearity]
+    weight = weight.T.contiguous()
+    states = [h0]
+    for a in drive.unbind(0):
+        states.append(f(torch.addmm(a, states[-1], weight)))
+    return torch.stack(states)
+
+
+def _backward(gradient: Tensor, states: Tensor, weight: Tensor, nonlinearity: str) -> tuple[Tensor, Tensor, Tensor]:
+    weight = weight.contiguous()
+    gradients = gradient.unbind(0)
+    slopes = _slope(states[1:], nonlinearity).unbind(0)
+    arriving = gradients[-1]
+    drive_gradients = []
+    for n in reversed(range(len(slopes))):
+        drive_gradients.append(arriving * slopes[n])
+        arriving = torch.addmm(gradients[n], drive_gradients[-1], weight)
+    if not drive_gradients:
+        return torch.zeros_like(states[1:]), torch.zeros_like(weight), arriving.clone()
+    drive_gradient = torch.stack(drive_gradients[::-1])
+    weight_gradient = drive_gradient.flatten(0, 1).T @ states[:-1].flatten(0, 1)
+    return drive_gradient, weight_gradient, arriving
+
+
+def _slope(states: Tensor, nonlinearity: str) -> Tensor:
+    return 1 - states * states if nonlinearity == "tanh" else (states > 0).to(states.dtype)
+
+
+class _Scan(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(drive: Tensor, weight: Tensor, h0: Tensor, nonlinearity: str) -> Tensor:
+        return _forward(drive, weight, h0, nonlinearity)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, weight, _, ctx.nonlinearity = inputs
+        ctx.save_for_backward(output, weight)
+        ctx.save_for_forward(output, weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        states, weight = ctx.saved_tensors
+        return *_backward(gradient, states, weight, ctx.nonlinearity), None
+
+    @staticmethod
+    def jvp(ctx: Any, drive: Tensor | None, weight: Tensor | None, h0: Tensor | None, _: None) -> Tensor:
+        states, fixed_weight = ctx.saved_tensors
+        slopes = _slope(states[1:], ctx.nonlinearity)
+        tangents = [torch.zeros_like(states[0]) if h0 is None else h0]
+        for n in range(len(slopes)):
+            a = tangents[-1] @ fixed_weight.T
+            if drive is not None:
+                a = a + drive[n]
+            if weight is not None:
+                a = a + states[n] @ weight.T
+            tangents.append(a * slopes[n])
+        return torch.stack(tangents)
+
+
+@torch.library.custom_op("cwrnn::scan", mutates_args=())
+def _scan_operator(drive: Tensor, weight: Tensor, h0: Tensor, nonlinearity: str) -> Tensor:
+    return _forward(drive, weight, h0, nonlinearity)
+
+
+@_scan_operator.register_fake
+def _(drive: Tensor, weight: Tensor, h0: Tensor, nonlinearity: str) -> Tensor:
+    return drive.new_empty((drive.shape[0] + 1, *drive.shape[1:]))
+
+
+@torch.library.custom_op("cwrnn::scan_backward", mutates_args=())
+def _scan_backward_operator(
+    gradient: Tensor, states: Tensor, weight: Tensor, nonlinearity: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _backward(gradient, states, weight, nonlinearity)
+
+
+@_scan_backward_operator.register_fake
+def _(gradient: Tensor, states: Tensor, weight: Tensor, nonlinearity: str) -> tuple[Tensor, Tensor, Tensor]:
+    return (
+        states.new_empty((states.shape[0] - 1, *states.shape[1:])),
+        weight.new_empty(weight.shape),
+        states.new_empty(states.shape[1:]),
+    )
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, weight, _, ctx.nonlinearity = inputs
+    ctx.save_for_backward(output, weight)
+
+
+def _operator_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    return *_scan_backward_operator(gradient, *ctx.saved_tensors, ctx.nonlinearity), None
+
+
+_scan_operator.register_autograd(_operator_backward, setup_context=_setup_context)

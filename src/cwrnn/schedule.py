@@ -1,0 +1,368 @@
+"""Schedule: which modules a hidden layer has, and when each of them executes.
+
+A value made of integers only: built, printed, counted and tested apart from any layer, and passed where the
+number of modules goes.
+
+    >>> print(Schedule.exponential(hidden_size=10, modules=4))
+    10 units in 4 modules, 4.1x fewer multiply-adds than a dense RNN
+    module  period  size  t = 0       8       16      24      32      40      48      56
+         1       1     3      ################################################################
+         2       2     3      #.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.#.
+         3       4     2      #...#...#...#...#...#...#...#...#...#...#...#...#...#...#...#...
+         4       8     2      #.......#.......#.......#.......#.......#.......#.......#.......
+"""
+
+import math
+import operator
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .extras import require
+
+
+class Operations(NamedTuple):
+    """Multiply-adds per time step of the hidden layer, averaged over the clock."""
+
+    dense: float
+    """An Elman network (SRN) of the same size."""
+    paper: float
+    """The paper's appendix: a module that ticks multiplies the outputs of all slower modules again."""
+    cascade: float
+    """What the cascade does: a module that ticks speaks once, to all faster modules."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Periods and sizes of the modules, sorted by increasing period; modules of equal period are merged.
+
+    >>> Schedule(periods=(4, 1, 4), sizes=(2, 3, 1))
+    Schedule(periods=(1, 4), sizes=(3, 3))
+    """
+
+    periods: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        periods = _positive_integers("periods", self.periods)
+        sizes = _positive_integers("sizes", self.sizes)
+        if len(periods) != len(sizes):
+            raise ValueError(f"periods and sizes must be of equal length, got {len(periods)} and {len(sizes)}")
+        if not periods:
+            raise ValueError("a schedule needs at least one module, got no periods")
+        merged: dict[int, int] = {}
+        for period, size in sorted(zip(periods, sizes, strict=True)):
+            merged[period] = merged.get(period, 0) + size
+        object.__setattr__(self, "periods", tuple(merged))
+        object.__setattr__(self, "sizes", tuple(merged.values()))
+
+    @classmethod
+    def from_periods(cls, hidden_size: int, periods: Iterable[int]) -> "Schedule":
+        """The units split evenly over `periods`; a remainder goes to the fastest modules, one unit each.
+
+        >>> Schedule.from_periods(11, [1, 2, 4])
+        Schedule(periods=(1, 2, 4), sizes=(4, 4, 3))
+        """
+        periods = sorted(_positive_integers("periods", periods))
+        hidden_size = _positive_integer("hidden_size", hidden_size)
+        _check_modules(len(periods), hidden_size)
+        share, remainder = divmod(hidden_size, len(periods))
+        return cls(tuple(periods), tuple(share + (i < remainder) for i in range(len(periods))))
+
+    @classmethod
+    def exponential(cls, hidden_size: int, modules: int, base: float = 2) -> "Schedule":
+        """Periods 1, base, base^2, ... (rounded, each at least one above the last): the paper's series.
+
+        >>> Schedule.exponential(9, 9).periods
+        (1, 2, 4, 8, 16, 32, 64, 128, 256)
+        >>> Schedule.exponential(8, 8, base=1.5).periods
+        (1, 2, 3, 4, 5, 8, 11, 17)
+        """
+        if not base > 1 or not math.isfinite(base):
+            raise ValueError(f"base must be a number greater than 1, got {base!r}")
+        modules = _check_modules(modules, hidden_size)
+        # an integer base stays exact beyond the integers that a float can hold
+        return cls.from_periods(hidden_size, _increasing(round(base**i) for i in range(modules)))
+
+    @classmethod
+    def linear(cls, hidden_size: int, modules: int, step: int = 1) -> "Schedule":
+        """Periods 1, 1 + step, 1 + 2 step, ...
+
+        >>> Schedule.linear(5, 5, step=3).periods
+        (1, 4, 7, 10, 13)
+        """
+        step = _positive_integer("step", step)
+        modules = _check_modules(modules, hidden_size)
+        return cls.from_periods(hidden_size, (1 + step * i for i in range(modules)))
+
+    @classmethod
+    def fibonacci(cls, hidden_size: int, modules: int) -> "Schedule":
+        """Periods 1, 2, 3, 5, 8, ...
+
+        >>> Schedule.fibonacci(6, 6).periods
+        (1, 2, 3, 5, 8, 13)
+        """
+        modules = _check_modules(modules, hidden_size)
+        periods = [1, 2]
+        while len(periods) < modules:
+            periods.append(periods[-2] + periods[-1])
+        return cls.from_periods(hidden_size, periods[:modules])
+
+    @classmethod
+    def logarithmic(cls, hidden_size: int, modules: int, longest: int | None = None) -> "Schedule":
+        """Periods from 1 to `longest` that grow as the logarithm of the module's number.
+
+        Dense among the slow modules where the exponential series is dense among the fast ones. `longest` is
+        that of the exponential series with as many modules, 2^(modules - 1), unless given.
+
+        >>> Schedule.logarithmic(6, 6).periods
+        (1, 13, 20, 25, 29, 32)
+        """
+        modules = _check_modules(modules, hidden_size)
+        longest = _check_longest(longest, modules)
+        span = (longest - 1) / math.log(modules) if modules > 1 else 0.0
+        periods = _increasing(1 + round(span * math.log(i)) for i in range(1, modules + 1))
+        # the series is flattest at its end: rounding must not push it beyond the longest
+        for i in reversed(range(modules)):
+            periods[i] = min(periods[i], longest - (modules - 1 - i))
+        return cls.from_periods(hidden_size, periods)
+
+    @classmethod
+    def random(cls, hidden_size: int, modules: int, seed: int, longest: int | None = None) -> "Schedule":
+        """Different periods drawn from 1 to `longest` (2^(modules - 1) unless given), the same for the same seed.
+
+        >>> Schedule.random(4, 4, seed=0, longest=20) == Schedule.random(4, 4, seed=0, longest=20)
+        True
+        """
+        modules = _check_modules(modules, hidden_size)
+        longest = _check_longest(longest, modules)
+        return cls.from_periods(hidden_size, random.Random(seed).sample(range(1, longest + 1), modules))
+
+    @classmethod
+    def from_spectrum(
+        cls,
+        signal: Any,
+        hidden_size: int,
+        modules: int | None = None,
+        *,
+        periods: Iterable[int] | None = None,
+    ) -> "Schedule":
+        """Module sizes proportional to the energy that the data has in each module's band (paper, section 5).
+
+        A module of period P can follow frequencies up to 1 / (2 P). The band of a module lies below its own
+        limit and above the limit of the next slower one; the slowest takes all that is left, but not the mean.
+        Energies are those of the Welch spectrum (scipy, extra `spectrum`). Every module gets at least one unit.
+
+        Args:
+            signal: (time,) or (time, channels): channels are analysed apart and their energies added
+            hidden_size: units in all
+            modules: as many periods 1, 2, 4, ...; or
+            periods: the periods
+
+        >>> t = np.arange(4096)
+        >>> slow = np.sin(2 * np.pi * t / 100)  # a wave of 100 steps needs a period of at most 50
+        >>> Schedule.from_spectrum(slow, 20, periods=[1, 8, 32, 64]).sizes
+        (1, 1, 17, 1)
+        """
+        signal = np.asarray(signal, dtype=np.float64)
+        if signal.ndim not in (1, 2):
+            raise ValueError(f"signal must be (time,) or (time, channels), got shape {signal.shape}")
+        if not np.isfinite(signal).all():
+            raise ValueError("signal must be finite, got NaN or infinity")
+        if (modules is None) == (periods is None):
+            raise ValueError("give either modules or periods")
+        if periods is None:
+            assert modules is not None
+            periods = cls.exponential(hidden_size, modules).periods
+        periods = sorted(set(_positive_integers("periods", periods)))
+        hidden_size = _positive_integer("hidden_size", hidden_size)
+        _check_modules(len(periods), hidden_size)
+        longest = periods[-1]
+        if signal.shape[0] < 2 * longest:
+            raise ValueError(
+                f"signal of {signal.shape[0]} steps is too short for a period of {longest}: "
+                f"at least {2 * longest} steps are needed"
+            )
+        welch = require("scipy.signal", extra="spectrum", purpose="Schedule.from_spectrum").welch
+        frequency, power = welch(signal, nperseg=min(signal.shape[0], 16 * longest), axis=0)
+        power = power.reshape(len(frequency), -1).sum(axis=1)
+        limits = 1 / (2 * np.asarray(periods))
+        # the slowest module whose limit still reaches the frequency; beyond all limits, the fastest
+        band = np.maximum((frequency[1:, None] <= limits).sum(axis=1) - 1, 0)
+        energy = np.bincount(band, weights=power[1:], minlength=len(periods))
+        if not energy.sum() > 0:
+            raise ValueError("signal is constant: it has no spectrum to follow")
+        return cls(tuple(periods), _apportion(hidden_size, energy.tolist()))
+
+    @classmethod
+    def parse(cls, text: str) -> "Schedule":
+        """The schedule that `text` names, as `spec` writes it: period:size, separated by commas.
+
+        >>> Schedule.parse("1:3, 2:3, 4:2").periods
+        (1, 2, 4)
+        """
+        try:
+            pairs = [(int(period), int(size)) for period, size in (part.split(":") for part in text.split(","))]
+        except ValueError:
+            raise ValueError(f"a schedule is written period:size,period:size,..., got {text!r}") from None
+        return cls(tuple(period for period, _ in pairs), tuple(size for _, size in pairs))
+
+    @property
+    def spec(self) -> str:
+        """The schedule in one word, which `parse` reads.
+
+        >>> Schedule.exponential(10, 4).spec
+        '1:3,2:3,4:2,8:2'
+        """
+        return ",".join(f"{period}:{size}" for period, size in zip(self.periods, self.sizes, strict=True))
+
+    @property
+    def modules(self) -> int:
+        """G, the number of modules."""
+        return len(self.periods)
+
+    @cached_property
+    def hidden_size(self) -> int:
+        """N, the number of hidden units."""
+        return sum(self.sizes)
+
+    @cached_property
+    def slices(self) -> tuple[slice, ...]:
+        """Where each module's units lie among the N hidden units."""
+        ends = np.cumsum(self.sizes).tolist()
+        return tuple(slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True))
+
+    def due(self, t: int) -> tuple[int, ...]:
+        """The modules that execute at time t.
+
+        >>> Schedule.exponential(5, 5).due(6)  # figure 2: the modules of period 1 and 2
+        (0, 1)
+        """
+        return tuple(i for i, period in enumerate(self.periods) if t % period == 0)
+
+    def ticks(self, t0: int, T: int) -> tuple[range, ...]:
+        """The times, on the absolute clock, at which each module executes from t0 to t0 + T - 1.
+
+        >>> Schedule.from_periods(3, [1, 2, 4]).ticks(5, 6)
+        (range(5, 11), range(6, 11, 2), range(8, 11, 4))
+        """
+        return tuple(range(-(-t0 // period) * period, t0 + T, period) for period in self.periods)
+
+    def mask(self) -> NDArray[np.bool_]:
+        """(N, N): True where weight_hh[to, from] exists, that is where `from` is no faster than `to`.
+
+        >>> Schedule.from_periods(3, [1, 2]).mask().astype(int).tolist()
+        [[1, 1, 1], [1, 1, 1], [0, 0, 1]]
+        """
+        module = np.repeat(np.arange(self.modules), self.sizes)
+        return module[:, None] <= module[None, :]
+
+    def recurrent_parameter_count(self) -> int:
+        """N_H of the paper's appendix: the weights of W_hh that exist.
+
+        >>> Schedule.exponential(40, 8).recurrent_parameter_count()  # n^2 / 2 + n k / 2
+        900
+        """
+        return sum(self.sizes[i] * (self.hidden_size - rows.start) for i, rows in enumerate(self.slices))
+
+    def parameter_count(self, input_size: int, output_size: int = 0, *, count_periods: bool = True) -> int:
+        """The parameters of the hidden layer, with one bias per unit, and of a linear readout.
+
+        The paper counts the periods as parameters too.
+
+        >>> Schedule.exponential(40, 9).parameter_count(input_size=0, output_size=1)  # table 1
+        980
+        """
+        hidden = self.recurrent_parameter_count() + self.hidden_size * (input_size + 1)
+        readout = output_size * (self.hidden_size + 1)
+        return hidden + readout + count_periods * self.modules
+
+    def operations(self, input_size: int = 0) -> Operations:
+        """Multiply-adds per time step, counted three ways.
+
+        >>> Schedule.exponential(1024, 8).operations()
+        Operations(dense=1048576.0, paper=229504.0, cascade=64256.0)
+        """
+        N = self.hidden_size
+        dense = paper = cascade = 0.0
+        for period, size, rows in zip(self.periods, self.sizes, self.slices, strict=True):
+            dense += size * (N + input_size)
+            # appendix: module i reads itself and all that are slower
+            paper += size * (N - rows.start + input_size) / period
+            # module j speaks to itself and all that are faster
+            cascade += size * (rows.stop + input_size) / period
+        return Operations(dense, paper, cascade)
+
+    def __str__(self) -> str:
+        width = 64
+        operations = self.operations()
+        marks = "".join(f"{t:<8}" for t in range(0, width, 8)).rstrip()
+        plural = "s" if self.modules > 1 else ""
+        lines = [
+            f"{self.hidden_size} units in {self.modules} module{plural}, "
+            f"{operations.dense / operations.cascade:.1f}x fewer multiply-adds than a dense RNN",
+            f"module  period  size  t = {marks}",
+        ]
+        for i, (period, size) in enumerate(zip(self.periods, self.sizes, strict=True)):
+            drawing = "".join("#" if t % period == 0 else "." for t in range(width))
+            lines.append(f"{i + 1:6d}  {period:6d}  {size:4d}      {drawing}")
+        return "\n".join(lines)
+
+
+def _positive_integer(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number <= 0 or isinstance(value, (bool, np.bool_)):
+        raise ValueError(
+            f"{name} must be positive integers, got {value!r}"
+            if name.endswith("s")
+            else f"{name} must be a positive integer, got {value!r}"
+        )
+    return number
+
+
+def _positive_integers(name: str, values: Any) -> list[int]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a sequence of positive integers, got {values!r}")
+    return [_positive_integer(name, value) for value in values]
+
+
+def _check_modules(modules: Any, hidden_size: Any) -> int:
+    hidden_size = _positive_integer("hidden_size", hidden_size)
+    if isinstance(modules, bool) or not isinstance(modules, (int, np.integer)) or modules < 1:
+        raise ValueError(f"the number of modules must be a positive integer, got {modules!r}")
+    if modules > hidden_size:
+        raise ValueError(f"{modules} modules need at least {modules} units, got hidden_size={hidden_size}")
+    return int(modules)
+
+
+def _check_longest(longest: int | None, modules: int) -> int:
+    longest = 2 ** (modules - 1) if longest is None else _positive_integer("longest", longest)
+    if longest < modules:
+        raise ValueError(f"{modules} different periods need longest >= {modules}, got longest={longest}")
+    return longest
+
+
+def _increasing(values: Iterable[int]) -> list[int]:
+    result: list[int] = []
+    for value in values:
+        result.append(max(value, result[-1] + 1) if result else value)
+    return result
+
+
+def _apportion(units: int, energies: Sequence[float]) -> tuple[int, ...]:
+    """Whole numbers that add up to `units`, at least 1 each, the rest by energy (largest remainders)."""
+    spare = units - len(energies)
+    shares = [spare * energy / sum(energies) for energy in energies]
+    sizes = [1 + math.floor(share) for share in shares]
+    by_remainder = sorted(range(len(shares)), key=lambda i: math.floor(shares[i]) - shares[i])
+    for i in by_remainder[: units - sum(sizes)]:
+        sizes[i] += 1
+    return tuple(sizes)

@@ -1,0 +1,131 @@
+"""Ticks: signals that change only when a module ticks, and are held between.
+
+Stream   one such signal: a value per tick, a period, a place on the clock
+Pass     one run over time of one layer in one direction: a Stream of states per module
+Ticks    what a layer computes before anything is held: the passes of its last layer, and how to hold them
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from .layout import Layout
+
+
+class Stream(NamedTuple):
+    """A signal that is held from each multiple of `period` to the next.
+
+    Row n of `values` (n + 1, B, ...) holds from time start + n * period on. `start` is the last tick before the
+    sequence begins, so row 0 is what was there before the first tick.
+    """
+
+    values: Tensor
+    period: int
+    start: int
+
+    def at(self, first: int, step: int, count: int) -> Tensor:
+        """The values held at `count` times: first, first + step, first + 2 step, ..."""
+        offset = first - self.start
+        if self.period % step == 0:
+            repeats = self.period // step
+            skip = offset % self.period // step
+            row = offset // self.period
+            rows = (skip + count + repeats - 1) // repeats
+            held = self.values[row : row + rows]
+            if repeats > 1:
+                # backward: the sum over each hold window
+                held = held.repeat_interleave(repeats, dim=0)
+            return held[skip : skip + count]
+        times = torch.arange(count, device=self.values.device) * step + offset
+        return self.values.index_select(0, times // self.period)
+
+    def split(self, size: int) -> "tuple[Stream, Stream]":
+        """The first `size` features, and the others."""
+        first, others = self.values.split((size, self.values.shape[-1] - size), dim=-1)
+        return self._replace(values=first), self._replace(values=others)
+
+
+def accumulate(streams: Iterable[Stream], stream: Stream) -> list[Stream]:
+    """The same sum in fewer streams: `stream` takes in all those that change only when it ticks."""
+    apart = []
+    values = stream.values
+    for other in streams:
+        if other.period % stream.period == 0:
+            values = values + other.at(stream.start, stream.period, values.shape[0])
+        else:
+            apart.append(other)
+    return [*apart, stream._replace(values=values)]
+
+
+class Pass(NamedTuple):
+    """One run over T time steps from clock t0: the states of every module, fastest first."""
+
+    modules: tuple[Stream, ...]
+    t0: int
+    T: int
+
+    def hold(self) -> Tensor:
+        """(T, B, N): the hidden state at every time step."""
+        return torch.cat([module.at(self.t0, 1, self.T) for module in self.modules], dim=-1)
+
+    def linear(self, weight: Tensor) -> Tensor:
+        """(T, B, O): `weight` (O, N) times the hidden state at every time step, multiplied at tick rate."""
+        columns = weight.split([module.values.shape[-1] for module in self.modules], dim=1)
+        streams: list[Stream] = []
+        for module, column in reversed(list(zip(self.modules, columns, strict=True))):
+            streams = accumulate(streams, module._replace(values=F.linear(module.values, column)))
+        first, *others = [stream.at(self.t0, 1, self.T) for stream in streams]
+        return sum(others, start=first)
+
+    def final(self, lengths: Tensor | None) -> Tensor:
+        """(B, N): the hidden state at each sequence's own end."""
+        if lengths is None:
+            return torch.cat([module.values[-1] for module in self.modules], dim=-1)
+        last = []
+        for values, period, start in self.modules:
+            row = (self.t0 + lengths - 1 - start) // period
+            last.append(values.gather(0, row[None, :, None].expand(1, -1, values.shape[-1])).squeeze(0))
+        return torch.cat(last, dim=-1)
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """All that a ClockworkRNN computes, one value per tick: its output, not yet held.
+
+    `Readout` takes it in place of the output, and never builds (T, B, N).
+    """
+
+    passes: tuple[Pass, ...]
+    """The forward pass, and if the layer is bidirectional the reverse one, on its own clock."""
+    layout: Layout
+
+    def hold(self) -> Tensor | PackedSequence:
+        """The output: what the layer's forward returns."""
+        return self.layout.sequence_out(self.held())
+
+    def held(self) -> Tensor:
+        """The output as (T, B, N), or (T, B, 2 N) of both directions, whatever guise the input had."""
+        return self.layout.mask(torch.cat(self._aligned([each.hold() for each in self.passes]), dim=-1))
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor | PackedSequence:
+        """`torch.nn.functional.linear` of the output, multiplied at tick rate."""
+        N = sum(module.values.shape[-1] for module in self.passes[0].modules)
+        if weight.dim() != 2 or weight.shape[1] != N * len(self.passes):
+            raise ValueError(f"weight must have {N * len(self.passes)} columns, got shape {tuple(weight.shape)}")
+        columns = weight.split(N, dim=1)
+        parts = [each.linear(column) for each, column in zip(self.passes, columns, strict=True)]
+        first, *others = self._aligned(parts)
+        value = self.layout.mask(sum(others, start=first))
+        return self.layout.sequence_out(value if bias is None else value + bias)
+
+    def final(self) -> Tensor:
+        """(directions, B, N): the hidden state at each sequence's own end, in the order of the batch inside."""
+        return torch.stack([each.final(self.layout.lengths) for each in self.passes])
+
+    def _aligned(self, values: list[Tensor]) -> list[Tensor]:
+        return [values[0], *(self.layout.reverse(value) for value in values[1:])]
