@@ -1,7 +1,6 @@
 """ClockworkRNN: the layer, as a drop-in for torch.nn.RNN."""
 
 import math
-import numbers
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -379,7 +378,7 @@ def _check_arguments(
     """torch's checks with torch's words, but that input_size may be 0."""
     if nonlinearity not in NONLINEARITIES:
         raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
-    if not isinstance(dropout, numbers.Real) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
+    if not isinstance(dropout, (int, float)) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
         raise ValueError(
             "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
         )
