@@ -1,0 +1,50 @@
+import os
+
+# bitwise repeatable matrix products on CUDA, as use_deterministic_algorithms asks for
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+import pytest
+import torch
+from hypothesis import settings
+from torch import Tensor
+
+settings.register_profile("cwrnn", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("cwrnn")
+
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-2}
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """Each test starts from the same seed, and uninitialised memory is NaN."""
+    threads = torch.get_num_threads()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def close():
+    """assert_close, with the tolerance of the dtype."""
+
+    def check(actual: Tensor, expected: Tensor, msg: str | None = None) -> None:
+        tolerance = TOLERANCES[actual.dtype]
+        torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance, msg=msg)
+
+    return check
+
+
+@pytest.fixture(
+    params=[
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")],
+        ),
+    ]
+)
+def device(request):
+    return torch.device(request.param)

@@ -1,0 +1,156 @@
+"""Every backend equals the specification: output, final state and every gradient."""
+
+import inspect
+
+import pytest
+import torch
+from cases import Case, cases, evaluate
+from hypothesis import given, settings
+
+from cwrnn import Schedule, clockwork_reference
+from cwrnn.recurrence import BACKENDS
+
+DIVISIBLE = Schedule((1, 2, 4, 8), (3, 1, 2, 4))
+COPRIME = Schedule((2, 3, 7), (2, 3, 1))
+
+
+@pytest.fixture(params=list(BACKENDS))
+def run(request):
+    return BACKENDS[request.param].load()
+
+
+def check(case: Case, run, close, dtype=torch.float64, device="cpu") -> None:
+    found = evaluate(case, run, dtype, device)
+    expected = evaluate(case, None, dtype, device)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
+
+
+@pytest.mark.parametrize("name", list(BACKENDS))
+@settings(max_examples=150)
+@given(case=cases())
+def test_any_schedule_any_phase(name, case, close):
+    check(case, BACKENDS[name].load(), close)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", list(BACKENDS))
+@settings(max_examples=40)
+@given(case=cases())
+def test_any_schedule_any_phase_gpu(name, case, close):
+    check(case, BACKENDS[name].load(), close, device="cuda")
+
+
+@pytest.mark.parametrize("schedule", [DIVISIBLE, COPRIME], ids=["divisible", "coprime"])
+def test_every_phase(run, schedule, close, device):
+    for t0 in range(43):
+        check(Case(schedule, T=2 * schedule.periods[-1] + 1, B=2, I=1, t0=t0), run, close, device=device)
+
+
+@pytest.mark.parametrize("T", [0, 1, 2, 3, 7, 8, 9, 40])
+@pytest.mark.parametrize("t0", [0, 1, 8, 1_000_003])
+def test_short_and_long(run, T, t0, close, device):
+    check(Case(DIVISIBLE, T=T, B=2, I=2, t0=t0), run, close, device=device)
+
+
+@pytest.mark.parametrize("B", [0, 1, 5])
+def test_batch(run, B, close, device):
+    check(Case(COPRIME, T=17, B=B, I=2, t0=3), run, close, device=device)
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+def test_saturated(run, nonlinearity, close, device):
+    case = Case(DIVISIBLE, T=19, B=2, I=2, t0=3, scale=30.0, nonlinearity=nonlinearity)
+    if nonlinearity == "relu":
+        # a rectifier does not saturate, it explodes: one step of it is enough
+        case = Case(DIVISIBLE, T=2, B=2, I=2, t0=8, scale=30.0, nonlinearity=nonlinearity)
+    check(case, run, close, device=device)
+
+
+def test_float32(run, close, device):
+    check(Case(Schedule.exponential(21, 5), T=35, B=3, I=4, t0=5), run, close, torch.float32, device)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(run, dtype, device):
+    case = Case(Schedule.exponential(21, 5), T=35, B=3, I=4, t0=5)
+    found, expected = evaluate(case, run, dtype, device), evaluate(case, None, dtype, device)
+    exact = evaluate(case)
+    for name, value in exact.items():
+        # no further from the truth than the specification in the same precision, but for rounding the other way
+        allowed = 2 * (expected[name].cpu().double() - value).abs().max() + 1e-2 * value.abs().max()
+        assert (found[name].cpu().double() - value).abs().max() <= allowed, name
+
+
+def test_gradcheck(run):
+    case = Case(Schedule((1, 2, 3), (2, 1, 2)), T=7, B=2, I=2, t0=1)
+
+    def states(*tensors):
+        return tuple(module.values for module in run(*tensors, case.schedule, case.t0, case.nonlinearity))
+
+    assert torch.autograd.gradcheck(states, case.tensors())
+    assert torch.autograd.gradgradcheck(states, case.tensors())
+
+
+def test_second_order_equals_specification(run, close):
+    case = Case(COPRIME, T=16, B=2, I=2, t0=5)
+
+    def second_order(function):
+        tensors = case.tensors()
+        value = function(*tensors)
+        first = torch.autograd.grad(value.square().sum(), tensors, create_graph=True)
+        return torch.autograd.grad(sum(gradient.sin().sum() for gradient in first), tensors)
+
+    def hold(*tensors):
+        modules = run(*tensors, case.schedule, case.t0, "tanh")
+        return torch.cat([module.at(case.t0, 1, case.T) for module in modules], dim=-1)
+
+    found = second_order(hold)
+    expected = second_order(lambda *tensors: clockwork_reference(*tensors, case.schedule, case.t0))
+    for value, right in zip(found, expected, strict=True):
+        close(value, right)
+
+
+# torch itself scripts its forward-mode formulas, and warns of that
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+def test_forward_mode_equals_specification(run, close):
+    case = Case(COPRIME, T=16, B=2, I=2, t0=5)
+    tensors = [tensor.detach() for tensor in case.tensors()]
+    tangents = [torch.randn_like(tensor) for tensor in tensors]
+
+    def hold(*tensors):
+        modules = run(*tensors, case.schedule, case.t0, "tanh")
+        return torch.cat([module.at(case.t0, 1, case.T) for module in modules], dim=-1)
+
+    _, found = torch.func.jvp(hold, tuple(tensors), tuple(tangents))
+    _, expected = torch.func.jvp(
+        lambda *tensors: clockwork_reference(*tensors, case.schedule, case.t0), tuple(tensors), tuple(tangents)
+    )
+    close(found, expected)
+    # one argument at a time: the others have no tangent
+    for i in range(len(tensors)):
+        of_one = (lambda i: lambda value: hold(*tensors[:i], value, *tensors[i + 1 :]))(i)
+        alone = [tangent if i == j else torch.zeros_like(tangent) for j, tangent in enumerate(tangents)]
+        _, found = torch.func.jvp(of_one, (tensors[i],), (tangents[i],))
+        _, expected = torch.func.jvp(
+            lambda *tensors: clockwork_reference(*tensors, case.schedule, case.t0), tuple(tensors), tuple(alone)
+        )
+        close(found, expected)
+
+
+def test_forbidden_weights_are_never_read(run):
+    case = Case(DIVISIBLE, T=20, B=2, I=1, t0=3)
+    input, weight_ih, weight_hh, bias, h0 = (tensor.detach() for tensor in case.tensors())
+    poisoned = weight_hh.masked_fill(torch.from_numpy(~DIVISIBLE.mask()), torch.nan).requires_grad_()
+    modules = run(input, weight_ih, poisoned, bias, h0, DIVISIBLE, 3, "tanh")
+    sum(module.values.square().sum() for module in modules).backward()
+    assert all(module.values.isfinite().all() for module in modules)
+    assert (poisoned.grad[torch.from_numpy(~DIVISIBLE.mask())] == 0).all()
+    assert (poisoned.grad[torch.from_numpy(DIVISIBLE.mask())] != 0).all()
+
+
+def test_signatures_are_the_same():
+    signatures = {str(inspect.signature(backend.load())) for backend in BACKENDS.values()}
+    assert len(signatures) == 1

@@ -1,0 +1,113 @@
+"""The readout at tick rate equals Linear on the held output, and keeps far less for backward."""
+
+import pytest
+import torch
+from cases import schedules
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+from cwrnn import ClockworkRNN, Readout
+
+
+@settings(max_examples=60)
+@given(
+    schedule=schedules(),
+    T=st.integers(0, 30),
+    t0=st.integers(0, 30),
+    bidirectional=st.booleans(),
+    batch_first=st.booleans(),
+    bias=st.booleans(),
+    ragged=st.booleans(),
+)
+def test_equals_linear(schedule, T, t0, bidirectional, batch_first, bias, ragged, close):
+    rnn = ClockworkRNN(
+        2,
+        schedule.hidden_size,
+        batch_first=batch_first,
+        bidirectional=bidirectional,
+        dtype=torch.float64,
+        schedule=schedule,
+    )
+    readout = Readout(schedule.hidden_size * rnn.num_directions, 3, bias=bias, dtype=torch.float64)
+    x = torch.randn((4, T, 2) if batch_first else (T, 4, 2), dtype=torch.float64, requires_grad=True)
+    lengths = [max(1, T - 2 * b) for b in range(4)] if ragged and T > 0 else None
+    everything = [x, *rnn.parameters(), *readout.parameters()]
+
+    def gradients(y):
+        return torch.autograd.grad(y.sin().sum(), everything, allow_unused=True, materialize_grads=True)
+
+    output, h_expected = rnn(x, t0=t0, lengths=lengths)
+    expected = nn.functional.linear(output, readout.weight, readout.bias)
+    ticks, h_n = rnn.ticks(x, t0=t0, lengths=lengths)
+    found = readout(ticks)
+    close(found, expected)
+    close(h_n, h_expected)
+    for value, right in zip(gradients(found), gradients(expected), strict=True):
+        close(value, right)
+    close(readout(output), expected)
+
+
+def test_other_guises(close):
+    rnn, readout = ClockworkRNN(2, 9, dtype=torch.float64), Readout(9, 3, dtype=torch.float64)
+    x = torch.randn(7, 2, dtype=torch.float64)
+    close(readout(rnn.ticks(x)[0]), readout(rnn(x)[0]))
+    packed = pack_sequence([x[:3], x, x[:5]], enforce_sorted=False)
+    found, expected = readout(rnn.ticks(packed)[0]), rnn(packed)[0]
+    assert isinstance(found, PackedSequence)
+    close(found.data, readout(expected.data))
+    assert torch.equal(found.batch_sizes, packed.batch_sizes)
+    assert torch.equal(found.unsorted_indices, packed.unsorted_indices)
+
+
+def test_ticks_hold_is_forward():
+    rnn = ClockworkRNN(2, 9, num_layers=2)
+    x = torch.randn(40, 3, 2)
+    ticks, h_n = rnn.ticks(x)
+    output, h_expected = rnn(x)
+    assert torch.equal(ticks.hold(), output)
+    assert torch.equal(h_n, h_expected)
+
+
+def test_takes_a_trained_linear():
+    linear, readout = nn.Linear(9, 3), Readout(9, 3)
+    readout.load_state_dict(linear.state_dict())
+    output = torch.randn(4, 2, 9)
+    assert torch.equal(readout(output), linear(output))
+
+
+def test_wrong_width():
+    ticks, _ = ClockworkRNN(2, 9).ticks(torch.randn(4, 1, 2))
+    with pytest.raises(ValueError, match=r"weight must have 9 columns, got shape \(3, 8\)"):
+        Readout(8, 3)(ticks)
+
+
+def saved_bytes(function) -> int:
+    """What autograd keeps for backward when `function` runs: the storages, each counted once."""
+    kept, sizes = [], {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        # kept alive, so that no address is used twice
+        kept.append(storage)
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function()
+    assert result.requires_grad
+    return sum(sizes.values())
+
+
+def test_memory_kept_for_backward():
+    n, modules, T, B, I = 1024, 8, 4096, 8, 32
+    x = torch.randn(T, B, I)
+    dense, linear = nn.RNN(I, n), nn.Linear(n, 1)
+    kept_dense = saved_bytes(lambda: linear(dense(x)[0]))
+    rnn, readout = ClockworkRNN(I, n, schedule=modules), Readout(n, 1)
+    kept = saved_bytes(lambda: readout(rnn.ticks(x)[0]))
+    assert kept <= kept_dense / 3
+    # nothing as large as the held output is among it
+    held = T * B * n * x.element_size()
+    assert kept < held

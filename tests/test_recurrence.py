@@ -1,0 +1,78 @@
+"""The dispatch: an explicit choice that cannot run raises, an automatic one says why, once."""
+
+import logging
+
+import pytest
+import torch
+
+from cwrnn import ClockworkRNN, recurrence
+from cwrnn.recurrence import BACKENDS, Backend, select
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def picky(monkeypatch):
+    """A backend, first in the order, that only takes float16, and counts how often it is loaded."""
+    loaded = []
+
+    def load():
+        loaded.append(True)
+        return BACKENDS["torch"].load()
+
+    refuse = lambda device, dtype: None if dtype == torch.float16 else "it takes float16 only"  # noqa: E731
+    monkeypatch.setattr(recurrence, "BACKENDS", {"picky": Backend(refuse, load), **BACKENDS})
+    recurrence._log_refusal.cache_clear()
+    return loaded
+
+
+def test_explicit_choice_that_cannot_run(picky):
+    rnn = ClockworkRNN(2, 8, backend="picky")
+    with pytest.raises(RuntimeError) as caught:
+        rnn(torch.randn(3, 1, 2))
+    assert str(caught.value) == (
+        "backend 'picky' cannot run on cpu with torch.float32: it takes float16 only. "
+        "Usable here: 'auto', 'torch', 'reference'."
+    )
+    assert not picky
+    rnn.half()(torch.randn(3, 1, 2).half())
+    assert picky
+
+
+def test_auto_takes_the_first_that_can_and_says_why_once(picky, caplog):
+    rnn = ClockworkRNN(2, 8)
+    with caplog.at_level(logging.DEBUG, logger="cwrnn"):
+        rnn(torch.randn(3, 1, 2))
+        rnn(torch.randn(3, 1, 2))
+    assert [record.getMessage() for record in caplog.records] == [
+        "backend 'picky' refused on cpu with torch.float32: it takes float16 only"
+    ]
+    assert caplog.records[0].levelno == logging.DEBUG
+    assert not picky
+    select("auto", CPU, torch.float16)
+    assert picky
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match="Unknown backend 'fast'. Select from 'auto', 'torch', 'reference'"):
+        select("fast", CPU, torch.float32)
+
+
+def test_nobody_can(monkeypatch):
+    monkeypatch.setattr(recurrence, "BACKENDS", {"no": Backend(lambda device, dtype: "never", lambda: None)})
+    with pytest.raises(RuntimeError, match="no backend can run on cpu with torch.float32"):
+        select("auto", CPU, torch.float32)
+
+
+def test_explicit_backend_is_the_one_that_runs(monkeypatch):
+    used = []
+
+    def spy(name):
+        run = BACKENDS[name].load()
+        return Backend(BACKENDS[name].refuse, lambda: lambda *arguments: (used.append(name), run(*arguments))[1])
+
+    monkeypatch.setattr(recurrence, "BACKENDS", {name: spy(name) for name in BACKENDS})
+    for name in BACKENDS:
+        ClockworkRNN(2, 8, backend=name)(torch.randn(3, 1, 2))
+    ClockworkRNN(2, 8)(torch.randn(3, 1, 2))
+    assert used == [*BACKENDS, next(iter(BACKENDS))]
