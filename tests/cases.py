@@ -17,7 +17,7 @@ class Case:
     schedule: Schedule
     T: int
     B: int
-    I: int  # noqa: E741
+    I: int
     t0: int
     bias: bool = True
     nonlinearity: str = "tanh"

@@ -5,11 +5,13 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import Phase, settings
 from torch import Tensor
 
 settings.register_profile("cwrnn", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("cwrnn")
+# a mutant is dead at its first failure: nobody reads the smallest one
+settings.register_profile("mutants", settings.get_profile("cwrnn"), phases=[Phase.generate])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "cwrnn"))
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-2}
 

@@ -131,9 +131,10 @@ def test_forward_mode_equals_specification(run, close):
     close(found, expected)
     # one argument at a time: the others have no tangent
     for i in range(len(tensors)):
-        of_one = (lambda i: lambda value: hold(*tensors[:i], value, *tensors[i + 1 :]))(i)
         alone = [tangent if i == j else torch.zeros_like(tangent) for j, tangent in enumerate(tangents)]
-        _, found = torch.func.jvp(of_one, (tensors[i],), (tangents[i],))
+        _, found = torch.func.jvp(
+            lambda value, i=i: hold(*tensors[:i], value, *tensors[i + 1 :]), (tensors[i],), (tangents[i],)
+        )
         _, expected = torch.func.jvp(
             lambda *tensors: clockwork_reference(*tensors, case.schedule, case.t0), tuple(tensors), tuple(alone)
         )

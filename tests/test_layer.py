@@ -191,7 +191,7 @@ def test_no_input_generates(close):
     assert output.shape == (20, 3, 9)
     assert (output[1:] != output[:-1]).any(dim=-1).all()
     assert torch.equal(output[:, 0], output[:, 1])
-    y, state = rnn.step(torch.empty(3, 0, dtype=torch.float64))
+    y, _ = rnn.step(torch.empty(3, 0, dtype=torch.float64))
     close(y, output[0])
 
 

@@ -166,11 +166,11 @@ def test_lowest_period_above_one_is_a_low_pass_filter():
 
 
 def test_paper_initial_values():
-    rnn = init.paper_(ClockworkRNN(40, 400, schedule=8), generator=torch.Generator().manual_seed(0))
+    rnn = init.paper_(ClockworkRNN(40, 400, schedule=8), generator=torch.Generator().manual_seed(2))
     allowed = torch.from_numpy(rnn.schedule.mask())
     for value in (rnn.weight_ih_l0, rnn.weight_hh_l0[allowed], rnn.bias_l0):
         assert abs(value.mean().item()) < 0.01
-        assert value.std().item() == pytest.approx(0.1, rel=0.15)
+        assert value.std().item() == pytest.approx(0.1, rel=0.1)
     assert (rnn.weight_hh_l0[~allowed] == 0).all()
-    again = init.paper_(ClockworkRNN(40, 400, schedule=8), generator=torch.Generator().manual_seed(0))
+    again = init.paper_(ClockworkRNN(40, 400, schedule=8), generator=torch.Generator().manual_seed(2))
     assert torch.equal(again.weight_hh_l0, rnn.weight_hh_l0)

@@ -168,7 +168,10 @@ def test_spectrum_of_noise():
             lambda: Schedule.from_spectrum(np.arange(100.0), 9, 8),
             "signal of 100 steps is too short for a period of 128: at least 256 steps are needed",
         ),
-        (lambda: Schedule.from_spectrum(np.ones((5, 5, 5)), 4, 2), "signal must be (time,) or (time, channels), got shape (5, 5, 5)"),
+        (
+            lambda: Schedule.from_spectrum(np.ones((5, 5, 5)), 4, 2),
+            "signal must be (time,) or (time, channels), got shape (5, 5, 5)",
+        ),
         (lambda: Schedule.from_spectrum(np.arange(9.0), 4), "give either modules or periods"),
         (lambda: Schedule.from_spectrum(np.arange(9.0), 4, 2, periods=[1]), "give either modules or periods"),
     ],

@@ -1,0 +1,148 @@
+"""Breaks the package on purpose, one break at a time: every break must turn the tests red.
+
+    python tests/mutants.py              all of them
+    python tests/mutants.py delay phase  those whose name contains one of the words
+
+Each break is made in a copy of src, and the tests named beside it run against that copy.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+BACKENDS = "tests/test_backends.py"
+LAYER = "tests/test_layer.py"
+PAPER = "tests/test_paper.py"
+SCHEDULE = "tests/test_schedule.py"
+READOUT = "tests/test_readout.py"
+
+
+class Mutant(NamedTuple):
+    """In `file`, `old` becomes `new`; `tests` must notice."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+MUTANTS = [
+    Mutant("delay: a module hears what is said at its own tick", "cascade.py",
+           "mine.at(start + period - 1,", "mine.at(start + period,", BACKENDS),
+    Mutant("phase: ticks are counted from the start of the chunk", "recurrence.py",
+           "return BACKENDS[name].load()", "return lambda *a: BACKENDS[name].load()(*a[:6], 0, *a[7:])", LAYER),
+    Mutant("phase: the input is taken one step too late", "cascade.py",
+           "inputs.append(finer[(first - origin) // stride ::", "inputs.append(finer[(first - origin) // stride + 1 ::",
+           BACKENDS),
+    Mutant("phase: the clock of a step is off by one", "step.py",
+           "schedule.due(t)", "schedule.due(t + 1)", LAYER),
+    Mutant("phase: a step does not advance the clock", "layer.py",
+           "torch.stack(states)), t + 1)", "torch.stack(states)), t)", LAYER),
+    Mutant("hold before the first tick: nothing is said", "cascade.py",
+           "values=F.linear(module.values, to_faster)",
+           "values=F.linear(F.pad(module.values[1:], (0, 0, 0, 0, 1, 0)), to_faster)", BACKENDS),
+    Mutant("hold before the first tick: zero is shown", "ticks.py",
+           "return torch.cat([module.at(self.t0, 1, self.T) for module in self.modules], dim=-1)",
+           "return torch.cat([m._replace(values=torch.cat((m.values[:1] * 0, m.values[1:]))).at(self.t0, 1, self.T) "
+           "for m in self.modules], dim=-1)", BACKENDS),
+    Mutant("hold: one step too long", "ticks.py",
+           "skip = offset % self.period // step", "skip = (offset - 1) % self.period // step", BACKENDS),
+    Mutant("hold: wrong row for periods that do not divide", "ticks.py",
+           "times // self.period)", "(times + 1) // self.period)", BACKENDS),
+    Mutant("hold: streams merge whose clocks do not nest", "ticks.py",
+           "if other.period % stream.period == 0:", "if other.period > stream.period:", BACKENDS),
+    Mutant("mask: fast modules speak to slow ones", "reference.py",
+           "for j in range(i, schedule.modules):", "for j in range(schedule.modules):", PAPER),
+    Mutant("mask: a step reads the forbidden weights", "step.py",
+           "F.linear(h[..., rows.start :], weight_hh[rows, rows.start :])", "F.linear(h.roll(1, -1), weight_hh[rows])",
+           LAYER),
+    Mutant("mask: the wrong triangle", "schedule.py",
+           "return module[:, None] <= module[None, :]", "return module[:, None] >= module[None, :]", SCHEDULE),
+    Mutant("mask: forbidden weights are not cleared", "layer.py",
+           "parameter.masked_fill_(forbidden.to(parameter.device), 0)", "pass", PAPER),
+    Mutant("gradient: of the weights, one tick late", "scan.py",
+           "states[:-1].flatten(0, 1)", "states[1:].flatten(0, 1)", BACKENDS),
+    Mutant("gradient: of the initial state, dropped", "scan.py",
+           "return drive_gradient, weight_gradient, arriving\n",
+           "return drive_gradient, weight_gradient, arriving * 0\n", BACKENDS),
+    Mutant("gradient: of tanh", "scan.py",
+           "1 - states * states if", "1 - states if", BACKENDS),
+    Mutant("gradient: of relu", "scan.py",
+           "(states > 0)", "(states >= 0)", BACKENDS),
+    Mutant("gradient: second order, cut", "scan.py",
+           "return *_backward(gradient, states, weight,", "return *_backward(gradient, states.detach(), weight,",
+           BACKENDS),
+    Mutant("gradient: forward mode without the weights", "scan.py",
+           "if weight is not None:\n                a = a + states[n] @ weight.T", "if False:\n                pass",
+           BACKENDS),
+    Mutant("layers: the reverse clock starts at t0", "layer.py",
+           "else (layout.reverse(x), 0)", "else (layout.reverse(x), t0)", LAYER),
+    Mutant("layers: the padding is not masked", "layer.py", "layout.mask(x).to(dtype)", "x.to(dtype)", LAYER),
+    Mutant("lengths: the state at the end of the batch, not of the sequence", "ticks.py",
+           "if lengths is None:\n            return torch.cat([module.values[-1]",
+           "if True:\n            return torch.cat([module.values[-1]", LAYER),
+    Mutant("lengths: reversed within the batch, not the sequence", "layout.py",
+           "if self.lengths is None:\n            return value.flip(0)", "if True:\n            return value.flip(0)",
+           LAYER),
+    Mutant("packed: states in the order inside", "layout.py",
+           "return h.index_select(1, self.packed.unsorted_indices)", "return h", LAYER),
+    Mutant("readout: the slowest module is missing", "ticks.py",
+           "reversed(list(zip(self.modules, columns, strict=True)))",
+           "reversed(list(zip(self.modules, columns, strict=True))[:-1] or [(self.modules[0], columns[0])])", READOUT),
+    Mutant("readout: the output is held first", "ticks.py",
+           "columns = weight.split([module.values.shape[-1] for module in self.modules], dim=1)",
+           "return F.linear(self.hold(), weight)\n        columns = []", READOUT),
+    Mutant("counts: two biases", "schedule.py", "self.hidden_size * (input_size + 1)",
+           "self.hidden_size * (input_size + 2)", PAPER),
+    Mutant("counts: the cascade counted as the paper counts", "schedule.py",
+           "cascade += size * (rows.stop + input_size) / period",
+           "cascade += size * (N - rows.start + input_size) / period", PAPER),
+]  # fmt: skip
+
+
+def killed(mutant: Mutant) -> bool:
+    """Whether the tests go red; an error that is not a test's is an error here too."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        file = source / "cwrnn" / mutant.file
+        text = file.read_text()
+        if text.count(mutant.old) != 1:
+            raise SystemExit(f"{mutant.name}: {mutant.old!r} stands {text.count(mutant.old)} times in {mutant.file}")
+        file.write_text(text.replace(mutant.old, mutant.new))
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(source),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HYPOTHESIS_PROFILE": "mutants",
+        }
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", mutant.tests]
+        result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        # a break that cannot even run proves nothing
+        crashed = any(word in result.stdout for word in ("NameError", "SyntaxError", "ImportError", "AttributeError"))
+        if crashed or result.returncode not in (0, 1):
+            raise SystemExit(f"{mutant.name}: pytest ended with {result.returncode}\n{result.stdout}{result.stderr}")
+        return result.returncode == 1
+
+
+def main(words: list[str]) -> int:
+    """The exit code is the number of breaks that nobody noticed."""
+    mutants = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        verdicts = list(zip(mutants, pool.map(killed, mutants), strict=True))
+    for mutant, noticed in verdicts:
+        print(f"{'red' if noticed else 'STILL GREEN':<12}{mutant.name}")
+    missed = sum(not noticed for _, noticed in verdicts)
+    print(f"{len(mutants) - missed} of {len(mutants)} breaks turn the tests red")
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
