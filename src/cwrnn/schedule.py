@@ -12,12 +12,12 @@ number of modules goes.
          4       8     2      #.......#.......#.......#.......#.......#.......#.......#.......
 """
 
+import itertools
 import math
 import operator
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,10 @@ class Schedule:
 
     periods: tuple[int, ...]
     sizes: tuple[int, ...]
+    hidden_size: int = field(init=False, repr=False, compare=False)
+    """N, the number of hidden units."""
+    slices: tuple[slice, ...] = field(init=False, repr=False, compare=False)
+    """Where each module's units lie among the N hidden units."""
 
     def __post_init__(self) -> None:
         periods = _positive_integers("periods", self.periods)
@@ -58,8 +62,13 @@ class Schedule:
         merged: dict[int, int] = {}
         for period, size in sorted(zip(periods, sizes, strict=True)):
             merged[period] = merged.get(period, 0) + size
+        ends = list(itertools.accumulate(merged.values()))
         object.__setattr__(self, "periods", tuple(merged))
         object.__setattr__(self, "sizes", tuple(merged.values()))
+        object.__setattr__(self, "hidden_size", ends[-1])
+        object.__setattr__(
+            self, "slices", tuple(slice(end - merged[p], end) for p, end in zip(merged, ends, strict=True))
+        )
 
     @classmethod
     def from_periods(cls, hidden_size: int, periods: Iterable[int]) -> "Schedule":
@@ -225,17 +234,6 @@ class Schedule:
     def modules(self) -> int:
         """G, the number of modules."""
         return len(self.periods)
-
-    @cached_property
-    def hidden_size(self) -> int:
-        """N, the number of hidden units."""
-        return sum(self.sizes)
-
-    @cached_property
-    def slices(self) -> tuple[slice, ...]:
-        """Where each module's units lie among the N hidden units."""
-        ends = np.cumsum(self.sizes).tolist()
-        return tuple(slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True))
 
     def due(self, t: int) -> tuple[int, ...]:
         """The modules that execute at time t.
