@@ -295,8 +295,7 @@ class ClockworkRNN(nn.Module):
     def _precision(self, device: torch.device) -> tuple[torch.dtype, Any]:
         """The dtype to compute in, and a context in which autocast leaves that alone."""
         dtype: torch.dtype = self.get_parameter("weight_hh_l0").dtype
-        casting = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
-        if not casting:
+        if not _autocasts(device):
             return dtype, nullcontext()
         if dtype != torch.float64:
             dtype = torch.get_autocast_dtype(device.type)
@@ -339,7 +338,7 @@ class ClockworkRNN(nn.Module):
         found = hx if layout.batched else hx.unsqueeze(1)
         if found.shape != expected:
             raise RuntimeError(f"Expected hidden size {expected}, got {list(found.shape)}")
-        if hx.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+        if hx.dtype != x.dtype and not _autocasts(x.device):
             raise RuntimeError(
                 f"hx dtype ({hx.dtype}) does not match input dtype ({x.dtype}). Convert hx: hx.to({x.dtype})"
             )
@@ -347,7 +346,7 @@ class ClockworkRNN(nn.Module):
 
     def _check_input(self, input: Tensor, expected_dim: int) -> None:
         weight = self.get_parameter("weight_ih_l0")
-        if input.dtype != weight.dtype and not torch.is_autocast_enabled(input.device.type):
+        if input.dtype != weight.dtype and not _autocasts(input.device):
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
@@ -363,6 +362,10 @@ class ClockworkRNN(nn.Module):
                 "Input and parameter tensors are not at the same device, "
                 f"found input tensor at {input.device} and parameter tensor at {weight.device}"
             )
+
+
+def _autocasts(device: torch.device) -> bool:
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 
 def _shared_arguments(layer: Any) -> dict[str, Any]:
