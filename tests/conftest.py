@@ -6,6 +6,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import pytest
 import torch
 from hypothesis import Phase, settings
+from likeness import LAYERS
 from torch import Tensor
 
 settings.register_profile("cwrnn", deadline=None, derandomize=True, print_blob=True)
@@ -50,3 +51,9 @@ def close():
 )
 def device(request):
     return torch.device(request.param)
+
+
+@pytest.fixture(params=LAYERS)
+def make(request):
+    """torch.nn.RNN, and the ClockworkRNN that must do the same."""
+    return LAYERS[request.param]

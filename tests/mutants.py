@@ -46,8 +46,8 @@ MUTANTS = [
     Mutant("phase: a step does not advance the clock", "layer.py",
            "torch.stack(states)), t + 1)", "torch.stack(states)), t)", LAYER),
     Mutant("hold before the first tick: nothing is said", "cascade.py",
-           "values=F.linear(module.values, to_faster)",
-           "values=F.linear(F.pad(module.values[1:], (0, 0, 0, 0, 1, 0)), to_faster)", BACKENDS),
+           "said = Stream(F.linear(module.values, to_faster),",
+           "said = Stream(F.linear(F.pad(module.values[1:], (0, 0, 0, 0, 1, 0)), to_faster),", BACKENDS),
     Mutant("hold before the first tick: zero is shown", "ticks.py",
            "return torch.cat([module.at(self.t0, 1, self.T) for module in self.modules], dim=-1)",
            "return torch.cat([m._replace(values=torch.cat((m.values[:1] * 0, m.values[1:]))).at(self.t0, 1, self.T) "

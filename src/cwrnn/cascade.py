@@ -67,7 +67,7 @@ def cascade(
         modules.append(module)
 
         if rows.start > 0:
-            said = module._replace(values=F.linear(module.values, to_faster))
+            said = Stream(F.linear(module.values, to_faster), period, start)
             heard = accumulate(for_faster, said)
     return tuple(reversed(modules))
 

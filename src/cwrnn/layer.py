@@ -86,6 +86,9 @@ class ClockworkRNN(nn.Module):
         True
     """
 
+    weight_ih_l0: Tensor
+    weight_hh_l0: Tensor
+
     __constants__ = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"]
 
     def __init__(
@@ -263,6 +266,9 @@ class ClockworkRNN(nn.Module):
                     parameter.copy_(getattr(self, name.replace("bias_ih", "bias")))
         return rnn
 
+    def flatten_parameters(self) -> None:
+        """Does nothing: there for code that was written for torch.nn.RNN and calls it."""
+
     def extra_repr(self) -> str:
         """torch's, and the clocks."""
         text = f"{self.input_size}, {self.hidden_size}"
@@ -294,7 +300,7 @@ class ClockworkRNN(nn.Module):
 
     def _precision(self, device: torch.device) -> tuple[torch.dtype, Any]:
         """The dtype to compute in, and a context in which autocast leaves that alone."""
-        dtype: torch.dtype = self.get_parameter("weight_hh_l0").dtype
+        dtype = self.weight_hh_l0.dtype
         if not _autocasts(device):
             return dtype, nullcontext()
         if dtype != torch.float64:
@@ -345,7 +351,7 @@ class ClockworkRNN(nn.Module):
         return x, layout.hidden_in(hx), layout
 
     def _check_input(self, input: Tensor, expected_dim: int) -> None:
-        weight = self.get_parameter("weight_ih_l0")
+        weight = self.weight_ih_l0
         if input.dtype != weight.dtype and not _autocasts(input.device):
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
@@ -365,7 +371,8 @@ class ClockworkRNN(nn.Module):
 
 
 def _autocasts(device: torch.device) -> bool:
-    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+    # the meta device has no autocast, and asking it is an error
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
 def _shared_arguments(layer: Any) -> dict[str, Any]:
@@ -379,7 +386,7 @@ def _check_arguments(
     input_size: Any, hidden_size: Any, num_layers: Any, nonlinearity: Any, bias: Any, batch_first: Any, dropout: Any
 ) -> None:
     """torch's checks with torch's words, but that input_size may be 0."""
-    if nonlinearity not in NONLINEARITIES:
+    if nonlinearity not in tuple(NONLINEARITIES):
         raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
     if not isinstance(dropout, (int, float)) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
         raise ValueError(

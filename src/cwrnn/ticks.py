@@ -47,7 +47,7 @@ class Stream(NamedTuple):
     def split(self, size: int) -> "tuple[Stream, Stream]":
         """The first `size` features, and the others."""
         first, others = self.values.split((size, self.values.shape[-1] - size), dim=-1)
-        return self._replace(values=first), self._replace(values=others)
+        return Stream(first, self.period, self.start), Stream(others, self.period, self.start)
 
 
 def accumulate(streams: Iterable[Stream], stream: Stream) -> list[Stream]:
@@ -59,7 +59,7 @@ def accumulate(streams: Iterable[Stream], stream: Stream) -> list[Stream]:
             values = values + other.at(stream.start, stream.period, values.shape[0])
         else:
             apart.append(other)
-    return [*apart, stream._replace(values=values)]
+    return [*apart, Stream(values, stream.period, stream.start)]
 
 
 class Pass(NamedTuple):
@@ -77,8 +77,8 @@ class Pass(NamedTuple):
         """(T, B, O): `weight` (O, N) times the hidden state at every time step, multiplied at tick rate."""
         columns = weight.split([module.values.shape[-1] for module in self.modules], dim=1)
         streams: list[Stream] = []
-        for module, column in reversed(list(zip(self.modules, columns, strict=True))):
-            streams = accumulate(streams, module._replace(values=F.linear(module.values, column)))
+        for (values, period, start), column in reversed(list(zip(self.modules, columns, strict=True))):
+            streams = accumulate(streams, Stream(F.linear(values, column), period, start))
         first, *others = [stream.at(self.t0, 1, self.T) for stream in streams]
         return sum(others, start=first)
 
