@@ -307,6 +307,9 @@ def test_bad_call(options, error, message):
 
 def test_bad_guises():
     rnn = make([1, 2])
+    for input in (None, [[1.0, 2.0]], torch.zeros(3, 1, 2).numpy()):
+        with pytest.raises(TypeError, match=f"should be a Tensor or a PackedSequence, got: {type(input).__name__}"):
+            rnn(input)
     packed = pack_sequence([torch.zeros(3, 2, dtype=torch.float64)])
     with pytest.raises(ValueError, match="has lengths of its own"):
         rnn(packed, lengths=[3])
@@ -331,6 +334,8 @@ def test_bad_steps():
         rnn.step(x, (h, 1.0))
     with pytest.raises(ValueError, match="does not match weight dtype"):
         rnn.step(x.float())
+    with pytest.raises(TypeError, match="step: input should be a Tensor, got: ndarray"):
+        rnn.step(x.numpy())
     with pytest.raises(RuntimeError, match="a bidirectional layer reads a sequence from its end"):
         make([1, 2], bidirectional=True).step(x)
 

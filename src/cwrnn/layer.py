@@ -1,7 +1,6 @@
 """ClockworkRNN: the layer, as a drop-in for torch.nn.RNN."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -11,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from .layout import Layout, check_lengths, unpack
+from .checks import autocasts, check_arguments, check_clock, check_hidden, check_input, check_lengths, check_step
+from .layout import Layout, unpack
 from .recurrence import check_backend, select
-from .reference import NONLINEARITIES
 from .schedule import Schedule
 from .step import clockwork_step
 from .ticks import Pass, Ticks
@@ -108,7 +107,7 @@ class ClockworkRNN(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        _check_arguments(input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout)
+        check_arguments(input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout)
         check_backend(backend)
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -181,7 +180,7 @@ class ClockworkRNN(nn.Module):
 
         Arguments are those of `forward`, which is `ticks` and then `Ticks.hold`.
         """
-        _check_clock("t0", t0)
+        check_clock("t0", t0)
         x, h, layout = self._enter(input, hx, lengths)
         dtype, unguarded = self._precision(x.device)
         h_n = []
@@ -214,10 +213,9 @@ class ClockworkRNN(nn.Module):
         """
         if self.bidirectional:
             raise RuntimeError("step: a bidirectional layer reads a sequence from its end; call forward on all of it")
-        if input.dim() not in (1, 2):
-            raise ValueError(f"step: Expected input to be 1D or 2D, got {input.dim()}D tensor instead")
+        check_step(input)
         hx, t = (None, 0) if state is None else state
-        _check_clock("state.t", t)
+        check_clock("state.t", t)
         time = 1 if self.batch_first and input.dim() == 2 else 0
         x, h, layout = self._enter(input.unsqueeze(time), hx, None)
         dtype, unguarded = self._precision(x.device)
@@ -301,7 +299,7 @@ class ClockworkRNN(nn.Module):
     def _precision(self, device: torch.device) -> tuple[torch.dtype, Any]:
         """The dtype to compute in, and a context in which autocast leaves that alone."""
         dtype = self.weight_hh_l0.dtype
-        if not _autocasts(device):
+        if not autocasts(device):
             return dtype, nullcontext()
         if dtype != torch.float64:
             dtype = torch.get_autocast_dtype(device.type)
@@ -311,22 +309,16 @@ class ClockworkRNN(nn.Module):
         self, input: Tensor | PackedSequence, hx: Tensor | None, lengths: Tensor | Sequence[int] | None
     ) -> tuple[Tensor, Tensor, Layout]:
         """Input as (T, B, I), state as (layers * directions, B, N), and the way back; or torch's error."""
+        check_input(input, hx, self.input_size, self.weight_ih_l0)
         if isinstance(input, PackedSequence):
             if lengths is not None:
                 raise ValueError("a PackedSequence has lengths of its own: pass it without lengths")
-            self._check_input(input.data, expected_dim=2)
             x, layout = unpack(input)
         else:
-            if input.dim() not in (2, 3):
-                raise ValueError(f"RNN: Expected input to be 2D or 3D, got {input.dim()}D tensor instead")
             batched = input.dim() == 3
-            if hx is not None and hx.dim() != input.dim():
-                kind = "batched 3-D" if batched else "unbatched 2-D"
-                raise RuntimeError(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
             x = input if batched else input.unsqueeze(1)
             if batched and self.batch_first:
                 x = x.transpose(0, 1)
-            self._check_input(x, expected_dim=3)
             if lengths is not None:
                 if not batched:
                     raise ValueError("lengths belong to a batch: an unbatched input has its own length")
@@ -335,44 +327,9 @@ class ClockworkRNN(nn.Module):
         expected = (self.num_layers * self.num_directions, x.shape[1], self.hidden_size)
         if hx is None:
             return x, x.new_zeros(expected), layout
-        if hx.device != x.device:
-            raise RuntimeError(
-                "Input and hidden tensors are not at the same device, "
-                f"found input tensor at {x.device} and hidden tensor at {hx.device}"
-            )
-        # a packed batch is permuted: its size must be right before that, or wrong rows are taken in silence
-        found = hx if layout.batched else hx.unsqueeze(1)
-        if found.shape != expected:
-            raise RuntimeError(f"Expected hidden size {expected}, got {list(found.shape)}")
-        if hx.dtype != x.dtype and not _autocasts(x.device):
-            raise RuntimeError(
-                f"hx dtype ({hx.dtype}) does not match input dtype ({x.dtype}). Convert hx: hx.to({x.dtype})"
-            )
+        # before it is permuted as a packed batch is, or a state that is too large loses rows in silence
+        check_hidden(hx if layout.batched else hx.unsqueeze(1), x, expected)
         return x, layout.hidden_in(hx), layout
-
-    def _check_input(self, input: Tensor, expected_dim: int) -> None:
-        weight = self.weight_ih_l0
-        if input.dtype != weight.dtype and not _autocasts(input.device):
-            raise ValueError(
-                f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
-                f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"
-            )
-        if input.dim() != expected_dim:
-            raise RuntimeError(f"input must have {expected_dim} dimensions, got {input.dim()}")
-        if input.shape[-1] != self.input_size:
-            raise RuntimeError(
-                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}"
-            )
-        if input.device != weight.device:
-            raise RuntimeError(
-                "Input and parameter tensors are not at the same device, "
-                f"found input tensor at {input.device} and parameter tensor at {weight.device}"
-            )
-
-
-def _autocasts(device: torch.device) -> bool:
-    # the meta device has no autocast, and asking it is an error
-    return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
 def _shared_arguments(layer: Any) -> dict[str, Any]:
@@ -380,37 +337,6 @@ def _shared_arguments(layer: Any) -> dict[str, Any]:
              "bidirectional")  # fmt: skip
     weight = layer.weight_hh_l0
     return {name: getattr(layer, name) for name in names} | {"device": weight.device, "dtype": weight.dtype}
-
-
-def _check_arguments(
-    input_size: Any, hidden_size: Any, num_layers: Any, nonlinearity: Any, bias: Any, batch_first: Any, dropout: Any
-) -> None:
-    """torch's checks with torch's words, but that input_size may be 0."""
-    if nonlinearity not in tuple(NONLINEARITIES):
-        raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
-    if not isinstance(dropout, (int, float)) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
-        raise ValueError(
-            "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
-        )
-    if not isinstance(bias, bool):
-        raise TypeError(f"bias should be of type bool, got: {type(bias).__name__}")
-    if not isinstance(batch_first, bool):
-        raise TypeError(f"batch_first should be of type bool, got: {type(batch_first).__name__}")
-    for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-        if not isinstance(value, int):
-            raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
-    if input_size < 0:
-        raise ValueError("input_size must be zero or greater")
-    if hidden_size <= 0:
-        raise ValueError("hidden_size must be greater than zero")
-    if num_layers <= 0:
-        raise ValueError("num_layers must be greater than zero")
-    if dropout > 0 and num_layers == 1:
-        warnings.warn(
-            "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
-            f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
-            stacklevel=3,
-        )
 
 
 def _resolve_schedule(schedule: Schedule | Sequence[int] | int | None, hidden_size: int) -> Schedule:
@@ -423,10 +349,3 @@ def _resolve_schedule(schedule: Schedule | Sequence[int] | int | None, hidden_si
     if schedule.hidden_size != hidden_size:
         raise ValueError(f"the schedule has {schedule.hidden_size} units, but hidden_size={hidden_size}")
     return schedule
-
-
-def _check_clock(name: str, t: Any) -> None:
-    if not isinstance(t, (int, torch.SymInt)) or isinstance(t, bool):
-        raise TypeError(f"{name} should be of type int, got: {type(t).__name__}")
-    if t < 0:
-        raise ValueError(f"{name} must be zero or greater, got {t}")

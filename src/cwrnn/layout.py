@@ -1,6 +1,5 @@
 """Layout: the guises in which torch's RNNs take sequences, brought to (T, B, ...) and back."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -64,19 +63,3 @@ def unpack(input: PackedSequence) -> tuple[Tensor, Layout]:
     """The sequences of `input` as (T, B, I), sorted by length as inside it, and their layout."""
     padded, lengths = pad_packed_sequence(PackedSequence(input.data, input.batch_sizes))
     return padded, Layout(True, False, lengths.to(padded.device), input)
-
-
-def check_lengths(lengths: "Tensor | Sequence[int]", T: int, B: int, device: torch.device) -> Tensor:
-    """`lengths` as a (B,) tensor on `device`, or an error that says what is wrong with them."""
-    given = torch.as_tensor(lengths)
-    if given.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
-        raise TypeError(f"lengths must be integers, got {given.dtype}")
-    if given.shape != (B,):
-        raise ValueError(f"lengths must have one entry per sequence, shape ({B},), got {tuple(given.shape)}")
-    # a bound that depends on data cannot be checked inside a compiled graph
-    if not torch.compiler.is_compiling() and given.numel() > 0 and not given.is_meta:
-        shortest, longest = int(given.min()), int(given.max())
-        if shortest < 1 or longest > T:
-            wrong = shortest if shortest < 1 else longest
-            raise ValueError(f"lengths must lie between 1 and the {T} steps of the input, got {wrong}")
-    return given.to(device=device, dtype=torch.int64)

@@ -1,0 +1,124 @@
+"""Checks: what the layer refuses. For the mistakes that torch.nn.RNN knows, in its words."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from .reference import NONLINEARITIES
+
+
+def check_arguments(
+    input_size: Any, hidden_size: Any, num_layers: Any, nonlinearity: Any, bias: Any, batch_first: Any, dropout: Any
+) -> None:
+    """torch's checks with torch's words, but that input_size may be 0."""
+    if nonlinearity not in tuple(NONLINEARITIES):
+        raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+    if not isinstance(dropout, (int, float)) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
+        raise ValueError(
+            "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
+        )
+    if not isinstance(bias, bool):
+        raise TypeError(f"bias should be of type bool, got: {type(bias).__name__}")
+    if not isinstance(batch_first, bool):
+        raise TypeError(f"batch_first should be of type bool, got: {type(batch_first).__name__}")
+    for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        if not isinstance(value, int):
+            raise TypeError(f"{name} should be of type int, got: {type(value).__name__}")
+    if input_size < 0:
+        raise ValueError("input_size must be zero or greater")
+    if hidden_size <= 0:
+        raise ValueError("hidden_size must be greater than zero")
+    if num_layers <= 0:
+        raise ValueError("num_layers must be greater than zero")
+    if dropout > 0 and num_layers == 1:
+        warnings.warn(
+            "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
+            f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
+            stacklevel=3,
+        )
+
+
+def check_input(input: Any, hx: Tensor | None, input_size: int, weight: Tensor) -> None:
+    """Refuses an input whose kind, shape, dtype or device does not fit the layer, or the state's dimensions."""
+    if isinstance(input, PackedSequence):
+        features, expected_dim = input.data, 2
+    elif not isinstance(input, Tensor):
+        raise TypeError(f"input should be a Tensor or a PackedSequence, got: {type(input).__name__}")
+    else:
+        features, expected_dim = input, input.dim()
+        if input.dim() not in (2, 3):
+            raise ValueError(f"RNN: Expected input to be 2D or 3D, got {input.dim()}D tensor instead")
+        if hx is not None and hx.dim() != input.dim():
+            kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
+            raise RuntimeError(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
+    if features.dtype != weight.dtype and not autocasts(features.device):
+        raise ValueError(
+            f"RNN input dtype ({features.dtype}) does not match weight dtype ({weight.dtype}). "
+            f"Convert input: input.to({weight.dtype}), or convert model: model.to({features.dtype})"
+        )
+    if features.dim() != expected_dim:
+        raise RuntimeError(f"input must have {expected_dim} dimensions, got {features.dim()}")
+    if features.shape[-1] != input_size:
+        raise RuntimeError(
+            f"input.size(-1) must be equal to input_size. Expected {input_size}, got {features.shape[-1]}"
+        )
+    if features.device != weight.device:
+        raise RuntimeError(
+            "Input and parameter tensors are not at the same device, "
+            f"found input tensor at {features.device} and parameter tensor at {weight.device}"
+        )
+
+
+def check_step(input: Any) -> None:
+    """Refuses an input that is not that of one time step."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"step: input should be a Tensor, got: {type(input).__name__}")
+    if input.dim() not in (1, 2):
+        raise ValueError(f"step: Expected input to be 1D or 2D, got {input.dim()}D tensor instead")
+
+
+def check_hidden(h: Tensor, x: Tensor, expected: tuple[int, int, int]) -> None:
+    """Refuses a state that does not fit the input x, or that is not of the size `expected`."""
+    if h.device != x.device:
+        raise RuntimeError(
+            "Input and hidden tensors are not at the same device, "
+            f"found input tensor at {x.device} and hidden tensor at {h.device}"
+        )
+    if h.shape != expected:
+        raise RuntimeError(f"Expected hidden size {expected}, got {list(h.shape)}")
+    if h.dtype != x.dtype and not autocasts(x.device):
+        raise RuntimeError(f"hx dtype ({h.dtype}) does not match input dtype ({x.dtype}). Convert hx: hx.to({x.dtype})")
+
+
+def check_clock(name: str, t: Any) -> None:
+    """Refuses what is no time on the clock: t counts from 0."""
+    if not isinstance(t, (int, torch.SymInt)) or isinstance(t, bool):
+        raise TypeError(f"{name} should be of type int, got: {type(t).__name__}")
+    if t < 0:
+        raise ValueError(f"{name} must be zero or greater, got {t}")
+
+
+def check_lengths(lengths: "Tensor | Sequence[int]", T: int, B: int, device: torch.device) -> Tensor:
+    """`lengths` as a (B,) tensor on `device`, or an error that says what is wrong with them."""
+    given = torch.as_tensor(lengths)
+    if given.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        raise TypeError(f"lengths must be integers, got {given.dtype}")
+    if given.shape != (B,):
+        raise ValueError(f"lengths must have one entry per sequence, shape ({B},), got {tuple(given.shape)}")
+    # a bound that depends on data cannot be checked inside a compiled graph
+    if not torch.compiler.is_compiling() and given.numel() > 0 and not given.is_meta:
+        shortest, longest = int(given.min()), int(given.max())
+        if shortest < 1 or longest > T:
+            wrong = shortest if shortest < 1 else longest
+            raise ValueError(f"lengths must lie between 1 and the {T} steps of the input, got {wrong}")
+    return given.to(device=device, dtype=torch.int64)
+
+
+def autocasts(device: torch.device) -> bool:
+    """Whether autocast is on for that device."""
+    # the meta device has no autocast, and asking it is an error
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
