@@ -261,7 +261,7 @@ def _parser() -> argparse.ArgumentParser:
     count = len(music.names())
     parser.add_argument("--snippet", type=_whole(1, count), default=3, metavar="N",
                         help=f"which of the bundled snippets, 1 to {count} (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--epochs", type=_whole(1), default=1500, metavar="E",
+    parser.add_argument("--epochs", type=_whole(1), default=1000, metavar="E",
                         help="updates of each network (default: %(default)s)")  # fmt: skip
     parser.add_argument("--seed", type=_whole(0, 2**63 - 1), default=0, metavar="S",
                         help="of the initial weights (default: %(default)s)")  # fmt: skip
