@@ -89,7 +89,7 @@ def cases(draw) -> Case:
     longest = schedule.periods[-1]
     return Case(
         schedule=schedule,
-        T=draw(st.one_of(st.integers(2 * longest + 1, 2 * longest + 9), st.integers(0, longest))),
+        T=draw(st.one_of(st.integers(2 * longest + 1, 2 * longest + 9), st.integers(0, 2 * longest))),
         B=draw(st.integers(0, 3)),
         I=draw(st.integers(0, 3)),
         t0=draw(st.integers(0, 3 * longest)),

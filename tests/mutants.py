@@ -21,6 +21,8 @@ LAYER = "tests/test_layer.py"
 PAPER = "tests/test_paper.py"
 SCHEDULE = "tests/test_schedule.py"
 READOUT = "tests/test_readout.py"
+COST = "tests/test_cost.py"
+TRANSFORMS = "tests/test_transforms.py"
 
 
 class Mutant(NamedTuple):
@@ -99,6 +101,17 @@ MUTANTS = [
     Mutant("readout: the output is held first", "ticks.py",
            "columns = weight.split([module.values.shape[-1] for module in self.modules], dim=1)",
            "return F.linear(self.hold(), weight)\n        columns = []", READOUT),
+    Mutant("cost: what is said is not added up on the way", "ticks.py",
+           "if other.period % stream.period == 0:", "if False:", COST),
+    Mutant("cost: the specification runs in the cascade's place", "recurrence.py",
+           "load=lambda: cascade)", "load=lambda: run_reference)", COST),
+    Mutant("cost: hold windows are unrolled whole", "ticks.py", "or repeats <= count)", "or True)", COST),
+    Mutant("step: no dropout", "layer.py",
+           "x = F.dropout(x, self.dropout, self.training)\n                weights", "weights", LAYER),
+    Mutant("compile: tangents are dropped", "scan.py", "if torch._C._are_functorch_transforms_active():", "if False:",
+           TRANSFORMS),
+    Mutant("compile: a gradient", "scan.py", "return *_scan_backward_operator(gradient,",
+           "return *_scan_backward_operator(-gradient,", TRANSFORMS),
     Mutant("counts: two biases", "schedule.py", "self.hidden_size * (input_size + 1)",
            "self.hidden_size * (input_size + 2)", PAPER),
     Mutant("counts: the cascade counted as the paper counts", "schedule.py",
@@ -108,13 +121,13 @@ MUTANTS = [
 
 
 def killed(mutant: Mutant) -> bool:
-    """Whether the tests go red; an error that is not a test's is an error here too."""
+    """Whether the tests go red; a break that does not even run is an error."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
         shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
         file = source / "cwrnn" / mutant.file
         text = file.read_text()
-        if text.count(mutant.old) != 1:
+        if mutant.old and text.count(mutant.old) != 1:
             raise SystemExit(f"{mutant.name}: {mutant.old!r} stands {text.count(mutant.old)} times in {mutant.file}")
         file.write_text(text.replace(mutant.old, mutant.new))
         environment = {
@@ -136,6 +149,11 @@ def main(words: list[str]) -> int:
     """The exit code is the number of breaks that nobody noticed."""
     mutants = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
     with ThreadPoolExecutor(max_workers=2) as pool:
+        # red means something only where the unbroken copy is green
+        whole = [Mutant("nothing", "__init__.py", "", "", tests) for tests in sorted({m.tests for m in mutants})]
+        for mutant, red in zip(whole, pool.map(killed, whole), strict=True):
+            if red:
+                raise SystemExit(f"{mutant.tests} is red before anything was broken")
         verdicts = list(zip(mutants, pool.map(killed, mutants), strict=True))
     for mutant, noticed in verdicts:
         print(f"{'red' if noticed else 'STILL GREEN':<12}{mutant.name}")

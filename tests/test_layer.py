@@ -1,5 +1,6 @@
 """The layer equals the specification, composed sequence by sequence; whole = split anywhere = step by step."""
 
+import numpy as np
 import pytest
 import torch
 from cases import schedules
@@ -50,10 +51,12 @@ def gradients(loss, rnn, *tensors):
     lengths=st.lists(st.integers(1, 15), min_size=1, max_size=4),
     input_size=st.integers(0, 3),
     backend=st.sampled_from(list(BACKENDS)),
+    seed=st.integers(0, 1000),
 )
 def test_ragged_batches(
-    schedule, num_layers, bidirectional, bias, nonlinearity, t0, lengths, input_size, backend, close
+    schedule, num_layers, bidirectional, bias, nonlinearity, t0, lengths, input_size, backend, seed, close
 ):
+    torch.manual_seed(seed)
     rnn = ClockworkRNN(
         input_size,
         schedule.hidden_size,
@@ -154,6 +157,54 @@ def test_step_unbatched(close):
         close(y, whole[t])
     close(state.h, h_n)
     assert state.h.shape == (2, 9)
+
+
+def test_step_with_dropout(close):
+    rnn = make([1, 2], num_layers=2, dropout=1.0, bias=False)
+    x = torch.randn(3, 2, dtype=torch.float64)
+    y, state = rnn.step(x)
+    assert (y == 0).all()
+    assert (state.h[0] != 0).any()
+    assert (rnn.eval().step(x)[0] != 0).any()
+
+
+def test_step_leaves_the_state_alone():
+    rnn = make([2, 4])
+    before = State(torch.ones(1, 3, 9, dtype=torch.float64), 1)
+    y, after = rnn.step(torch.zeros(3, 2, dtype=torch.float64), before)
+    y.zero_()
+    assert (before.h == 1).all()
+    assert (after.h == 1).all()
+
+
+def test_clocks_may_be_numpy_integers(close):
+    rnn, x = make(np.int64(3)), torch.randn(5, 2, 2, dtype=torch.float64)
+    close(rnn(x, t0=np.int64(3))[0], rnn(x, t0=3)[0])
+    assert type(rnn.step(x[0], (torch.zeros(1, 2, 9, dtype=torch.float64), np.int32(3)))[1].t) is int
+
+
+def test_a_clock_that_has_run_for_ages(close):
+    rnn, x = make([1, 2, 8]), torch.randn(20, 2, 2, dtype=torch.float64)
+    for lengths in (None, [20, 7]):
+        found, expected = rnn(x, t0=2**80 + 3, lengths=lengths), rnn(x, t0=3, lengths=lengths)
+        close(found[0], expected[0])
+        close(found[1], expected[1])
+
+
+def test_weights_that_do_not_exist_are_not_loaded():
+    dense, rnn = make([1]), make([1, 2, 4])
+    rnn.load_state_dict(dense.state_dict())
+    allowed = torch.from_numpy(rnn.schedule.mask())
+    assert (rnn.weight_hh_l0[~allowed] == 0).all()
+    assert torch.equal(rnn.weight_hh_l0[allowed], dense.weight_hh_l0[allowed])
+
+
+# torch itself warns of complex modules
+@pytest.mark.filterwarnings("ignore:Complex modules:UserWarning")
+def test_complex_weights_are_refused():
+    rnn = make([1, 2]).to(torch.complex128)
+    with pytest.raises(ValueError, match="weights should be of a real floating point type, got: torch.complex128"):
+        rnn(torch.zeros(3, 1, 2, dtype=torch.complex128))
 
 
 def test_step_holds_bit_for_bit():
@@ -257,7 +308,7 @@ def test_schedule_argument(schedule, periods, sizes):
         ({"schedule": [1, -2]}, ValueError, "periods must be positive integers, got -2"),
         ({"schedule": [1, 2.0]}, ValueError, "periods must be positive integers, got 2.0"),
         ({"schedule": [True, 2]}, ValueError, "periods must be positive integers, got True"),
-        ({"schedule": []}, ValueError, "the number of modules must be a positive integer, got 0"),
+        ({"schedule": []}, ValueError, "a schedule needs at least one module, got no periods"),
         ({"schedule": 10}, ValueError, "10 modules need at least 10 units, got hidden_size=9"),
         ({"schedule": range(1, 12)}, ValueError, "11 modules need at least 11 units, got hidden_size=9"),
         ({"schedule": 0}, ValueError, "the number of modules must be a positive integer, got 0"),
@@ -265,6 +316,9 @@ def test_schedule_argument(schedule, periods, sizes):
         ({"schedule": Schedule((1,), (8,))}, ValueError, "the schedule has 8 units, but hidden_size=9"),
         ({"schedule": "1:9"}, TypeError, "periods must be a sequence of positive integers, got '1:9'"),
         ({"schedule": 2.5}, TypeError, "periods must be a sequence of positive integers, got 2.5"),
+        ({"schedule": {1: 9}}, TypeError, "periods must be a sequence of positive integers, got {1: 9}"),
+        ({"dtype": torch.complex64}, ValueError, "dtype should be a real floating point type, got: torch.complex64"),
+        ({"backend": ["torch"]}, ValueError, "Unknown backend ['torch']. Select from 'auto', 'torch', 'reference'."),
         ({"backend": "cuda"}, ValueError, "Unknown backend 'cuda'. Select from 'auto', 'torch', 'reference'."),
         ({"input_size": -1}, ValueError, "input_size must be zero or greater"),
     ],
@@ -289,6 +343,13 @@ def test_bad_construction(options, error, message):
         ({"lengths": [5]}, ValueError, "lengths must have one entry per sequence, shape (2,), got (1,)"),
         ({"lengths": 5}, ValueError, "lengths must have one entry per sequence, shape (2,), got ()"),
         ({"lengths": [1.0, 2.0]}, TypeError, "lengths must be integers, got torch.float32"),
+        ({"lengths": "ab"}, TypeError, "lengths must be integers, got 'ab'"),
+        (
+            {"hx": State(torch.zeros(1, 2, 9), 3)},
+            TypeError,
+            "hx should be a Tensor, got: State: pass its h as hx, and its t as t0",
+        ),
+        ({"hx": [0.0]}, TypeError, "hx should be a Tensor, got: list"),
         ({"lengths": [True, True]}, TypeError, "lengths must be integers, got torch.bool"),
         (
             {"hx": torch.zeros(1, 2, 9)},
@@ -330,6 +391,8 @@ def test_bad_steps():
         rnn.step(x, (h[:, :1], 0))
     with pytest.raises(ValueError, match=r"state.t must be zero or greater, got -1"):
         rnn.step(x, (h, -1))
+    with pytest.raises(TypeError, match=r"state should be what step returned, or \(h, t\), got: Tensor"):
+        rnn.step(x, h)
     with pytest.raises(TypeError, match=r"state.t should be of type int, got: float"):
         rnn.step(x, (h, 1.0))
     with pytest.raises(ValueError, match="does not match weight dtype"):

@@ -20,8 +20,10 @@ from cwrnn import ClockworkRNN, Readout
     batch_first=st.booleans(),
     bias=st.booleans(),
     ragged=st.booleans(),
+    seed=st.integers(0, 1000),
 )
-def test_equals_linear(schedule, T, t0, bidirectional, batch_first, bias, ragged, close):
+def test_equals_linear(schedule, T, t0, bidirectional, batch_first, bias, ragged, seed, close):
+    torch.manual_seed(seed)
     rnn = ClockworkRNN(
         2,
         schedule.hidden_size,
@@ -68,6 +70,16 @@ def test_ticks_hold_is_forward():
     output, h_expected = rnn(x)
     assert torch.equal(ticks.hold(), output)
     assert torch.equal(h_n, h_expected)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_under_autocast(close, bias):
+    rnn, readout = ClockworkRNN(2, 9), Readout(9, 3, bias=bias)
+    x = torch.randn(7, 2, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = readout(rnn.ticks(x)[0]), readout(rnn(x)[0])
+    assert found.dtype == expected.dtype == torch.bfloat16
+    close(found, expected)
 
 
 def test_takes_a_trained_linear():

@@ -217,3 +217,37 @@ def test_vmap_over_inputs(close):
     expected, expected_h = layer(x.movedim(0, 1).flatten(1, 2))
     close(output.movedim(0, 1).flatten(1, 2), expected)
     close(h_n.movedim(0, 1).flatten(1, 2), expected_h)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("periods", PERIODS, ids=str)
+def test_derivatives_inside_a_compiled_function(close, periods):
+    """An operator has no rule for torch.func, and would drop a tangent without a word."""
+    layer = ClockworkRNN(I, 9, schedule=periods, dtype=torch.float64)
+    x, tangent = randn(15, B, I), randn(15, B, I)
+
+    def forward_mode(x):
+        return jvp(lambda x: layer(x)[0], (x,), (tangent,))[1]
+
+    def reverse_mode(x):
+        return grad(lambda x: layer(x)[0].sin().sum())(x)
+
+    for function in (forward_mode, reverse_mode):
+        expected = function(x)
+        assert expected.count_nonzero() > 0
+        close(torch.compile(function, fullgraph=True, backend="eager")(x), expected)
+
+
+def test_hessian(close):
+    layer = ClockworkRNN(2, 4, schedule=(1, 2), dtype=torch.float64)
+    specified = ClockworkRNN(2, 4, schedule=(1, 2), dtype=torch.float64, backend="reference")
+    x = randn(5, 1, 2)
+
+    def loss(layer, bias):
+        parameters = dict(specified.named_parameters()) | {"bias_l0": bias}
+        return functional_call(layer, parameters, (x,))[0].square().sum()
+
+    bias = randn(4)
+    found, expected = (torch.func.hessian(lambda bias, at=at: loss(at, bias))(bias) for at in (layer, specified))
+    close(found, expected)

@@ -1,9 +1,11 @@
 """Checks: what the layer refuses. For the mistakes that torch.nn.RNN knows, in its words."""
 
+import numbers
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
@@ -12,12 +14,19 @@ from .reference import NONLINEARITIES
 
 
 def check_arguments(
-    input_size: Any, hidden_size: Any, num_layers: Any, nonlinearity: Any, bias: Any, batch_first: Any, dropout: Any
+    input_size: Any,
+    hidden_size: Any,
+    num_layers: Any,
+    nonlinearity: Any,
+    bias: Any,
+    batch_first: Any,
+    dropout: Any,
+    dtype: torch.dtype | None,
 ) -> None:
     """torch's checks with torch's words, but that input_size may be 0."""
     if nonlinearity not in tuple(NONLINEARITIES):
         raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
-    if not isinstance(dropout, (int, float)) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
+    if isinstance(dropout, bool) or not isinstance(dropout, numbers.Real) or not 0 <= float(dropout) <= 1:
         raise ValueError(
             "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
         )
@@ -34,7 +43,9 @@ def check_arguments(
         raise ValueError("hidden_size must be greater than zero")
     if num_layers <= 0:
         raise ValueError("num_layers must be greater than zero")
-    if dropout > 0 and num_layers == 1:
+    if isinstance(dtype, torch.dtype) and dtype.is_complex:
+        raise ValueError(f"dtype should be a real floating point type, got: {dtype}")
+    if float(dropout) > 0 and num_layers == 1:
         warnings.warn(
             "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
             f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
@@ -42,8 +53,11 @@ def check_arguments(
         )
 
 
-def check_input(input: Any, hx: Tensor | None, input_size: int, weight: Tensor) -> None:
+def check_input(input: Any, hx: Any, input_size: int, weight: Tensor) -> None:
     """Refuses an input whose kind, shape, dtype or device does not fit the layer, or the state's dimensions."""
+    if hx is not None and not isinstance(hx, Tensor):
+        hint = ": pass its h as hx, and its t as t0" if isinstance(hx, tuple) else ""
+        raise TypeError(f"hx should be a Tensor, got: {type(hx).__name__}{hint}")
     if isinstance(input, PackedSequence):
         features, expected_dim = input.data, 2
     elif not isinstance(input, Tensor):
@@ -55,7 +69,10 @@ def check_input(input: Any, hx: Tensor | None, input_size: int, weight: Tensor) 
         if hx is not None and hx.dim() != input.dim():
             kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
             raise RuntimeError(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
-    if features.dtype != weight.dtype and not autocasts(features.device):
+    castable = autocasts(features.device) and features.dtype.is_floating_point
+    if weight.dtype.is_complex:
+        raise ValueError(f"weights should be of a real floating point type, got: {weight.dtype}")
+    if features.dtype != weight.dtype and not castable:
         raise ValueError(
             f"RNN input dtype ({features.dtype}) does not match weight dtype ({weight.dtype}). "
             f"Convert input: input.to({weight.dtype}), or convert model: model.to({features.dtype})"
@@ -90,21 +107,35 @@ def check_hidden(h: Tensor, x: Tensor, expected: tuple[int, int, int]) -> None:
         )
     if h.shape != expected:
         raise RuntimeError(f"Expected hidden size {expected}, got {list(h.shape)}")
-    if h.dtype != x.dtype and not autocasts(x.device):
+    if h.dtype != x.dtype and not (autocasts(x.device) and h.dtype.is_floating_point):
         raise RuntimeError(f"hx dtype ({h.dtype}) does not match input dtype ({x.dtype}). Convert hx: hx.to({x.dtype})")
 
 
-def check_clock(name: str, t: Any) -> None:
-    """Refuses what is no time on the clock: t counts from 0."""
-    if not isinstance(t, (int, torch.SymInt)) or isinstance(t, bool):
+def check_state(state: Any) -> tuple[Any, int]:
+    """The two parts of a stream's state; refuses what is no (h, t)."""
+    if not isinstance(state, tuple) or len(state) != 2:
+        raise TypeError(f"state should be what step returned, or (h, t), got: {type(state).__name__}")
+    h, t = state
+    return h, check_clock("state.t", t)
+
+
+def check_clock(name: str, t: Any) -> int:
+    """`t` as an int; refuses what is no time on the clock, which counts from 0."""
+    if isinstance(t, np.integer):
+        t = int(t)
+    if isinstance(t, bool) or not isinstance(t, (int, torch.SymInt)):
         raise TypeError(f"{name} should be of type int, got: {type(t).__name__}")
     if t < 0:
         raise ValueError(f"{name} must be zero or greater, got {t}")
+    return t  # type: ignore[return-value]
 
 
 def check_lengths(lengths: "Tensor | Sequence[int]", T: int, B: int, device: torch.device) -> Tensor:
     """`lengths` as a (B,) tensor on `device`, or an error that says what is wrong with them."""
-    given = torch.as_tensor(lengths)
+    try:
+        given = torch.as_tensor(lengths, dtype=None if B > 0 else torch.int64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"lengths must be integers, got {lengths!r}") from error
     if given.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         raise TypeError(f"lengths must be integers, got {given.dtype}")
     if given.shape != (B,):

@@ -1,16 +1,26 @@
 """ClockworkRNN: the layer, as a drop-in for torch.nn.RNN."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from .checks import autocasts, check_arguments, check_clock, check_hidden, check_input, check_lengths, check_step
+from .checks import (
+    autocasts,
+    check_arguments,
+    check_clock,
+    check_hidden,
+    check_input,
+    check_lengths,
+    check_state,
+    check_step,
+)
 from .layout import Layout, unpack
 from .recurrence import check_backend, select
 from .schedule import Schedule
@@ -88,8 +98,6 @@ class ClockworkRNN(nn.Module):
     weight_ih_l0: Tensor
     weight_hh_l0: Tensor
 
-    __constants__ = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"]
-
     def __init__(
         self,
         input_size: int,
@@ -107,7 +115,7 @@ class ClockworkRNN(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        check_arguments(input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout)
+        check_arguments(input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout, dtype)
         check_backend(backend)
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -156,6 +164,11 @@ class ClockworkRNN(nn.Module):
             if name.startswith("weight_hh"):
                 parameter.masked_fill_(forbidden.to(parameter.device), 0)
 
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        # weights that do not exist may come along, from a layer with other clocks
+        super()._load_from_state_dict(*arguments, **options)
+        self.clear_forbidden_weights()
+
     def forward(
         self,
         input: Tensor | PackedSequence,
@@ -180,7 +193,7 @@ class ClockworkRNN(nn.Module):
 
         Arguments are those of `forward`, which is `ticks` and then `Ticks.hold`.
         """
-        check_clock("t0", t0)
+        t0 = check_clock("t0", t0)
         x, h, layout = self._enter(input, hx, lengths)
         dtype, unguarded = self._precision(x.device)
         h_n = []
@@ -214,8 +227,7 @@ class ClockworkRNN(nn.Module):
         if self.bidirectional:
             raise RuntimeError("step: a bidirectional layer reads a sequence from its end; call forward on all of it")
         check_step(input)
-        hx, t = (None, 0) if state is None else state
-        check_clock("state.t", t)
+        hx, t = (None, 0) if state is None else check_state(state)
         time = 1 if self.batch_first and input.dim() == 2 else 0
         x, h, layout = self._enter(input.unsqueeze(time), hx, None)
         dtype, unguarded = self._precision(x.device)
@@ -228,7 +240,10 @@ class ClockworkRNN(nn.Module):
                 weights = self._weights(self._suffixes(layer)[0], dtype)
                 x = clockwork_step(x, *weights, h[layer], self.schedule, t, self.nonlinearity)
                 states.append(x)
-        return layout.hidden_out(x[None]).squeeze(0), State(layout.hidden_out(torch.stack(states)), t + 1)
+        h = layout.hidden_out(torch.stack(states))
+        # of its own, even where nothing was due and the last layer still holds what came in
+        y = h[-1].clone()
+        return y, State(h, t + 1)
 
     @classmethod
     def from_rnn(cls, rnn: nn.RNN) -> "ClockworkRNN":
@@ -339,10 +354,10 @@ def _shared_arguments(layer: Any) -> dict[str, Any]:
     return {name: getattr(layer, name) for name in names} | {"device": weight.device, "dtype": weight.dtype}
 
 
-def _resolve_schedule(schedule: Schedule | Sequence[int] | int | None, hidden_size: int) -> Schedule:
+def _resolve_schedule(schedule: Schedule | Iterable[int] | int | None, hidden_size: int) -> Schedule:
     if schedule is None:
         return Schedule.exponential(hidden_size, min(8, hidden_size))
-    if isinstance(schedule, int):
+    if isinstance(schedule, (int, np.integer)):
         return Schedule.exponential(hidden_size, schedule)
     if not isinstance(schedule, Schedule):
         return Schedule.from_periods(hidden_size, schedule)

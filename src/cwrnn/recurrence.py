@@ -61,7 +61,7 @@ BACKENDS: dict[str, Backend] = {
 
 def check_backend(name: str) -> None:
     """A ValueError that lists the names, unless `name` is one of them."""
-    if name != "auto" and name not in BACKENDS:
+    if name not in ("auto", *BACKENDS):
         names = ", ".join(repr(known) for known in ("auto", *BACKENDS))
         raise ValueError(f"Unknown backend {name!r}. Select from {names}.")
 
@@ -72,6 +72,11 @@ def select(name: str, device: torch.device, dtype: torch.dtype) -> Run:
     >>> select("torch", torch.device("cpu"), torch.float32).__name__
     'cascade'
     """
+    return BACKENDS[choose(name, device, dtype)].load()
+
+
+def choose(name: str, device: torch.device, dtype: torch.dtype) -> str:
+    """The name of the backend that runs where `name` is asked for."""
     check_backend(name)
     if name != "auto":
         reason = BACKENDS[name].refuse(device, dtype)
@@ -81,11 +86,11 @@ def select(name: str, device: torch.device, dtype: torch.dtype) -> Run:
                 f"backend {name!r} cannot run on {device.type} with {dtype}: {reason}. "
                 f"Usable here: {', '.join(repr(other) for other in ('auto', *usable))}."
             )
-        return BACKENDS[name].load()
+        return name
     for candidate, backend in BACKENDS.items():
         reason = backend.refuse(device, dtype)
         if reason is None:
-            return backend.load()
+            return candidate
         _log_refusal(candidate, device.type, dtype, reason)
     raise RuntimeError(f"no backend can run on {device.type} with {dtype}")
 

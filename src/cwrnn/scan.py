@@ -30,6 +30,9 @@ def scan(drive: Tensor, weight: Tensor, h0: Tensor, nonlinearity: str) -> Tensor
         nonlinearity: "tanh" or "relu"
     """
     if torch.compiler.is_compiling():
+        if torch._C._are_functorch_transforms_active():
+            # operators have no rules for torch.func: what is being captured is the derivative of the plain loop
+            return _forward(drive, weight, h0, nonlinearity)
         # one node of the graph however long the sequence, instead of one per tick
         compiled: Tensor = _scan_operator(drive, weight, h0, nonlinearity)
         return compiled

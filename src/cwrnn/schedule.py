@@ -16,7 +16,7 @@ import itertools
 import math
 import operator
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,6 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .extras import require
+
+# beyond it, the strides of a tensor would not fit their integers
+LONGEST = 2**40
 
 
 class Operations(NamedTuple):
@@ -62,6 +65,8 @@ class Schedule:
         merged: dict[int, int] = {}
         for period, size in sorted(zip(periods, sizes, strict=True)):
             merged[period] = merged.get(period, 0) + size
+        if max(merged) > LONGEST:
+            raise ValueError(f"periods must be at most 2**40, got {max(merged)}")
         ends = list(itertools.accumulate(merged.values()))
         object.__setattr__(self, "periods", tuple(merged))
         object.__setattr__(self, "sizes", tuple(merged.values()))
@@ -78,6 +83,8 @@ class Schedule:
         Schedule(periods=(1, 2, 4), sizes=(4, 4, 3))
         """
         periods = sorted(_positive_integers("periods", periods))
+        if not periods:
+            raise ValueError("a schedule needs at least one module, got no periods")
         hidden_size = _positive_integer("hidden_size", hidden_size)
         _check_modules(len(periods), hidden_size)
         share, remainder = divmod(hidden_size, len(periods))
@@ -150,7 +157,8 @@ class Schedule:
         """
         modules = _check_modules(modules, hidden_size)
         longest = _check_longest(longest, modules)
-        return cls.from_periods(hidden_size, random.Random(seed).sample(range(1, longest + 1), modules))
+        generator = random.Random(operator.index(seed))
+        return cls.from_periods(hidden_size, generator.sample(range(1, longest + 1), modules))
 
     @classmethod
     def from_spectrum(
@@ -327,7 +335,7 @@ def _positive_integer(name: str, value: Any) -> int:
 
 
 def _positive_integers(name: str, values: Any) -> list[int]:
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+    if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a sequence of positive integers, got {values!r}")
     return [_positive_integer(name, value) for value in values]
 
@@ -342,7 +350,7 @@ def _check_modules(modules: Any, hidden_size: Any) -> int:
 
 
 def _check_longest(longest: int | None, modules: int) -> int:
-    longest = 2 ** (modules - 1) if longest is None else _positive_integer("longest", longest)
+    longest = min(2 ** (modules - 1), LONGEST) if longest is None else _positive_integer("longest", longest)
     if longest < modules:
         raise ValueError(f"{modules} different periods need longest >= {modules}, got longest={longest}")
     return longest

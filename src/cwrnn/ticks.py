@@ -31,8 +31,9 @@ class Stream(NamedTuple):
     def at(self, first: int, step: int, count: int) -> Tensor:
         """The values held at `count` times: first, first + step, first + 2 step, ..."""
         offset = first - self.start
-        if self.period % step == 0:
-            repeats = self.period // step
+        repeats = self.period // step
+        # a hold window that is longer than what is asked for is not worth unrolling
+        if self.period % step == 0 and (torch.compiler.is_compiling() or repeats <= count):
             skip = offset % self.period // step
             row = offset // self.period
             rows = (skip + count + repeats - 1) // repeats
@@ -88,12 +89,12 @@ class Pass(NamedTuple):
             return torch.cat([module.values[-1] for module in self.modules], dim=-1)
         last = []
         for values, period, start in self.modules:
-            row = (self.t0 + lengths - 1 - start) // period
+            row = (lengths + (self.t0 - 1 - start)) // period
             last.append(values.gather(0, row[None, :, None].expand(1, -1, values.shape[-1])).squeeze(0))
         return torch.cat(last, dim=-1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ticks:
     """All that a ClockworkRNN computes, one value per tick: its output, not yet held.
 
@@ -121,7 +122,7 @@ class Ticks:
         parts = [each.linear(column) for each, column in zip(self.passes, columns, strict=True)]
         first, *others = self._aligned(parts)
         value = self.layout.mask(sum(others, start=first))
-        return self.layout.sequence_out(value if bias is None else value + bias)
+        return self.layout.sequence_out(value if bias is None else value + bias.to(value.dtype))
 
     def final(self) -> Tensor:
         """(directions, B, N): the hidden state at each sequence's own end, in the order of the batch inside."""

@@ -169,7 +169,7 @@ def show(results: dict[str, training.Result], snippet: int, epochs: int, seed: i
 def draw(
     target: NDArray[np.float64], results: dict[str, training.Result], path: Path, snippet: int, epochs: int
 ) -> None:
-    """Writes the picture, in the manner of the paper's figure 6: the target dotted, what was learnt solid."""
+    """Writes the picture, in the manner of the paper's figure of outputs: the target dotted, what was learnt solid."""
     figure_class = require("matplotlib.figure", extra="experiments", purpose="the demo").Figure
     # a Figure of its own draws by Agg and leaves pyplot's state alone
     figure = figure_class(figsize=(9, 7), dpi=150, layout="constrained")
