@@ -13,13 +13,14 @@ help:
 	@echo "make unit     the tests, the docstring examples, the examples, the README"
 	@echo "make mutants  break the code on purpose; every break must turn the tests red"
 	@echo "make bench    time the layer against torch.nn.RNN"
-	@echo "make gpu      the GPU tests, with the python that is active, from source"
+	@echo "make gpu      the GPU tests, from source; PYTHON=python3 must have torch, pytest and hypothesis"
 	@echo "make clean    remove .venv and all that was built"
 
 install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv: some minutes, about 1.4 GB"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
@@ -48,4 +49,4 @@ gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -q -m gpu tests
 
 clean:
-	rm -rf .venv out build dist
+	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -39,14 +39,15 @@ MUTANTS = [
     Mutant("delay: a module hears what is said at its own tick", "cascade.py",
            "mine.at(start + period - 1,", "mine.at(start + period,", BACKENDS),
     Mutant("phase: ticks are counted from the start of the chunk", "recurrence.py",
-           "return BACKENDS[name].load()", "return lambda *a: BACKENDS[name].load()(*a[:6], 0, *a[7:])", LAYER),
+           "return BACKENDS[choose(name, device, dtype)].load()",
+           "return lambda *a: BACKENDS[choose(name, device, dtype)].load()(*a[:6], 0, *a[7:])", LAYER),
     Mutant("phase: the input is taken one step too late", "cascade.py",
            "inputs.append(finer[(first - origin) // stride ::", "inputs.append(finer[(first - origin) // stride + 1 ::",
            BACKENDS),
     Mutant("phase: the clock of a step is off by one", "step.py",
            "schedule.due(t)", "schedule.due(t + 1)", LAYER),
     Mutant("phase: a step does not advance the clock", "layer.py",
-           "torch.stack(states)), t + 1)", "torch.stack(states)), t)", LAYER),
+           "State(h, t + 1)", "State(h, t)", LAYER),
     Mutant("hold before the first tick: nothing is said", "cascade.py",
            "said = Stream(F.linear(module.values, to_faster),",
            "said = Stream(F.linear(F.pad(module.values[1:], (0, 0, 0, 0, 1, 0)), to_faster),", BACKENDS),
@@ -154,10 +155,10 @@ def main(words: list[str]) -> int:
         for mutant, red in zip(whole, pool.map(killed, whole), strict=True):
             if red:
                 raise SystemExit(f"{mutant.tests} is red before anything was broken")
-        verdicts = list(zip(mutants, pool.map(killed, mutants), strict=True))
-    for mutant, noticed in verdicts:
-        print(f"{'red' if noticed else 'STILL GREEN':<12}{mutant.name}")
-    missed = sum(not noticed for _, noticed in verdicts)
+        missed = 0
+        for mutant, noticed in zip(mutants, pool.map(killed, mutants), strict=True):
+            print(f"{'red' if noticed else 'STILL GREEN':<12}{mutant.name}", flush=True)
+            missed += not noticed
     print(f"{len(mutants) - missed} of {len(mutants)} breaks turn the tests red")
     return missed
 

@@ -391,8 +391,10 @@ def test_bad_steps():
         rnn.step(x, (h[:, :1], 0))
     with pytest.raises(ValueError, match=r"state.t must be zero or greater, got -1"):
         rnn.step(x, (h, -1))
-    with pytest.raises(TypeError, match=r"state should be what step returned, or \(h, t\), got: Tensor"):
+    with pytest.raises(TypeError, match=r"state should be what step returned, or State\(h, t\), got: Tensor"):
         rnn.step(x, h)
+    with pytest.raises(RuntimeError, match=r"state.h should be \(num_layers, B, N\) for an input of 2 dimensions"):
+        rnn.step(x, (h[0], 0))
     with pytest.raises(TypeError, match=r"state.t should be of type int, got: float"):
         rnn.step(x, (h, 1.0))
     with pytest.raises(ValueError, match="does not match weight dtype"):

@@ -93,6 +93,8 @@ def test_wrong_width():
     ticks, _ = ClockworkRNN(2, 9).ticks(torch.randn(4, 1, 2))
     with pytest.raises(ValueError, match=r"weight must have 9 columns, got shape \(3, 8\)"):
         Readout(8, 3)(ticks)
+    with pytest.raises(TypeError, match=r"the Ticks of \(ticks, h_n\) = rnn.ticks\(...\), got: tuple"):
+        Readout(9, 3)(ClockworkRNN(2, 9).ticks(torch.randn(4, 1, 2)))
 
 
 def saved_bytes(function) -> int:

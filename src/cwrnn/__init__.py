@@ -1,4 +1,4 @@
-"""The Clockwork RNN (Koutník, Greff, Gomez and Schmidhuber, 2014) for PyTorch: exact, complete, fast."""
+"""The Clockwork RNN (Koutník, Greff, Gomez and Schmidhuber, 2014) for PyTorch."""
 
 from . import init
 from .layer import ClockworkRNN, State

@@ -95,7 +95,9 @@ def check_step(input: Any) -> None:
     if not isinstance(input, Tensor):
         raise TypeError(f"step: input should be a Tensor, got: {type(input).__name__}")
     if input.dim() not in (1, 2):
-        raise ValueError(f"step: Expected input to be 1D or 2D, got {input.dim()}D tensor instead")
+        raise ValueError(
+            f"step: Expected input to be 1D or 2D, got {input.dim()}D tensor instead: one step is (B, I) or (I,)"
+        )
 
 
 def check_hidden(h: Tensor, x: Tensor, expected: tuple[int, int, int]) -> None:
@@ -111,11 +113,14 @@ def check_hidden(h: Tensor, x: Tensor, expected: tuple[int, int, int]) -> None:
         raise RuntimeError(f"hx dtype ({h.dtype}) does not match input dtype ({x.dtype}). Convert hx: hx.to({x.dtype})")
 
 
-def check_state(state: Any) -> tuple[Any, int]:
-    """The two parts of a stream's state; refuses what is no (h, t)."""
-    if not isinstance(state, tuple) or len(state) != 2:
-        raise TypeError(f"state should be what step returned, or (h, t), got: {type(state).__name__}")
+def check_state(state: Any, input: Tensor) -> tuple[Any, int]:
+    """The two parts of a stream's state; refuses what is no (h, t), or does not fit the input of one step."""
+    if not isinstance(state, tuple) or len(state) != 2 or not isinstance(state[0], Tensor):
+        raise TypeError(f"state should be what step returned, or State(h, t), got: {type(state).__name__}")
     h, t = state
+    if h.dim() != input.dim() + 1:
+        shape = "(num_layers, B, N)" if input.dim() == 2 else "(num_layers, N)"
+        raise RuntimeError(f"state.h should be {shape} for an input of {input.dim()} dimensions, got {list(h.shape)}")
     return h, check_clock("state.t", t)
 
 

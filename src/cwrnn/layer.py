@@ -61,7 +61,7 @@ class ClockworkRNN(nn.Module):
             starting at 0. Default: ``False``
         schedule: a :class:`Schedule`; or a sequence of periods, over which the units are split evenly; or the
             number of modules, with periods 1, 2, 4, ...; or None for ``min(8, hidden_size)`` of those
-        backend: ``"auto"``, or one of the names that its error message lists
+        backend: ``"auto"``, ``"torch"`` or ``"reference"``
 
     Inputs: input, hx, t0, lengths
         * **input**: (T, B, I), (B, T, I) with ``batch_first``, (T, I) unbatched, or a
@@ -227,7 +227,7 @@ class ClockworkRNN(nn.Module):
         if self.bidirectional:
             raise RuntimeError("step: a bidirectional layer reads a sequence from its end; call forward on all of it")
         check_step(input)
-        hx, t = (None, 0) if state is None else check_state(state)
+        hx, t = (None, 0) if state is None else check_state(state, input)
         time = 1 if self.batch_first and input.dim() == 2 else 0
         x, h, layout = self._enter(input.unsqueeze(time), hx, None)
         dtype, unguarded = self._precision(x.device)

@@ -37,4 +37,8 @@ class Readout(nn.Linear):
         """The readout at every time step, in the guise of the sequence that went into the layer."""
         if isinstance(input, Ticks):
             return input.linear(self.weight, self.bias)
+        if not isinstance(input, Tensor):
+            raise TypeError(
+                f"Readout takes a Tensor, or the Ticks of (ticks, h_n) = rnn.ticks(...), got: {type(input).__name__}"
+            )
         return super().forward(input)

@@ -94,7 +94,7 @@ class Pass(NamedTuple):
         return torch.cat(last, dim=-1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ticks:
     """All that a ClockworkRNN computes, one value per tick: its output, not yet held.
 
