@@ -18,7 +18,9 @@ help:
 
 install: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt
+KERNEL := cmake/CMakeLists.txt $(wildcard src/cwrnn/kernels/*.[ch])
+
+.venv/installed: pyproject.toml constraints.txt $(KERNEL)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv: some minutes, about 1.4 GB"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
@@ -49,4 +51,5 @@ gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -q -m gpu tests
 
 clean:
-	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/cwrnn/kernels/*.so
+	git clean -dfXq cmake

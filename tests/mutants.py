@@ -3,7 +3,8 @@
     python tests/mutants.py              all of them
     python tests/mutants.py delay phase  those whose name contains one of the words
 
-Each break is made in a copy of src, and the tests named beside it run against that copy.
+Each break is made in a copy of src, and the tests named beside it run against that copy: without the CPU kernel, so
+that the cascade is what runs, or if the break is in the kernel with one that is built from the copy.
 """
 
 import os
@@ -52,8 +53,8 @@ MUTANTS = [
            "said = Stream(F.linear(module.values, to_faster),",
            "said = Stream(F.linear(F.pad(module.values[1:], (0, 0, 0, 0, 1, 0)), to_faster),", BACKENDS),
     Mutant("hold before the first tick: zero is shown", "ticks.py",
-           "return torch.cat([module.at(self.t0, 1, self.T) for module in self.modules], dim=-1)",
-           "return torch.cat([m._replace(values=torch.cat((m.values[:1] * 0, m.values[1:]))).at(self.t0, 1, self.T) "
+           "held = torch.cat([module.at(self.t0, 1, self.T) for module in self.modules], dim=-1)",
+           "held = torch.cat([m._replace(values=torch.cat((m.values[:1] * 0, m.values[1:]))).at(self.t0, 1, self.T) "
            "for m in self.modules], dim=-1)", BACKENDS),
     Mutant("hold: one step too long", "ticks.py",
            "skip = offset % self.period // step", "skip = (offset - 1) % self.period // step", BACKENDS),
@@ -87,7 +88,7 @@ MUTANTS = [
            BACKENDS),
     Mutant("layers: the reverse clock starts at t0", "layer.py",
            "else (layout.reverse(x), 0)", "else (layout.reverse(x), t0)", LAYER),
-    Mutant("layers: the padding is not masked", "layer.py", "layout.mask(x).to(dtype)", "x.to(dtype)", LAYER),
+    Mutant("lengths: the padding is read", "cascade.py", "input = mask(input, lengths)", "input = input", LAYER),
     Mutant("lengths: the state at the end of the batch, not of the sequence", "ticks.py",
            "if lengths is None:\n            return torch.cat([module.values[-1]",
            "if True:\n            return torch.cat([module.values[-1]", LAYER),
@@ -121,16 +122,31 @@ MUTANTS = [
 ]  # fmt: skip
 
 
+def build_kernel(folder: Path) -> None:
+    """Builds the library of the copy of src in `folder`, beside its Python files."""
+    (folder / "cmake").mkdir()
+    shutil.copy(ROOT / "cmake" / "CMakeLists.txt", folder / "cmake")
+    configure = ["cmake", "-S", folder / "cmake", "-B", folder / "build", "-DSKBUILD_STATE=editable"]
+    for command in (configure, ["cmake", "--build", folder / "build"]):
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode != 0:
+            raise SystemExit(f"the kernel does not build\n{result.stdout}{result.stderr}")
+
+
 def killed(mutant: Mutant) -> bool:
     """Whether the tests go red; a break that does not even run is an error."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
-        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         file = source / "cwrnn" / mutant.file
         text = file.read_text()
         if mutant.old and text.count(mutant.old) != 1:
             raise SystemExit(f"{mutant.name}: {mutant.old!r} stands {text.count(mutant.old)} times in {mutant.file}")
         file.write_text(text.replace(mutant.old, mutant.new))
+        if mutant.file.startswith("kernels/"):
+            build_kernel(Path(folder))
+        # the finder of an editable install goes before PYTHONPATH: an empty one in its place
+        (source / "_editable_skbc_cwrnn.py").touch()
         environment = {
             **os.environ,
             "PYTHONPATH": str(source),
@@ -151,7 +167,8 @@ def main(words: list[str]) -> int:
     mutants = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
     with ThreadPoolExecutor(max_workers=2) as pool:
         # red means something only where the unbroken copy is green
-        whole = [Mutant("nothing", "__init__.py", "", "", tests) for tests in sorted({m.tests for m in mutants})]
+        kinds = sorted({(m.file if m.file.startswith("kernels/") else "__init__.py", m.tests) for m in mutants})
+        whole = [Mutant("nothing", file, "", "", tests) for file, tests in kinds]
         for mutant, red in zip(whole, pool.map(killed, whole), strict=True):
             if red:
                 raise SystemExit(f"{mutant.tests} is red before anything was broken")

@@ -1,6 +1,8 @@
 """Every backend equals the specification: output, final state and every gradient."""
 
 import inspect
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -8,15 +10,58 @@ from cases import Case, cases, evaluate
 from hypothesis import given, settings
 
 from cwrnn import Schedule, clockwork_reference
+from cwrnn.kernels import cpu
 from cwrnn.recurrence import BACKENDS
 
 DIVISIBLE = Schedule((1, 2, 4, 8), (3, 1, 2, 4))
 COPRIME = Schedule((2, 3, 7), (2, 3, 1))
 
 
-@pytest.fixture(params=list(BACKENDS))
-def run(request):
-    return BACKENDS[request.param].load()
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+class Place(NamedTuple):
+    """A backend where it can run; the CPU kernel once for each instruction set of this processor."""
+
+    name: str
+    device: str
+    isa: str | None = None
+
+    @contextmanager
+    def run(self):
+        if self.isa is None:
+            yield BACKENDS[self.name].load()
+            return
+        usual = cpu.current_isa()
+        cpu.use_isa(self.isa)
+        yield BACKENDS[self.name].load()
+        cpu.use_isa(usual)
+
+    def takes(self, dtype) -> bool:
+        return BACKENDS[self.name].refuse(torch.device(self.device), dtype) is None
+
+
+PLACES = [
+    *(pytest.param(Place("cpu", "cpu", isa), id=f"cpu-{isa}") for isa in cpu.executable_isas()),
+    *(pytest.param(Place(name, "cpu"), id=name) for name in BACKENDS if name != "cpu"),
+    *(pytest.param(Place(name, "cuda"), id=f"{name}-cuda", marks=GPU) for name in BACKENDS if name != "cpu"),
+]
+
+
+@pytest.fixture(params=PLACES)
+def place(request):
+    return request.param
+
+
+@pytest.fixture
+def run(place):
+    with place.run() as run:
+        yield run
+
+
+@pytest.fixture
+def device(place):
+    return torch.device(place.device)
 
 
 def check(case: Case, run, close, dtype=torch.float64, device="cpu") -> None:
@@ -27,20 +72,12 @@ def check(case: Case, run, close, dtype=torch.float64, device="cpu") -> None:
         close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
 
 
-@pytest.mark.parametrize("name", list(BACKENDS))
+@pytest.mark.parametrize("place", PLACES)
 @settings(max_examples=150)
 @given(case=cases())
-def test_any_schedule_any_phase(name, case, close):
-    check(case, BACKENDS[name].load(), close)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("name", list(BACKENDS))
-@settings(max_examples=40)
-@given(case=cases())
-def test_any_schedule_any_phase_gpu(name, case, close):
-    check(case, BACKENDS[name].load(), close, device="cuda")
+def test_any_schedule_any_phase(place, case, close):
+    with place.run() as run:
+        check(case, run, close, device=place.device)
 
 
 @pytest.mark.parametrize("schedule", [DIVISIBLE, COPRIME], ids=["divisible", "coprime"])
@@ -73,8 +110,16 @@ def test_float32(run, close, device):
     check(Case(Schedule.exponential(21, 5), T=35, B=3, I=4, t0=5), run, close, torch.float32, device)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision(run, dtype, device):
+@pytest.mark.parametrize(
+    ("place", "dtype"),
+    [
+        pytest.param(*place.values, dtype, id=f"{place.id}-{dtype}", marks=place.marks)
+        for place in PLACES
+        for dtype in (torch.bfloat16, torch.float16)
+        if place.values[0].takes(dtype)
+    ],
+)
+def test_half_precision(place, run, dtype, device):
     case = Case(Schedule.exponential(21, 5), T=35, B=3, I=4, t0=5)
     found, expected = evaluate(case, run, dtype, device), evaluate(case, None, dtype, device)
     exact = evaluate(case)
@@ -84,28 +129,27 @@ def test_half_precision(run, dtype, device):
         assert (found[name].cpu().double() - value).abs().max() <= allowed, name
 
 
-def test_gradcheck(run):
+def test_gradcheck(run, device):
     case = Case(Schedule((1, 2, 3), (2, 1, 2)), T=7, B=2, I=2, t0=1)
 
     def states(*tensors):
-        return tuple(module.values for module in run(*tensors, case.schedule, case.t0, case.nonlinearity))
+        return tuple(module.values for module in run(*tensors, case.schedule, case.t0, case.nonlinearity).modules)
 
-    assert torch.autograd.gradcheck(states, case.tensors())
-    assert torch.autograd.gradgradcheck(states, case.tensors())
+    assert torch.autograd.gradcheck(states, case.tensors(device=device))
+    assert torch.autograd.gradgradcheck(states, case.tensors(device=device))
 
 
-def test_second_order_equals_specification(run, close):
+def test_second_order_equals_specification(run, close, device):
     case = Case(COPRIME, T=16, B=2, I=2, t0=5)
 
     def second_order(function):
-        tensors = case.tensors()
+        tensors = case.tensors(device=device)
         value = function(*tensors)
         first = torch.autograd.grad(value.square().sum(), tensors, create_graph=True)
         return torch.autograd.grad(sum(gradient.sin().sum() for gradient in first), tensors)
 
     def hold(*tensors):
-        modules = run(*tensors, case.schedule, case.t0, "tanh")
-        return torch.cat([module.at(case.t0, 1, case.T) for module in modules], dim=-1)
+        return run(*tensors, case.schedule, case.t0, "tanh").hold()
 
     found = second_order(hold)
     expected = second_order(lambda *tensors: clockwork_reference(*tensors, case.schedule, case.t0))
@@ -115,14 +159,13 @@ def test_second_order_equals_specification(run, close):
 
 # torch itself scripts its forward-mode formulas, and warns of that
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
-def test_forward_mode_equals_specification(run, close):
+def test_forward_mode_equals_specification(run, close, device):
     case = Case(COPRIME, T=16, B=2, I=2, t0=5)
-    tensors = [tensor.detach() for tensor in case.tensors()]
+    tensors = [tensor.detach() for tensor in case.tensors(device=device)]
     tangents = [torch.randn_like(tensor) for tensor in tensors]
 
     def hold(*tensors):
-        modules = run(*tensors, case.schedule, case.t0, "tanh")
-        return torch.cat([module.at(case.t0, 1, case.T) for module in modules], dim=-1)
+        return run(*tensors, case.schedule, case.t0, "tanh").hold()
 
     _, found = torch.func.jvp(hold, tuple(tensors), tuple(tangents))
     _, expected = torch.func.jvp(
@@ -141,15 +184,16 @@ def test_forward_mode_equals_specification(run, close):
         close(found, expected)
 
 
-def test_forbidden_weights_are_never_read(run):
+def test_forbidden_weights_are_never_read(run, device):
     case = Case(DIVISIBLE, T=20, B=2, I=1, t0=3)
-    input, weight_ih, weight_hh, bias, h0 = (tensor.detach() for tensor in case.tensors())
-    poisoned = weight_hh.masked_fill(torch.from_numpy(~DIVISIBLE.mask()), torch.nan).requires_grad_()
-    modules = run(input, weight_ih, poisoned, bias, h0, DIVISIBLE, 3, "tanh")
+    input, weight_ih, weight_hh, bias, h0 = (tensor.detach() for tensor in case.tensors(device=device))
+    mask = torch.from_numpy(DIVISIBLE.mask()).to(device)
+    poisoned = weight_hh.masked_fill(~mask, torch.nan).requires_grad_()
+    modules = run(input, weight_ih, poisoned, bias, h0, DIVISIBLE, 3, "tanh").modules
     sum(module.values.square().sum() for module in modules).backward()
     assert all(module.values.isfinite().all() for module in modules)
-    assert (poisoned.grad[torch.from_numpy(~DIVISIBLE.mask())] == 0).all()
-    assert (poisoned.grad[torch.from_numpy(DIVISIBLE.mask())] != 0).all()
+    assert (poisoned.grad[~mask] == 0).all()
+    assert (poisoned.grad[mask] != 0).all()
 
 
 def test_signatures_are_the_same():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cwrnn import ClockworkRNN, Readout
+from cwrnn.kernels import cpu
 from cwrnn.scan import _scan_operator
 
 DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
@@ -29,14 +30,20 @@ def test_export_with_a_dynamic_time_axis(periods, close):
             close(found, expected)
 
 
-def test_export_of_a_fixed_length(close):
-    rnn = ClockworkRNN(2, 9, bidirectional=True)
+KERNEL = cpu.current_isa() is not None
+
+
+@pytest.mark.parametrize(
+    ("backend", "operator", "count"), [("torch", "scan", 2 * 8), *([("cpu", "recurrence", 2)] if KERNEL else [])]
+)
+def test_export_of_a_fixed_length(close, backend, operator, count):
+    rnn = ClockworkRNN(2, 9, bidirectional=True, backend=backend)
     x = torch.randn(33, 3, 2)
     program = torch.export.export(rnn, (x,))
     close(program.module()(x)[0], rnn(x)[0])
-    # one node per module and direction, not one per tick
-    nodes = [node for node in program.graph.nodes if node.target is torch.ops.cwrnn.scan.default]
-    assert len(nodes) == 2 * 8
+    # one node per direction, and for the cascade per module, but not one per tick
+    nodes = [node for node in program.graph.nodes if node.target is getattr(torch.ops.cwrnn, operator).default]
+    assert len(nodes) == count
 
 
 def test_one_graph_for_all_lengths(close):

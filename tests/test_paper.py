@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from cases import USABLE
 
 from cwrnn import ClockworkRNN, Schedule, clockwork_reference, init
-from cwrnn.recurrence import BACKENDS
 
 TASK_1 = {"input_size": 0, "output_size": 1}
 TASK_2 = {"input_size": 13, "output_size": 25}
@@ -77,7 +77,7 @@ def test_the_cascade_costs_at_most_four_blocks(g, k):
     assert operations.dense / operations.cascade > g * g / 4
 
 
-@pytest.fixture(params=list(BACKENDS))
+@pytest.fixture(params=USABLE)
 def rnn(request):
     return ClockworkRNN(3, 10, schedule=5, dtype=torch.float64, backend=request.param)
 

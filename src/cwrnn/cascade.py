@@ -23,9 +23,10 @@ sequence, a module holds, and says, its initial state.
 import torch.nn.functional as F
 from torch import Tensor
 
+from .layout import mask
 from .scan import scan
 from .schedule import Schedule
-from .ticks import Stream, accumulate
+from .ticks import Pass, Stream, StreamPass, accumulate
 
 
 def cascade(
@@ -37,11 +38,16 @@ def cascade(
     schedule: Schedule,
     t0: int,
     nonlinearity: str,
-) -> tuple[Stream, ...]:
+    lengths: Tensor | None = None,
+    hold: bool = True,
+) -> Pass:
     """The states of every module at its own ticks, fastest module first.
 
-    Held at every step they equal `clockwork_reference`, which has the same arguments.
+    Held at every step they equal `clockwork_reference`, which has the same arguments. `lengths` (B,) are those of
+    the sequences, if they differ: what lies beyond a sequence's end is not read. `hold` says whether the held
+    output will be asked for; here it is made when it is.
     """
+    input = mask(input, lengths)
     inputs = _decimate(input, schedule, t0)
     weights_ih = weight_ih.split(schedule.sizes)
     biases = bias.split(schedule.sizes) if bias is not None else [None] * schedule.modules
@@ -69,7 +75,7 @@ def cascade(
         if rows.start > 0:
             said = Stream(F.linear(module.values, to_faster), period, start)
             heard = accumulate(for_faster, said)
-    return tuple(reversed(modules))
+    return StreamPass(t0, input.shape[0], lengths, tuple(reversed(modules)))
 
 
 def last_tick_before(t0: int, period: int) -> int:

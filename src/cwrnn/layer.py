@@ -22,10 +22,9 @@ from .checks import (
     check_step,
 )
 from .layout import Layout, unpack
-from .recurrence import check_backend, select
+from .recurrence import BACKENDS, check_backend, choose, select
 from .schedule import Schedule
-from .step import clockwork_step
-from .ticks import Pass, Ticks
+from .ticks import Ticks
 
 
 class State(NamedTuple):
@@ -61,7 +60,7 @@ class ClockworkRNN(nn.Module):
             starting at 0. Default: ``False``
         schedule: a :class:`Schedule`; or a sequence of periods, over which the units are split evenly; or the
             number of modules, with periods 1, 2, 4, ...; or None for ``min(8, hidden_size)`` of those
-        backend: ``"auto"``, ``"torch"`` or ``"reference"``
+        backend: ``"auto"``, ``"cpu"``, ``"torch"`` or ``"reference"``
 
     Inputs: input, hx, t0, lengths
         * **input**: (T, B, I), (B, T, I) with ``batch_first``, (T, I) unbatched, or a
@@ -178,7 +177,7 @@ class ClockworkRNN(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """The output at every time step, and the final hidden state."""
-        ticks, h_n = self.ticks(input, hx, t0=t0, lengths=lengths)
+        ticks, h_n = self._forward(input, hx, t0, lengths, hold=True)
         return ticks.hold(), h_n
 
     def ticks(
@@ -193,19 +192,7 @@ class ClockworkRNN(nn.Module):
 
         Arguments are those of `forward`, which is `ticks` and then `Ticks.hold`.
         """
-        t0 = check_clock("t0", t0)
-        x, h, layout = self._enter(input, hx, lengths)
-        dtype, unguarded = self._precision(x.device)
-        h_n = []
-        with unguarded:
-            x, h = layout.mask(x).to(dtype), h.to(dtype).split(self.num_directions)
-            ticks = self._run(0, x, h[0], t0, layout)
-            h_n.append(ticks.final())
-            for layer in range(1, self.num_layers):
-                x = F.dropout(ticks.held(), self.dropout, self.training)
-                ticks = self._run(layer, x, h[layer], t0, layout)
-                h_n.append(ticks.final())
-            return ticks, layout.hidden_out(torch.cat(h_n))
+        return self._forward(input, hx, t0, lengths, hold=False)
 
     def step(self, input: Tensor, state: "State | tuple[Tensor, int] | None" = None) -> tuple[Tensor, State]:
         """One time step: the output (B, N), and the state to pass to the next step.
@@ -234,11 +221,12 @@ class ClockworkRNN(nn.Module):
         states = []
         with unguarded:
             x, h = x.squeeze(0).to(dtype), h.to(dtype)
+            step = BACKENDS[choose(self.backend, x.device, dtype)].step
             for layer in range(self.num_layers):
                 if layer > 0:
                     x = F.dropout(x, self.dropout, self.training)
                 weights = self._weights(self._suffixes(layer)[0], dtype)
-                x = clockwork_step(x, *weights, h[layer], self.schedule, t, self.nonlinearity)
+                x = step(x, *weights, h[layer], self.schedule, t, self.nonlinearity)
                 states.append(x)
         h = layout.hidden_out(torch.stack(states))
         # of its own, even where nothing was due and the last layer still holds what came in
@@ -292,7 +280,29 @@ class ClockworkRNN(nn.Module):
                 text += f", {name}={getattr(self, name)}"
         return f"{text}, schedule={self.schedule.spec}"
 
-    def _run(self, layer: int, x: Tensor, h: Tensor, t0: int, layout: Layout) -> Ticks:
+    def _forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: Tensor | None,
+        t0: int,
+        lengths: Tensor | Sequence[int] | None,
+        hold: bool,
+    ) -> tuple[Ticks, Tensor]:
+        t0 = check_clock("t0", t0)
+        x, h, layout = self._enter(input, hx, lengths)
+        dtype, unguarded = self._precision(x.device)
+        h_n = []
+        with unguarded:
+            x, h = x.to(dtype), h.to(dtype).split(self.num_directions)
+            ticks = self._run(0, x, h[0], t0, layout, hold or self.num_layers > 1)
+            h_n.append(ticks.final())
+            for layer in range(1, self.num_layers):
+                x = F.dropout(ticks.held(), self.dropout, self.training)
+                ticks = self._run(layer, x, h[layer], t0, layout, hold or layer < self.num_layers - 1)
+                h_n.append(ticks.final())
+            return ticks, layout.hidden_out(torch.cat(h_n))
+
+    def _run(self, layer: int, x: Tensor, h: Tensor, t0: int, layout: Layout, hold: bool) -> Ticks:
         """One layer over (T, B, features), from the states (directions, B, N)."""
         run = select(self.backend, x.device, x.dtype)
         passes = []
@@ -300,8 +310,8 @@ class ClockworkRNN(nn.Module):
             # the reverse clock counts from its own start
             sequence, clock = (x, t0) if direction == 0 else (layout.reverse(x), 0)
             weights = self._weights(suffix, x.dtype)
-            modules = run(sequence, *weights, h[direction], self.schedule, clock, self.nonlinearity)
-            passes.append(Pass(modules, clock, x.shape[0]))
+            arguments = *weights, h[direction], self.schedule, clock, self.nonlinearity, layout.lengths, hold
+            passes.append(run(sequence, *arguments))
         return Ticks(tuple(passes), layout)
 
     def _suffixes(self, layer: int) -> list[str]:

@@ -45,10 +45,7 @@ class Layout:
 
     def mask(self, value: Tensor) -> Tensor:
         """`value` (T, B, ...) with zeros beyond each sequence's end, whatever stood there."""
-        if self.lengths is None:
-            return value
-        inside = torch.arange(value.shape[0], device=value.device)[:, None] < self.lengths
-        return torch.where(inside[..., None], value, 0)
+        return mask(value, self.lengths)
 
     def reverse(self, value: Tensor) -> Tensor:
         """`value` (T, B, ...) with each sequence turned round within its own length; its own inverse."""
@@ -57,6 +54,14 @@ class Layout:
         step = torch.arange(value.shape[0], device=value.device)[:, None]
         source = torch.where(step < self.lengths, self.lengths - 1 - step, step)
         return value.gather(0, source[..., None].expand_as(value))
+
+
+def mask(value: Tensor, lengths: Tensor | None) -> Tensor:
+    """`value` (T, B, ...) with zeros beyond each sequence's end, whatever stood there."""
+    if lengths is None:
+        return value
+    inside = torch.arange(value.shape[0], device=value.device)[:, None] < lengths
+    return torch.where(inside[..., None], value, 0)
 
 
 def unpack(input: PackedSequence) -> tuple[Tensor, Layout]:

@@ -1,8 +1,8 @@
 """The one dispatch: which backend computes a layer's recurrence.
 
-Every backend has the signature of `cascade` and returns the states of every module at its own ticks. An explicit
-choice that cannot run raises, with the reason; "auto" takes the first that can, and says once, at debug level,
-why the others could not. Nothing falls back in silence.
+Every backend has the signature of `cascade`, and returns a `Pass`: the states of every module at its own ticks.
+An explicit choice that cannot run raises, with the reason; "auto" takes the first that can, and says once, at
+debug level, why the others could not. Nothing falls back in silence.
 """
 
 import logging
@@ -14,13 +14,17 @@ import torch
 from torch import Tensor
 
 from .cascade import cascade, last_tick_before
+from .kernels import cpu
+from .layout import mask
 from .reference import clockwork_reference
 from .schedule import Schedule
-from .ticks import Stream
+from .step import clockwork_step
+from .ticks import Pass, Stream, StreamPass
 
 logger = logging.getLogger("cwrnn")
 
-Run = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str], tuple[Stream, ...]]
+Run = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str, Tensor | None, bool], Pass]
+Step = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str], Tensor]
 
 
 class Backend(NamedTuple):
@@ -30,6 +34,8 @@ class Backend(NamedTuple):
     """Why it cannot run on that device with that dtype; None if it can."""
     load: Callable[[], Run]
     """The function itself, imported when it is first needed."""
+    step: Step = clockwork_step
+    """One time step."""
 
 
 def run_reference(
@@ -41,19 +47,23 @@ def run_reference(
     schedule: Schedule,
     t0: int,
     nonlinearity: str,
-) -> tuple[Stream, ...]:
+    lengths: Tensor | None = None,
+    hold: bool = True,
+) -> Pass:
     """The specification behind the signature of a backend."""
+    input = mask(input, lengths)
     output = clockwork_reference(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity)
     modules = []
     for period, units in zip(schedule.periods, schedule.slices, strict=True):
         start = last_tick_before(t0, period)
         ticks = output[start + period - t0 :: period, ..., units]
         modules.append(Stream(torch.cat((h0[None, ..., units], ticks)), period, start))
-    return tuple(modules)
+    return StreamPass(t0, input.shape[0], lengths, tuple(modules))
 
 
 # the order is that of preference
 BACKENDS: dict[str, Backend] = {
+    "cpu": Backend(refuse=cpu.refuse, load=lambda: cpu.run, step=cpu.step),
     "torch": Backend(refuse=lambda device, dtype: None, load=lambda: cascade),
     "reference": Backend(refuse=lambda device, dtype: None, load=lambda: run_reference),
 }
@@ -91,7 +101,9 @@ def choose(name: str, device: torch.device, dtype: torch.dtype) -> str:
         reason = backend.refuse(device, dtype)
         if reason is None:
             return candidate
-        _log_refusal(candidate, device.type, dtype, reason)
+        # a graph has no place for a log
+        if not torch.compiler.is_compiling():
+            _log_refusal(candidate, device.type, dtype, reason)
     raise RuntimeError(f"no backend can run on {device.type} with {dtype}")
 
 

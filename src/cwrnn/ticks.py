@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from .layout import Layout
+from .layout import Layout, mask
 
 
 class Stream(NamedTuple):
@@ -63,16 +63,26 @@ def accumulate(streams: Iterable[Stream], stream: Stream) -> list[Stream]:
     return [*apart, Stream(values, stream.period, stream.start)]
 
 
-class Pass(NamedTuple):
-    """One run over T time steps from clock t0: the states of every module, fastest first."""
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """One run over T time steps from clock t0: what a backend returns.
 
-    modules: tuple[Stream, ...]
+    `lengths` (B,) is None where all sequences have T steps. Beyond a sequence's end the states mean nothing.
+    """
+
     t0: int
     T: int
+    lengths: Tensor | None
+
+    @property
+    def modules(self) -> tuple[Stream, ...]:
+        """The states of every module, fastest first."""
+        raise NotImplementedError
 
     def hold(self) -> Tensor:
-        """(T, B, N): the hidden state at every time step."""
-        return torch.cat([module.at(self.t0, 1, self.T) for module in self.modules], dim=-1)
+        """(T, B, N): the hidden state at every time step, zero beyond a sequence's end."""
+        held = torch.cat([module.at(self.t0, 1, self.T) for module in self.modules], dim=-1)
+        return mask(held, self.lengths)
 
     def linear(self, weight: Tensor) -> Tensor:
         """(T, B, O): `weight` (O, N) times the hidden state at every time step, multiplied at tick rate."""
@@ -83,8 +93,9 @@ class Pass(NamedTuple):
         first, *others = [stream.at(self.t0, 1, self.T) for stream in streams]
         return sum(others, start=first)
 
-    def final(self, lengths: Tensor | None) -> Tensor:
+    def final(self) -> Tensor:
         """(B, N): the hidden state at each sequence's own end."""
+        lengths = self.lengths
         if lengths is None:
             return torch.cat([module.values[-1] for module in self.modules], dim=-1)
         last = []
@@ -92,6 +103,18 @@ class Pass(NamedTuple):
             row = (lengths + (self.t0 - 1 - start)) // period
             last.append(values.gather(0, row[None, :, None].expand(1, -1, values.shape[-1])).squeeze(0))
         return torch.cat(last, dim=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class StreamPass(Pass):
+    """A pass that is nothing but the streams of its modules."""
+
+    streams: tuple[Stream, ...]
+
+    @property
+    def modules(self) -> tuple[Stream, ...]:
+        """The states of every module, fastest first."""
+        return self.streams
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,7 +134,8 @@ class Ticks:
 
     def held(self) -> Tensor:
         """The output as (T, B, N), or (T, B, 2 N) of both directions, whatever guise the input had."""
-        return self.layout.mask(torch.cat(self._aligned([each.hold() for each in self.passes]), dim=-1))
+        aligned = self._aligned([each.hold() for each in self.passes])
+        return aligned[0] if len(aligned) == 1 else torch.cat(aligned, dim=-1)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor | PackedSequence:
         """`torch.nn.functional.linear` of the output, multiplied at tick rate."""
@@ -126,7 +150,7 @@ class Ticks:
 
     def final(self) -> Tensor:
         """(directions, B, N): the hidden state at each sequence's own end, in the order of the batch inside."""
-        return torch.stack([each.final(self.layout.lengths) for each in self.passes])
+        return torch.stack([each.final() for each in self.passes])
 
     def _aligned(self, values: list[Tensor]) -> list[Tensor]:
         return [values[0], *(self.layout.reverse(value) for value in values[1:])]

@@ -1,0 +1,761 @@
+/* The Clockwork RNN on a CPU: forward, backward, and a single step.
+ *
+ * This file is compiled once per instruction set and precision (CMakeLists.txt): REAL is float or double, ISA gives each
+ * copy its own names, and the vector length follows the compiler's flags. Letters as everywhere: S replicas, T time
+ * steps, B sequences, I inputs, N units, G modules, P_i periods, K_i sizes. "Rows" are sequences.
+ *
+ * What is computed
+ *
+ *     a_i(t) = W_ih[i] x(t) + b[i] + sum over j >= i of W_hh[i, j] h_j(t - 1)        for each module i that is due at t
+ *     h_i(t) = f(a_i(t))
+ *
+ * in one pass over time. When module j ticks, what it says to itself and to all faster modules, its message
+ * W_hh[..j, j] h_j, is multiplied once and kept until it ticks again: sum_j K_j (K_1 + ... + K_j) / P_j multiply-adds
+ * per step. If the periods are nested (each divides the next), all faster modules speak whenever a slow one does, so
+ * the messages telescope: each module adds its own to the sum of the slower ones,
+ *
+ *     heard_j = heard_{j+1} + W_hh[..j, j] h_j          a_i = W_ih[i] x + b[i] + heard_i
+ *
+ * Otherwise each message is kept apart, and a module that is due adds up those that it hears.
+ *
+ * Backward is the same pass in reverse. sent_j collects the gradients a' of all that heard message j, over the whole
+ * time that it was held; when the pass meets the tick at which the message was made,
+ *
+ *     h_j' = (gradient from outside) + W_hh[..j, j]^T sent_j
+ *     a_j' = f'(h_j) h_j'
+ *     W_hh[..j, j]' += sent_j h_j^T
+ *
+ * and with nested periods sent_{j+1} += sent_j, once per tick of j. While a message is held its own module ticks
+ * once, so sent_j holds a_j' of that tick as it is: the same rows serve for W_ih' and b'. The products for the weights
+ * are not made tick by tick: a few dozen pairs (sent_j, h_j) are kept and multiplied together, so that the weights'
+ * gradient is not carried through the cache for every tick.
+ *
+ * How the loops are ordered
+ *
+ * All is one kind of product (vectors.h): a few rows times a matrix, units in the lanes of the vectors, the sum over the
+ * inner index in order. Units in lanes need no change of layout, serve a single sequence as well as a batch, and the
+ * units 0 to end_j that hear module j are contiguous, so that little is lost to padding even where modules are small.
+ * The sum for one unit is always taken in the same order: a network gives the same bits alone and among a hundred
+ * replicas, on one thread and on many.
+ *
+ * Weights are packed once per call and thread: by columns for forward (message j is K_j columns of length end_j), by
+ * rows for backward. The batch is cut into chunks of at most CHUNK sequences, whose states and messages stay in the
+ * cache over all time; chunks and replicas are the tasks for the threads. Sequences are sorted by length: those that
+ * have ended are the last ones of a chunk, and are left out. */
+
+#include "cpu.h"
+
+#include <stdlib.h>
+
+#include "vectors.h"
+
+#define PASTE(name, bits, isa) cwrnn_##name##_f##bits##_##isa
+#define EXPAND(name, bits, isa) PASTE(name, bits, isa)
+#define NAME(name) EXPAND(name, REAL_BITS, ISA) /* such as cwrnn_forward_f32_avx2 */
+
+enum {
+    CHUNK = 16,  /* sequences that run together, at most */
+    GROUPS = 32, /* parts of a batch that sum up the weights' gradients on their own, at most */
+    DEPTH = 96,  /* pairs of vectors that are kept before they are multiplied for the weights' gradients */
+    UNITS = 64,  /* units whose weights' gradients are written by one task */
+    BAND = 32,   /* units that are computed by one task of a single step */
+    DOTS = 8,
+    OUT_OF_MEMORY = 1
+};
+
+/* a thread is worth waking for some 20 microseconds of work: so many multiply-adds */
+static const double WORTH_A_THREAD = 6e5, WORTH_A_THREAD_IN_A_STEP = 1e5;
+
+/* ---- the plan of a call ---- */
+
+typedef struct {
+    int64_t P, K, start, end; /* period, size, first unit, unit after the last */
+    int64_t first, ticks;     /* its first tick, counted from the start of the sequence, and how many there are */
+    int64_t ld, kp;           /* end and K, rounded up to whole vectors */
+    int64_t values;           /* where its states begin in a replica's ticks */
+    int64_t depth;            /* backward: messages kept before they are multiplied */
+    /* places in a worker's memory */
+    int64_t weights, message; /* its weights; what it says, or in backward what was sent to it */
+    int64_t states, inputs;   /* backward: the states and inputs that go with what was sent */
+    /* places in the sums of the weights' gradients */
+    int64_t g_weights, g_inputs;
+} Module;
+
+typedef struct {
+    const Call *call;
+    int64_t N, ldn, ip; /* units; a row of units, and one of inputs, with room for whole vectors */
+    int64_t nested, rows, chunks, groups, tasks, workers, ticks_size;
+    int64_t *order;  /* (S, B), sequences sorted by falling length; NULL if all are as long as the input */
+    int64_t *packed; /* the replica whose weights a worker holds */
+    real *memory, *sums;
+    int64_t memory_size, sums_size;                    /* of one worker, of one group */
+    int64_t weight_ih, bias, h, drive, x, g, carried;  /* places in a worker's memory */
+    Module module[];
+} Plan;
+
+static int64_t ticks_in(const Module *m, int64_t length) {
+    return length > m->first ? (length - 1 - m->first) / m->P + 1 : 0;
+}
+
+static int64_t length_of(const Call *c, int64_t s, int64_t b) {
+    return c->lengths != NULL ? c->lengths[s * c->lengths_s + b] : c->T;
+}
+
+typedef struct {
+    int64_t length, b;
+} Sorted;
+
+static int longest_first(const void *left, const void *right) {
+    const Sorted *l = left, *r = right;
+    if (l->length != r->length) return l->length > r->length ? -1 : 1;
+    return l->b < r->b ? -1 : 1;
+}
+
+static int64_t *sort_by_length(const Call *c) {
+    int64_t *order = malloc((size_t)(c->S * c->B + 1) * sizeof *order);
+    Sorted *sorted = malloc((size_t)(c->B + 1) * sizeof *sorted);
+    for (int64_t s = 0; order != NULL && sorted != NULL && s < c->S; s++) {
+        for (int64_t b = 0; b < c->B; b++) sorted[b] = (Sorted){length_of(c, s, b), b};
+        qsort(sorted, (size_t)c->B, sizeof *sorted, longest_first);
+        for (int64_t b = 0; b < c->B; b++) order[s * c->B + b] = sorted[b].b;
+    }
+    if (sorted == NULL) {
+        free(order);
+        order = NULL;
+    }
+    free(sorted);
+    return order;
+}
+
+static int64_t reserve(int64_t *size, int64_t n) {
+    int64_t at = *size;
+    *size += round_up(n + LANES); /* a vector may reach beyond the end */
+    return at;
+}
+
+static void *aligned(int64_t count, size_t size) {
+    void *memory = NULL;
+    return posix_memalign(&memory, 64, (size_t)larger(count, 1) * size) == 0 ? memory : NULL;
+}
+
+static void forget(Plan *plan) {
+    free(plan->order);
+    free(plan->packed);
+    free(plan->memory);
+    free(plan->sums);
+    free(plan);
+}
+
+static Plan *make_plan(const Call *c, int backward) {
+    const int64_t G = c->G, I = c->I, *words = c->modules;
+    Plan *plan = calloc(1, sizeof *plan + (size_t)G * sizeof(Module));
+    if (plan == NULL) return NULL;
+    plan->call = c;
+    plan->nested = 1;
+    for (int64_t i = 0; i < G; i++) {
+        Module *m = &plan->module[i];
+        m->P = words[i];
+        m->K = words[G + i];
+        m->first = words[2 * G + i];
+        m->start = plan->N;
+        m->end = plan->N += m->K;
+        m->ld = round_up(m->end);
+        m->kp = round_up(m->K);
+        m->ticks = ticks_in(m, c->T);
+        m->values = plan->ticks_size;
+        plan->ticks_size += (m->ticks + 1) * c->B * m->K;
+        if (i > 0 && m->P % plan->module[i - 1].P != 0) plan->nested = 0;
+    }
+    plan->ldn = round_up(plan->N) + LANES;
+    plan->ip = round_up(I);
+    /* how a batch is cut depends on nothing but its size: the results are the same on any number of threads */
+    plan->chunks = c->B >= 2 * CHUNK ? (c->B + CHUNK - 1) / CHUNK : c->B >= 8 ? 2 : 1;
+    plan->groups = smaller(plan->chunks, GROUPS);
+    plan->rows = larger((c->B + plan->chunks - 1) / plan->chunks, 1);
+
+    const int weights = c->g_weight_hh != NULL, inputs = c->g_weight_ih != NULL || c->g_bias != NULL;
+    const int64_t rows = plan->rows;
+    double work = 0;
+    for (int64_t i = 0; i < G; i++) {
+        Module *m = &plan->module[i];
+        double multiplications = (double)((m->ld + I + 30) * m->K) * (backward ? 3 : 1);
+        work += (double)m->ticks * multiplications * (double)(c->S * c->B);
+        if (!backward) {
+            m->weights = reserve(&plan->memory_size, m->K * m->ld);
+            m->message = reserve(&plan->memory_size, rows * m->ld);
+            continue;
+        }
+        m->depth = smaller(m->ticks + 1, (DEPTH + rows - 1) / rows);
+        m->weights = reserve(&plan->memory_size, m->end * m->kp);
+        m->message = reserve(&plan->memory_size, m->depth * rows * m->ld);
+        m->states = reserve(&plan->memory_size, weights ? m->depth * rows * m->K : 0);
+        m->inputs = reserve(&plan->memory_size, inputs ? m->depth * rows * (I + 1) : 0);
+        m->g_weights = reserve(&plan->sums_size, weights ? m->K * m->ld : 0);
+        m->g_inputs = reserve(&plan->sums_size, inputs ? (I + 1) * m->kp : 0);
+    }
+    int64_t weight_ih = backward ? (c->g_input != NULL ? plan->N * plan->ip : 0) : I * plan->ldn;
+    plan->weight_ih = reserve(&plan->memory_size, weight_ih);
+    plan->bias = reserve(&plan->memory_size, backward ? 0 : plan->ldn);
+    plan->h = reserve(&plan->memory_size, rows * plan->ldn);
+    plan->drive = reserve(&plan->memory_size, rows * plan->ldn);
+    plan->x = reserve(&plan->memory_size, rows * plan->ip);
+    plan->g = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
+    plan->carried = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
+
+    plan->tasks = c->S * (backward ? plan->groups : plan->chunks);
+    plan->workers = larger(smaller(smaller(c->threads, plan->tasks), 1 + (int64_t)(work / WORTH_A_THREAD)), 1);
+    /* every group has sums of its own; where there is one only, they are the worker's, who writes them out at once */
+    const int64_t sums = plan->groups > 1 ? plan->tasks : plan->workers;
+    plan->packed = malloc((size_t)plan->workers * sizeof *plan->packed);
+    plan->memory = aligned(plan->workers * plan->memory_size, sizeof(real));
+    plan->sums = aligned(sums * plan->sums_size, sizeof(real));
+    plan->order = c->lengths != NULL ? sort_by_length(c) : NULL;
+    if (!plan->packed || !plan->memory || !plan->sums || (c->lengths != NULL && !plan->order)) {
+        forget(plan);
+        return NULL;
+    }
+    for (int64_t i = 0; i < plan->workers; i++) plan->packed[i] = -1;
+    return plan;
+}
+
+/* some sequences of one replica, the longest first */
+typedef struct {
+    int64_t s, rows, b[CHUNK], length[CHUNK];
+} Chunk;
+
+static Chunk make_chunk(const Plan *plan, int64_t s, int64_t number) {
+    const int64_t B = plan->call->B;
+    Chunk chunk = {.s = s};
+    for (int64_t i = number * B / plan->chunks; i < (number + 1) * B / plan->chunks; i++) {
+        int64_t b = plan->order != NULL ? plan->order[s * B + i] : i;
+        chunk.b[chunk.rows] = b;
+        chunk.length[chunk.rows++] = length_of(plan->call, s, b);
+    }
+    return chunk;
+}
+
+/* the place of a state in the ticks */
+INLINE int64_t place(const Plan *plan, const Module *m, const Chunk *chunk, int64_t tick, int64_t row) {
+    return chunk->s * plan->ticks_size + m->values + (tick * plan->call->B + chunk->b[row]) * m->K;
+}
+
+INLINE const real *input_of(const Call *c, const Chunk *chunk, int64_t t, int64_t row) {
+    return (const real *)c->input + chunk->s * c->input_s + t * c->input_t + chunk->b[row] * c->input_b;
+}
+
+/* ---- forward ---- */
+
+static void pack_forward(const Plan *plan, real *memory, int64_t s) {
+    const Call *c = plan->call;
+    const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s;
+    for (int64_t i = 0; i < c->G; i++) {
+        const Module *m = &plan->module[i];
+        real *to = memory + m->weights;
+        transpose(to, m->ld, weight_hh + m->start, plan->N, m->end, m->K);
+        for (int64_t k = 0; k < m->K; k++) clear(to + k * m->ld + m->end, m->ld - m->end);
+    }
+    real *to = memory + plan->weight_ih;
+    if (c->I > 0) transpose(to, plan->ldn, (const real *)c->weight_ih + s * c->weight_ih_s, c->I, plan->N, c->I);
+    for (int64_t k = 0; k < c->I; k++) clear(to + k * plan->ldn + plan->N, plan->ldn - plan->N);
+    clear(memory + plan->bias, plan->ldn);
+    if (c->bias != NULL) copy(memory + plan->bias, (const real *)c->bias + s * c->bias_s, plan->N);
+}
+
+/* what module i says, as a product of the states */
+static Product message_of(const Plan *plan, real *memory, int64_t i) {
+    const Module *m = &plan->module[i];
+    const int telescope = plan->nested && i + 1 < plan->call->G;
+    return (Product){
+        .X = memory + plan->h + m->start, .xm = plan->ldn, .xj = 1,
+        .Y = memory + m->weights, .ly = m->ld,
+        .init = telescope ? memory + m[1].message : NULL, .li = telescope ? m[1].ld : 0,
+        .C = memory + m->message, .lc = m->ld,
+        .depth = m->K,
+    };
+}
+
+/* the new state of module m in one row, into h and into the ticks */
+INLINE void tick(const Plan *plan, const real *memory, const Module *m, int64_t row, const real *drive, real *h, real *value,
+                 int64_t rectify) {
+    const Module *last = plan->nested ? m : &plan->module[plan->call->G - 1];
+    for (int64_t k = 0; k < m->K; k += LANES) {
+        vec a = load(drive + k);
+        for (const Module *j = m; j <= last; j++) a += load(memory + j->message + row * j->ld + m->start + k);
+        a = activate(a, rectify);
+        const int64_t left = m->K - k;
+        if (left >= LANES) {
+            store(h + k, a);
+            store(value + k, a);
+        } else {
+            store_some(h + k, a, left);
+            store_some(value + k, a, left);
+        }
+    }
+}
+
+static void forward_chunk(void *context, int64_t task, int64_t worker) {
+    const Plan *plan = context;
+    const Call *c = plan->call;
+    const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn, rectify = c->rectify;
+    const Chunk chunk = make_chunk(plan, task / plan->chunks, task % plan->chunks);
+    real *memory = plan->memory + worker * plan->memory_size, *h = memory + plan->h, *ticks = c->ticks;
+    if (plan->packed[worker] != chunk.s) {
+        pack_forward(plan, memory, chunk.s);
+        plan->packed[worker] = chunk.s;
+    }
+
+    for (int64_t row = 0; row < chunk.rows; row++) {
+        copy(h + row * ldn, (const real *)c->h0 + chunk.s * c->h0_s + chunk.b[row] * c->h0_b, N);
+        for (int64_t i = 0; i < G; i++) {
+            const Module *m = &plan->module[i];
+            copy(ticks + place(plan, m, &chunk, 0, row), h + row * ldn + m->start, m->K);
+        }
+    }
+    /* the initial state speaks too */
+    Product message[G];
+    for (int64_t i = G - 1; i >= 0; i--) {
+        message[i] = message_of(plan, memory, i);
+        multiply(chunk.rows, 0, plan->module[i].ld / LANES, &message[i]);
+    }
+
+    /* without inputs the bias is all of the drive */
+    const real *driven = memory + (I > 0 ? plan->drive : plan->bias);
+    const int64_t driven_row = I > 0 ? ldn : 0;
+    Product drive = {
+        .xj = 1,
+        .Y = memory + plan->weight_ih, .ly = ldn,
+        .init = memory + plan->bias, .li = 0,
+        .C = memory + plan->drive, .lc = ldn,
+        .depth = I,
+    };
+    int64_t next[G], number[G], due[G], active = chunk.rows;
+    for (int64_t i = 0; i < G; i++) next[i] = plan->module[i].first, number[i] = 0;
+    for (int64_t t = 0; t < c->T; t++) {
+        while (active > 0 && chunk.length[active - 1] <= t) active--;
+        int64_t dues = 0;
+        for (int64_t i = 0; i < G; i++) {
+            if (next[i] == t) {
+                due[dues++] = i;
+                next[i] += plan->module[i].P;
+                number[i]++;
+            } else if (plan->nested) {
+                break; /* the slower ones are not due either */
+            }
+        }
+        if (I > 0 && dues > 0 && active > 0) {
+            drive.X = input_of(c, &chunk, t, 0);
+            drive.xm = c->input_b;
+            if (plan->order != NULL) {
+                real *gathered = memory + plan->x;
+                for (int64_t row = 0; row < active; row++) copy(gathered + row * I, input_of(c, &chunk, t, row), I);
+                drive.X = gathered, drive.xm = I;
+            }
+            for (int64_t d = 0, e; d < dues; d = e) {
+                /* modules due[d] to due[e - 1] are neighbours: one product for all of them */
+                for (e = d + 1; e < dues && due[e] == due[e - 1] + 1; e++) {}
+                int64_t start = plan->module[due[d]].start, end = plan->module[due[e - 1]].end;
+                multiply(active, start, round_up(end - start) / LANES, &drive);
+            }
+        }
+        for (int64_t d = 0; d < dues; d++) {
+            const Module *m = &plan->module[due[d]];
+            for (int64_t row = 0; row < active; row++)
+                tick(plan, memory, m, row, driven + row * driven_row + m->start, h + row * ldn + m->start,
+                     ticks + place(plan, m, &chunk, number[due[d]], row), rectify);
+        }
+        for (int64_t d = dues - 1; d >= 0; d--) multiply(active, 0, plan->module[due[d]].ld / LANES, &message[due[d]]);
+        if (c->held != NULL) {
+            real *held = (real *)c->held + (chunk.s * c->T + t) * c->B * N;
+            for (int64_t row = 0; row < active; row++) copy(held + chunk.b[row] * N, h + row * ldn, N);
+            for (int64_t row = active; row < chunk.rows; row++) clear(held + chunk.b[row] * N, N);
+        } else if (active == 0) {
+            break;
+        }
+    }
+
+    for (int64_t row = 0; row < chunk.rows; row++) {
+        copy((real *)c->final + (chunk.s * c->B + chunk.b[row]) * N, h + row * ldn, N);
+        /* what was not computed must be numbers all the same: others may multiply it by zero */
+        for (int64_t i = 0; i < G; i++) {
+            const Module *m = &plan->module[i];
+            for (int64_t n = 1 + ticks_in(m, chunk.length[row]); n <= m->ticks; n++)
+                clear(ticks + place(plan, m, &chunk, n, row), m->K);
+        }
+    }
+}
+
+EXPORT int NAME(forward)(const Call *call) {
+    Plan *plan = make_plan(call, 0);
+    if (plan == NULL) return OUT_OF_MEMORY;
+    cwrnn_parallel(forward_chunk, plan, plan->tasks, plan->workers);
+    forget(plan);
+    return 0;
+}
+
+/* ---- backward ---- */
+
+static void pack_backward(const Plan *plan, real *memory, int64_t s) {
+    const Call *c = plan->call;
+    const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s;
+    for (int64_t i = 0; i < c->G; i++) {
+        const Module *m = &plan->module[i];
+        for (int64_t r = 0; r < m->end; r++) {
+            real *to = memory + m->weights + r * m->kp;
+            copy(to, weight_hh + r * plan->N + m->start, m->K);
+            clear(to + m->K, m->kp - m->K);
+        }
+    }
+    if (c->g_input == NULL) return;
+    for (int64_t r = 0; r < plan->N; r++) {
+        real *to = memory + plan->weight_ih + r * plan->ip;
+        copy(to, (const real *)c->weight_ih + s * c->weight_ih_s + r * c->I, c->I);
+        clear(to + c->I, plan->ip - c->I);
+    }
+}
+
+/* the pass of one chunk */
+typedef struct {
+    const Plan *plan;
+    const Chunk *chunk;
+    real *memory, *sums;
+    int weights, inputs;                  /* which gradients are wanted */
+    int64_t *last, *number, *slot;        /* of each module: its last tick before now, which that is, the pair in the making */
+} Reverse;
+
+INLINE real *sent(const Reverse *r, const Module *m, int64_t slot, int64_t row) {
+    return r->memory + m->message + (slot * r->chunk->rows + row) * m->ld;
+}
+
+/* multiplies the first `pairs` pairs that were kept */
+static void multiply_kept(const Reverse *r, const Module *m, int64_t pairs) {
+    const int64_t depth = pairs * r->chunk->rows, I = r->plan->call->I;
+    if (r->weights) {
+        real *to = r->sums + m->g_weights;
+        Product product = {
+            .X = r->memory + m->states, .xm = 1, .xj = m->K,
+            .Y = sent(r, m, 0, 0), .ly = m->ld,
+            .init = to, .li = m->ld, .C = to, .lc = m->ld,
+            .depth = depth,
+        };
+        multiply(m->K, 0, m->ld / LANES, &product);
+    }
+    if (r->inputs) {
+        real *to = r->sums + m->g_inputs;
+        Product product = {
+            .X = r->memory + m->inputs, .xm = 1, .xj = I + 1,
+            .Y = sent(r, m, 0, 0) + m->start, .ly = m->ld,
+            .init = to, .li = m->kp, .C = to, .lc = m->kp,
+            .depth = depth,
+        };
+        multiply(I + 1, 0, m->kp / LANES, &product);
+    }
+}
+
+/* At a tick of module i, or for tick 0 at the initial state: the gradient of its state, into g, from outside and from
+ * all that heard it. What was sent goes on to the next slower module, and makes a pair with the state. */
+static void hear_back(const Reverse *r, int64_t i, int64_t active) {
+    const Plan *plan = r->plan;
+    const Call *c = plan->call;
+    const Module *m = &plan->module[i];
+    const int64_t slot = r->slot[i];
+    real *carried = r->memory + plan->carried + m->start, *g = r->memory + plan->g;
+    if (c->g_ticks != NULL)
+        for (int64_t row = 0; row < active; row++)
+            add(carried + row * plan->ldn, (const real *)c->g_ticks + place(plan, m, r->chunk, r->number[i], row), m->K);
+    Product product = {
+        .X = sent(r, m, slot, 0), .xm = m->ld, .xj = 1,
+        .Y = r->memory + m->weights, .ly = m->kp,
+        .init = carried, .li = plan->ldn, .C = g, .lc = m->kp,
+        .depth = m->end,
+    };
+    multiply(active, 0, m->kp / LANES, &product);
+    for (int64_t row = 0; row < active; row++) {
+        clear(carried + row * plan->ldn, m->K);
+        if (plan->nested && i + 1 < c->G) add(sent(r, &m[1], r->slot[i + 1], row), sent(r, m, slot, row), m->end);
+        if (r->weights) {
+            const real *state = (const real *)c->ticks + place(plan, m, r->chunk, r->number[i], row);
+            copy(r->memory + m->states + (slot * r->chunk->rows + row) * m->K, state, m->K);
+        }
+    }
+}
+
+/* the next pair of module i, begun at its tick at t: all that it will be sent, so far nothing but its own a' */
+static void begin_pair(const Reverse *r, int64_t i, int64_t t, int64_t active) {
+    const Plan *plan = r->plan;
+    const Call *c = plan->call;
+    const Module *m = &plan->module[i];
+    const int64_t rows = r->chunk->rows;
+    if (++r->slot[i] == m->depth) {
+        multiply_kept(r, m, m->depth);
+        r->slot[i] = 0;
+    }
+    const int64_t slot = r->slot[i];
+    for (int64_t row = 0; row < active; row++) {
+        const real *value = (const real *)c->ticks + place(plan, m, r->chunk, r->number[i], row);
+        const real *g = r->memory + plan->g + row * m->kp;
+        real *change = r->memory + plan->h + row * plan->ldn + m->start, *to = sent(r, m, slot, row);
+        clear(to, plan->nested ? m->start : m->end);
+        to += m->start;
+        for (int64_t k = 0; k < m->K; k += LANES) {
+            const int64_t left = m->K - k;
+            vec a = left >= LANES ? load(value + k) : load_some(value + k, left);
+            a = load(g + k) * slope(a, c->rectify);
+            if (left >= LANES) {
+                store(change + k, a);
+                if (plan->nested) store(to + k, a);
+            } else {
+                store_some(change + k, a, left);
+                if (plan->nested) store_some(to + k, a, left);
+            }
+        }
+        if (r->inputs) {
+            real *x = r->memory + m->inputs + (slot * rows + row) * (c->I + 1);
+            if (c->I > 0) copy(x, input_of(c, r->chunk, t, row), c->I);
+            x[c->I] = 1;
+        }
+    }
+    /* rows that have not begun: nothing was sent */
+    for (int64_t row = active; row < rows; row++) clear(sent(r, m, slot, row), m->end);
+}
+
+static void backward_chunk(const Plan *plan, real *memory, real *sums, const Chunk *chunk) {
+    const Call *c = plan->call;
+    const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn, rows = chunk->rows;
+    real *carried = memory + plan->carried, *change = memory + plan->h, *dx = memory + plan->x;
+    int64_t last[G], number[G], slot[G], due[G], active = 0;
+    const Reverse r = {
+        .plan = plan, .chunk = chunk, .memory = memory, .sums = sums,
+        .weights = c->g_weight_hh != NULL, .inputs = c->g_weight_ih != NULL || c->g_bias != NULL,
+        .last = last, .number = number, .slot = slot,
+    };
+
+    for (int64_t row = 0; row < rows; row++) {
+        if (c->g_final != NULL)
+            copy(carried + row * ldn, (const real *)c->g_final + (chunk->s * c->B + chunk->b[row]) * N, N);
+        else
+            clear(carried + row * ldn, N);
+    }
+    for (int64_t i = 0; i < G; i++) {
+        const Module *m = &plan->module[i];
+        number[i] = rows > 0 ? ticks_in(m, chunk->length[0]) : 0;
+        last[i] = m->first + (number[i] - 1) * m->P;
+        slot[i] = 0;
+        /* the first pair begins at the end, where nothing ticks; where rows begin late, all pairs have empty rows */
+        const int64_t pairs = plan->order != NULL ? m->depth : 1;
+        /* the lanes beyond the last unit are never written, but added up */
+        clear(sent(&r, m, 0, 0), (m->end < m->ld ? m->depth : pairs) * rows * m->ld);
+        if (r.weights) clear(memory + m->states, pairs * rows * m->K);
+        if (r.inputs) clear(memory + m->inputs, pairs * rows * (I + 1));
+    }
+
+    Product to_input = {
+        .X = change, .xm = ldn, .xj = 1, .Y = memory + plan->weight_ih, .ly = plan->ip, .C = dx, .lc = plan->ip, .li = plan->ip,
+    };
+    for (int64_t t = c->T - 1; t >= 0; t--) {
+        while (active < rows && chunk->length[active] > t) active++;
+        int64_t dues = 0;
+        if (active > 0) {
+            for (int64_t i = 0; i < G; i++) {
+                if (last[i] == t)
+                    due[dues++] = i;
+                else if (plan->nested)
+                    break;
+            }
+        }
+        if (c->g_held != NULL) {
+            const real *from = (const real *)c->g_held + chunk->s * c->g_held_s + t * c->g_held_t;
+            for (int64_t row = 0; row < active; row++) add(carried + row * ldn, from + chunk->b[row] * c->g_held_b, N);
+        }
+        for (int64_t d = 0; d < dues; d++) {
+            hear_back(&r, due[d], active);
+            begin_pair(&r, due[d], t, active);
+            last[due[d]] -= plan->module[due[d]].P;
+            number[due[d]]--;
+        }
+        if (!plan->nested) {
+            for (int64_t d = 0; d < dues; d++) {
+                const Module *m = &plan->module[due[d]];
+                for (int64_t j = due[d]; j < G; j++)
+                    for (int64_t row = 0; row < active; row++)
+                        add(sent(&r, &plan->module[j], slot[j], row) + m->start, change + row * ldn + m->start, m->K);
+            }
+        }
+        if (c->g_input == NULL || I == 0) continue;
+        for (int64_t d = 0, e; d < dues; d = e) {
+            for (e = d + 1; e < dues && due[e] == due[e - 1] + 1; e++) {}
+            const int64_t start = plan->module[due[d]].start;
+            to_input.X = change + start;
+            to_input.Y = memory + plan->weight_ih + start * plan->ip;
+            to_input.init = d > 0 ? dx : NULL;
+            to_input.depth = plan->module[due[e - 1]].end - start;
+            multiply(active, 0, plan->ip / LANES, &to_input);
+        }
+        for (int64_t row = 0; row < rows; row++) {
+            real *to = (real *)c->g_input + ((chunk->s * c->T + t) * c->B + chunk->b[row]) * I;
+            if (dues > 0 && row < active)
+                copy(to, dx + row * plan->ip, I);
+            else
+                clear(to, I);
+        }
+    }
+
+    for (int64_t i = 0; i < G; i++) {
+        const Module *m = &plan->module[i];
+        hear_back(&r, i, rows);
+        if (c->g_h0 != NULL)
+            for (int64_t row = 0; row < rows; row++)
+                copy((real *)c->g_h0 + (chunk->s * c->B + chunk->b[row]) * N + m->start, memory + plan->g + row * m->kp, m->K);
+        multiply_kept(&r, m, slot[i] + 1);
+    }
+}
+
+/* The weights' gradients of replica s, units `from` to `to`, from the sums of all its groups. */
+static void write_gradients(const Plan *plan, real *sums, int64_t groups, int64_t s, int64_t from, int64_t to) {
+    const Call *c = plan->call;
+    const int weights = c->g_weight_hh != NULL, inputs = c->g_weight_ih != NULL || c->g_bias != NULL;
+    const int64_t N = plan->N;
+    for (int64_t i = 0; i < c->G; i++) {
+        const Module *m = &plan->module[i];
+        const int64_t end = smaller(to, m->end), own = larger(from, m->start);
+        for (int64_t other = 1; other < groups; other++) {
+            const real *more = sums + other * plan->sums_size;
+            for (int64_t k = 0; weights && from < end && k < m->K; k++) {
+                int64_t at = m->g_weights + k * m->ld + from;
+                add(sums + at, more + at, end - from);
+            }
+            for (int64_t k = 0; inputs && own < end && k <= c->I; k++) {
+                int64_t at = m->g_inputs + k * m->kp + own - m->start;
+                add(sums + at, more + at, end - own);
+            }
+        }
+        if (weights) {
+            real *g = (real *)c->g_weight_hh + s * N * N + m->start;
+            if (from < end) transpose(g + from * N, N, sums + m->g_weights + from, m->ld, m->K, end - from);
+            for (int64_t r = larger(from, m->end); r < to; r++) clear(g + r * N, m->K);
+        }
+        for (int64_t r = own; r < end; r++) {
+            const real *sum = sums + m->g_inputs + r - m->start;
+            for (int64_t k = 0; c->g_weight_ih != NULL && k < c->I; k++)
+                ((real *)c->g_weight_ih)[(s * N + r) * c->I + k] = sum[k * m->kp];
+            if (c->g_bias != NULL) ((real *)c->g_bias)[s * N + r] = sum[c->I * m->kp];
+        }
+    }
+}
+
+static void backward_group(void *context, int64_t task, int64_t worker) {
+    const Plan *plan = context;
+    const int64_t s = task / plan->groups, group = task % plan->groups;
+    real *memory = plan->memory + worker * plan->memory_size;
+    real *sums = plan->sums + (plan->groups > 1 ? task : worker) * plan->sums_size;
+    clear(sums, plan->sums_size);
+    if (plan->packed[worker] != s) {
+        pack_backward(plan, memory, s);
+        plan->packed[worker] = s;
+    }
+    for (int64_t n = group * plan->chunks / plan->groups; n < (group + 1) * plan->chunks / plan->groups; n++) {
+        const Chunk chunk = make_chunk(plan, s, n);
+        backward_chunk(plan, memory, sums, &chunk);
+    }
+    if (plan->groups == 1) write_gradients(plan, sums, 1, s, 0, plan->N);
+}
+
+static void write_units(void *context, int64_t task, int64_t worker) {
+    const Plan *plan = context;
+    const int64_t parts = (plan->N + UNITS - 1) / UNITS, s = task / parts, from = task % parts * UNITS;
+    real *sums = plan->sums + s * plan->groups * plan->sums_size;
+    (void)worker;
+    write_gradients(plan, sums, plan->groups, s, from, smaller(from + UNITS, plan->N));
+}
+
+EXPORT int NAME(backward)(const Call *call) {
+    Plan *plan = make_plan(call, 1);
+    if (plan == NULL) return OUT_OF_MEMORY;
+    cwrnn_parallel(backward_group, plan, plan->tasks, plan->workers);
+    if (plan->groups > 1) cwrnn_parallel(write_units, plan, call->S * ((plan->N + UNITS - 1) / UNITS), plan->workers);
+    forget(plan);
+    return 0;
+}
+
+/* ---- one step ----
+ *
+ * A step has no time to pack weights, so units are dot products along the rows of W_hh as they are. */
+
+/* dot[r] += W[r] . h for DOTS or for one of the rows of W */
+INLINE void dots(real *dot, const int rows, const real *W, int64_t lw, const real *h, int64_t n) {
+    vec sum[DOTS];
+    int64_t k = 0;
+    UNROLL for (int r = 0; r < rows; r++) sum[r] = (vec){0};
+    for (; k + LANES <= n; k += LANES) {
+        vec x = load(h + k);
+        UNROLL for (int r = 0; r < rows; r++) sum[r] += load(W + r * lw + k) * x;
+    }
+    if (k < n) {
+        vec x = load_some(h + k, n - k);
+        UNROLL for (int r = 0; r < rows; r++) sum[r] += load_some(W + r * lw + k, n - k) * x;
+    }
+    for (int r = 0; r < rows; r++) {
+        real all[LANES];
+        store(all, sum[r]);
+        for (int half = LANES / 2; half > 0; half /= 2)
+            for (int l = 0; l < half; l++) all[l] += all[l + half];
+        dot[r] += all[0];
+    }
+}
+
+static void many_dots(real *dot, int64_t rows, const real *W, int64_t lw, const real *h, int64_t n) {
+    int64_t r = 0;
+    for (; r + DOTS <= rows; r += DOTS) dots(dot + r, DOTS, W + r * lw, lw, h, n);
+    for (; r < rows; r++) dots(dot + r, 1, W + r * lw, lw, h, n);
+}
+
+typedef struct {
+    const Step *call;
+    int64_t N, bands;
+    struct {
+        int64_t start, from, units; /* first unit of the module, first of the band, how many */
+    } band[];
+} Bands;
+
+static void step_band(void *context, int64_t task, int64_t worker) {
+    const Bands *bands = context;
+    const Step *c = bands->call;
+    const int64_t N = bands->N, I = c->I;
+    const int64_t start = bands->band[task].start, from = bands->band[task].from, units = bands->band[task].units;
+    (void)worker;
+    for (int64_t b = 0; b < c->B; b++) {
+        real a[BAND + LANES] = {0};
+        if (c->bias != NULL) copy(a, (const real *)c->bias + from, units);
+        if (I > 0) many_dots(a, units, (const real *)c->weight_ih + from * I, I, (const real *)c->input + b * c->input_b, I);
+        const real *h = (const real *)c->h + b * c->h_b + start;
+        many_dots(a, units, (const real *)c->weight_hh + from * N + start, N, h, N - start);
+        for (int64_t k = 0; k < units; k += LANES) store(a + k, activate(load(a + k), c->rectify));
+        copy((real *)c->next + b * N + from, a, units);
+    }
+}
+
+EXPORT int NAME(step)(const Step *c) {
+    const int64_t *sizes = c->modules, *due = c->modules + c->G;
+    int64_t N = 0, most = 0;
+    double work = 0;
+    for (int64_t i = 0; i < c->G; i++) {
+        N += sizes[i];
+        most += sizes[i] / BAND + 1;
+    }
+    Bands *bands = malloc(sizeof *bands + (size_t)most * sizeof bands->band[0]);
+    if (bands == NULL) return OUT_OF_MEMORY;
+    *bands = (Bands){.call = c, .N = N};
+    for (int64_t b = 0; b < c->B; b++) copy((real *)c->next + b * N, (const real *)c->h + b * c->h_b, N);
+    for (int64_t i = 0, start = 0; i < c->G; start += sizes[i++]) {
+        const int64_t end = start + sizes[i];
+        if (!due[i]) continue;
+        for (int64_t from = start; from < end; from += BAND) {
+            bands->band[bands->bands].start = start;
+            bands->band[bands->bands].from = from;
+            bands->band[bands->bands++].units = smaller(BAND, end - from);
+        }
+        work += (double)(sizes[i] * (N - start + c->I) * c->B);
+    }
+    cwrnn_parallel(step_band, bands, bands->bands, smaller(c->threads, 1 + (int64_t)(work / WORTH_A_THREAD_IN_A_STEP)));
+    free(bands);
+    return 0;
+}

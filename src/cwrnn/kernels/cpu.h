@@ -1,0 +1,58 @@
+/* What is the same for every instruction set and precision: the description of one call, and the threads. */
+
+#ifndef CWRNN_CPU_H
+#define CWRNN_CPU_H
+
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* One call, for one precision. Python fills it as an array of 64-bit words, so every member is one word.
+ * Strides count elements; features are always contiguous. A stride of 0 repeats: what all replicas share.
+ * "ticks" is (S, the states of module 0 (n_0 + 1, B, K_0), those of module 1, ...). */
+typedef struct {
+    int64_t S, T, B, I, G, rectify, threads;
+    const void *input;
+    int64_t input_s, input_t, input_b;
+    const void *weight_ih;
+    int64_t weight_ih_s;
+    const void *weight_hh;
+    int64_t weight_hh_s;
+    const void *bias; /* or NULL */
+    int64_t bias_s;
+    const int64_t *lengths; /* (S, B), or NULL if every sequence has T steps */
+    int64_t lengths_s;
+    void *ticks; /* forward writes them, backward reads them */
+    /* forward */
+    const void *h0;
+    int64_t h0_s, h0_b;
+    void *final; /* (S, B, N): the state at each sequence's own end */
+    void *held;  /* (S, T, B, N): the state at every step, zero beyond a sequence's end; or NULL: not wanted */
+    /* backward: the gradients of what forward wrote, each of which may be NULL */
+    const void *g_ticks, *g_final, *g_held;
+    int64_t g_held_s, g_held_t, g_held_b;
+    /* and those of what it read, NULL where not wanted */
+    void *g_input;     /* (S, T, B, I) */
+    void *g_weight_ih; /* (S, N, I) */
+    void *g_weight_hh; /* (S, N, N) */
+    void *g_bias;      /* (S, N) */
+    void *g_h0;        /* (S, B, N) */
+    int64_t modules[]; /* G words each: periods, sizes, and first ticks, counted from the start of the sequence */
+} Call;
+
+/* One time step: h (B, N) at t - 1 becomes next (B, N) at t. */
+typedef struct {
+    int64_t B, I, G, rectify, threads;
+    const void *input;
+    int64_t input_b;
+    const void *weight_ih, *weight_hh, *bias, *h;
+    int64_t h_b;
+    void *next;
+    int64_t modules[]; /* G words each: sizes, and whether they are due */
+} Step;
+
+/* Calls body(context, task, worker) once for every task, on at most `threads` threads, numbered as workers. */
+typedef void Body(void *context, int64_t task, int64_t worker);
+void cwrnn_parallel(Body *body, void *context, int64_t tasks, int64_t threads);
+
+#endif

@@ -1,0 +1,633 @@
+"""The CPU kernel: the whole recurrence, forward and backward, in C (cpu.c), called through ctypes.
+
+The library is built when the package is; without a C compiler there is none, and `MISSING` says so. It holds the
+kernel for several instruction sets, of which the best that this processor has is taken when this module is
+imported. The environment variable CWRNN_CPU_ISA, "baseline", "avx2" or "avx512", forces one.
+
+One call runs S independent networks on one schedule: tensors may have a leading axis of replicas, and that is
+where `torch.func.vmap` leads. The kernel knows first derivatives. Those beyond, and forward mode, are taken of
+the cascade, which computes the same.
+"""
+
+import ctypes
+import operator
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from ..cascade import cascade, last_tick_before
+from ..schedule import Schedule
+from ..step import clockwork_step
+from ..ticks import Pass, Stream
+
+LIBRARY = Path(__file__).with_name("libcpu.so")
+VARIABLE = "CWRNN_CPU_ISA"
+ISAS = ("avx512", "avx2", "baseline")
+"""The instruction sets, in order of preference. "baseline" is what every processor of the architecture has."""
+
+DTYPES = {torch.float32: "f32", torch.float64: "f64"}
+NAMES = ("forward", "backward", "step")
+
+
+class _Loaded:
+    """The library, and the functions of the instruction set in use."""
+
+    library: ctypes.CDLL | None = None
+    isa: str | None = None
+    missing: str | None = "it was not loaded"
+    functions: dict[tuple[str, torch.dtype], Callable[[Any], int]] = {}
+
+
+def executable_isas() -> tuple[str, ...]:
+    """The instruction sets that the library was built for and this processor has, the best first."""
+    library = _Loaded.library
+    if library is None:
+        return ()
+    return tuple(
+        isa for isa in ISAS if hasattr(library, f"cwrnn_forward_f32_{isa}") and library.cwrnn_has(isa.encode())
+    )
+
+
+def use_isa(isa: str | None = None) -> None:
+    """Takes the kernel for that instruction set, or for the best that there is."""
+    library, usable = _Loaded.library, executable_isas()
+    assert library is not None
+    if isa is not None and isa not in usable:
+        raise ValueError(f"the CPU kernel cannot use {isa!r} here. Select from {', '.join(map(repr, usable))}.")
+    _Loaded.isa = isa or usable[0]
+    _Loaded.functions = {
+        (name, dtype): getattr(library, f"cwrnn_{name}_{suffix}_{_Loaded.isa}")
+        for name in NAMES
+        for dtype, suffix in DTYPES.items()
+    }
+
+
+def current_isa() -> str | None:
+    """The instruction set in use; None if there is no kernel."""
+    return _Loaded.isa
+
+
+def _load() -> None:
+    if not LIBRARY.exists():
+        _Loaded.missing = "its compiled part is missing: the package was installed without a C compiler"
+        return
+    try:
+        _Loaded.library = ctypes.CDLL(str(LIBRARY))
+    except OSError as error:
+        _Loaded.missing = f"its compiled part cannot be loaded: {error}"
+        return
+    _Loaded.missing = None
+    _borrow_threads(_Loaded.library)
+    forced = os.environ.get(VARIABLE) or None
+    try:
+        use_isa(forced)
+    except ValueError as error:
+        warnings.warn(f"{VARIABLE}={forced} is ignored: {error}", RuntimeWarning, stacklevel=2)
+        use_isa()
+
+
+def _borrow_threads(library: ctypes.CDLL) -> None:
+    """Hands the kernel torch's own team of OpenMP threads, if that is what torch has."""
+    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        # a symbol is looked up in what a library was linked to as well: this is the runtime that torch itself uses
+        parallel = ctypes.CDLL(str(path)).GOMP_parallel
+    except (OSError, AttributeError):
+        return
+    library.cwrnn_borrow(ctypes.cast(parallel, ctypes.c_void_p))
+
+
+def refuse(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernel cannot run on that device with that dtype; None if it can."""
+    if device.type != "cpu":
+        return "it runs on the CPU only"
+    if dtype not in DTYPES:
+        return "it takes float32 and float64 only"
+    return _Loaded.missing
+
+
+# ---- the calls ----
+
+
+def _call(name: str, dtype: torch.dtype, words: list[int]) -> None:
+    # the array is alive until the call returns, and so are the tensors of the caller
+    if _Loaded.functions[name, dtype]((ctypes.c_int64 * len(words))(*words)) != 0:
+        raise MemoryError("the CPU kernel could not allocate its working memory")
+
+
+def _pointer(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _dense(tensor: Tensor, dims: int) -> Tensor:
+    """`tensor`, copied unless its last `dims` dimensions are contiguous."""
+    if tensor.is_contiguous():
+        return tensor
+    size = 1
+    for d in range(1, dims + 1):
+        if tensor.shape[-d] != 1 and tensor.stride(-d) != size:
+            return tensor.contiguous()
+        size *= tensor.shape[-d]
+    return tensor
+
+
+class Clock(NamedTuple):
+    """What the kernel needs to know of a schedule, for T steps from t0."""
+
+    words: tuple[int, ...]
+    """Periods, sizes, first ticks counted from t0."""
+    rows: tuple[int, ...]
+    """How many states each module has: one per tick, and the one before."""
+
+    @classmethod
+    def of(cls, schedule: Schedule, t0: int, T: int) -> "Clock":
+        """The clock of that schedule."""
+        firsts = [-t0 % period for period in schedule.periods]
+        rows = [(T - 1 - first) // period + 2 if first < T else 1 for first, period in zip(firsts, schedule.periods)]  # noqa: B905
+        return cls((*schedule.periods, *schedule.sizes, *firsts), tuple(rows))
+
+
+class _Problem(NamedTuple):
+    """One network, or S replicas of one: what forward reads, and backward too."""
+
+    input: Tensor
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias: Tensor | None
+    lengths: Tensor | None
+    rectify: bool
+    replicas: bool
+
+    @classmethod
+    def of(cls, input: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None, lengths: Tensor | None,
+           nonlinearity: str) -> "_Problem":  # fmt: skip
+        return cls(
+            _dense(input, 1), _dense(weight_ih, 2), _dense(weight_hh, 2),
+            None if bias is None else _dense(bias, 1), None if lengths is None else _dense(lengths, 1),
+            nonlinearity == "relu", weight_hh.dim() == 3,
+        )  # fmt: skip
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int, tuple[int, ...]]:
+        """S, T, B, I, and the replicas' axis, if there is one."""
+        T, B, I = self.input.shape[-3:]
+        if self.replicas:
+            S = self.weight_hh.shape[0]
+            return S, T, B, I, (S,)
+        return 1, T, B, I, ()
+
+    def words(self, modules: int) -> list[int]:
+        """The words that every call begins with."""
+        S, T, B, I, lead = self.sizes
+        input, weight_ih, weight_hh, bias, lengths = self[:5]
+        strides = [tensor.stride(0) if lead and tensor is not None else 0 for tensor in self[:5]]
+        return [
+            S, T, B, I, modules, self.rectify, torch.get_num_threads(),
+            input.data_ptr(), strides[0], input.stride(-3), input.stride(-2),
+            weight_ih.data_ptr(), strides[1], weight_hh.data_ptr(), strides[2], _pointer(bias), strides[3],
+            _pointer(lengths), strides[4],
+        ]  # fmt: skip
+
+
+def _forward(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor,
+    lengths: Tensor | None,
+    schedule: Schedule,
+    t0: int,
+    nonlinearity: str,
+    hold: bool,
+) -> tuple[Tensor, ...]:
+    """The final state (B, N), the ticks of all modules in one row, and if `hold` the output (T, B, N).
+
+    With replicas, (S, ...) of each.
+    """
+    problem = _Problem.of(input, weight_ih, weight_hh, bias, lengths, nonlinearity)
+    _, T, B, _, lead = problem.sizes
+    N = schedule.hidden_size
+    clock = Clock.of(schedule, t0, T)
+    h0 = _dense(h0, 1)
+    final = h0.new_empty((*lead, B, N))
+    ticks = h0.new_empty((*lead, B * sum(map(operator.mul, clock.rows, schedule.sizes))))
+    held = h0.new_empty((*lead, T, B, N)) if hold else None
+    _call("forward", h0.dtype, [
+        *problem.words(schedule.modules), ticks.data_ptr(),
+        h0.data_ptr(), h0.stride(0) if lead else 0, h0.stride(-2), final.data_ptr(), _pointer(held),
+        *[0] * 11, *clock.words,
+    ])  # fmt: skip
+    return (final, ticks) if held is None else (final, ticks, held)
+
+
+def _backward(
+    wanted: Sequence[bool],
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    ticks: Tensor,
+    g_final: Tensor | None,
+    g_ticks: Tensor | None,
+    g_held: Tensor | None,
+    schedule: Schedule,
+    t0: int,
+    nonlinearity: str,
+) -> list[Tensor | None]:
+    """The gradients of input, weight_ih, weight_hh, bias and h0; None for those that are not wanted."""
+    problem = _Problem.of(input, weight_ih, weight_hh, bias, lengths, nonlinearity)
+    _, T, B, I, lead = problem.sizes
+    N = schedule.hidden_size
+    shapes = (T, B, I), (N, I), (N, N), (N,), (B, N)
+    gradients = [ticks.new_empty((*lead, *shape)) if want else None for want, shape in zip(wanted, shapes, strict=True)]
+    ticks = ticks.contiguous()
+    g_final = None if g_final is None else g_final.contiguous()
+    g_ticks = None if g_ticks is None else g_ticks.contiguous()
+    strides = 0, 0, 0
+    if g_held is not None:
+        g_held = _dense(g_held, 1)
+        strides = g_held.stride(0) if lead else 0, g_held.stride(-3), g_held.stride(-2)
+    _call("backward", ticks.dtype, [
+        *problem.words(schedule.modules), ticks.data_ptr(), 0, 0, 0, 0, 0,
+        _pointer(g_ticks), _pointer(g_final), _pointer(g_held), *strides, *map(_pointer, gradients),
+        *Clock.of(schedule, t0, T).words,
+    ])  # fmt: skip
+    return gradients
+
+
+# ---- autograd ----
+
+
+class _Recurrence(torch.autograd.Function):
+    """`_forward`, for autograd and for torch.func."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Tensor, ...]:
+        return _forward(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.settings = inputs[6:9]
+        ctx.save_for_backward(*inputs[:6], output[1])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(
+        ctx: Any, g_final: Tensor | None, g_ticks: Tensor | None, g_held: Tensor | None = None
+    ) -> tuple[Tensor | None, ...]:
+        wanted = tuple(ctx.needs_input_grad[:5])
+        tensors: tuple[Any, ...] = *ctx.saved_tensors, g_final, g_ticks, g_held
+        if torch.is_grad_enabled():
+            left = iter(_Gradient.apply(wanted, *ctx.settings, *tensors))  # type: ignore[no-untyped-call]
+            found = [next(left) if want else None for want in wanted]
+        else:
+            found = _backward(wanted, *tensors[:4], *tensors[5:], *ctx.settings)
+        return *found, *[None] * 5
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        nested, stacked = _stack_replicas(info.batch_size, in_dims[:6], arguments[:6])
+        outputs = _Recurrence.apply(*stacked, *arguments[6:])  # type: ignore[no-untyped-call]
+        return _unstack_replicas(info.batch_size, nested, outputs)
+
+
+class _EagerRecurrence(torch.autograd.Function):
+    """The same without torch.func, for which `apply` takes its time: it binds the arguments by their names."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
+        outputs = _forward(*arguments)
+        _Recurrence.setup_context(ctx, arguments, outputs)
+        return outputs
+
+    backward = _Recurrence.backward
+
+
+class _Gradient(torch.autograd.Function):
+    """Backward of `_Recurrence`, as a function that can itself be mapped and differentiated."""
+
+    @staticmethod
+    def forward(
+        wanted: tuple[bool, ...], schedule: Schedule, t0: int, nonlinearity: str, *tensors: Any
+    ) -> tuple[Tensor, ...]:
+        network, others = tensors[:4], tensors[5:]
+        found = _backward(wanted, *network, *others, schedule, t0, nonlinearity)  # type: ignore[call-arg]
+        return tuple(gradient for gradient in found if gradient is not None)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.wanted, *ctx.settings = inputs[:4]
+        ctx.save_for_backward(*inputs[4:])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
+        # the derivative of a derivative: that of the cascade, which is made of ordinary operations
+        *network, lengths, _, g_final, g_ticks, g_held = ctx.saved_tensors
+        given = [*network, g_final, g_ticks, g_held]
+        present = [i for i, tensor in enumerate(given) if tensor is not None]
+
+        def gradient(*values: Tensor) -> tuple[Tensor, ...]:
+            full = list(given)
+            for i, value in zip(present, values, strict=True):
+                full[i] = value
+            schedule, t0, nonlinearity = ctx.settings
+            return _gradient_of_cascade(ctx.wanted, full[:5], lengths, full[5:], schedule, t0, nonlinearity)
+
+        pair: Any = torch.func.vjp(gradient, *(given[i] for i in present))
+        _, pull_back = pair
+        second: list[Tensor | None] = [None] * len(given)
+        for i, value in zip(present, pull_back(tuple(cotangents)), strict=True):
+            second[i] = value
+        return *[None] * 4, *second[:5], None, None, *second[5:]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        nested, stacked = _stack_replicas(info.batch_size, in_dims[4:], arguments[4:])
+        outputs = _Gradient.apply(*arguments[:4], *stacked)  # type: ignore[no-untyped-call]
+        return _unstack_replicas(info.batch_size, nested, outputs)
+
+
+def _stack_replicas(
+    size: int, in_dims: Sequence[int | None], tensors: Sequence[Tensor | None]
+) -> tuple[bool, list[Tensor | None]]:
+    """Each tensor with the mapped axis in front, as one with the replicas that are there already.
+
+    The tensors are those of a network: the third is weight_hh, whose dimensions tell whether there are.
+    """
+    weight_hh = tensors[2]
+    assert weight_hh is not None
+    nested = weight_hh.dim() - (in_dims[2] is not None) == 3
+    stacked: list[Tensor | None] = []
+    for tensor, dim in zip(tensors, in_dims, strict=True):
+        if tensor is not None:
+            tensor = tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            tensor = tensor.flatten(0, 1) if nested else tensor
+        stacked.append(tensor)
+    return nested, stacked
+
+
+def _unstack_replicas(size: int, nested: bool, outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    if nested:
+        outputs = [output.unflatten(0, (size, -1)) for output in outputs]
+    return tuple(outputs), (0,) * len(outputs)
+
+
+def _gradient_of_cascade(
+    wanted: Sequence[bool],
+    network: Sequence[Tensor | None],
+    lengths: Tensor | None,
+    gradients: Sequence[Tensor | None],
+    schedule: Schedule,
+    t0: int,
+    nonlinearity: str,
+) -> tuple[Tensor, ...]:
+    """What `_backward` computes, by differentiating the cascade: the wanted gradients only."""
+    g_final, g_ticks, g_held = gradients
+    chosen = [i for i, want in enumerate(wanted) if want]
+
+    def cascade_of_one(lengths: Any, input: Any, weight_ih: Any, weight_hh: Any, bias: Any, h0: Any) -> Any:
+        done = cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
+        ticks = torch.cat([module.values.flatten() for module in done.modules])
+        return (done.final(), ticks) if g_held is None else (done.final(), ticks, done.hold())
+
+    def states(*leaves: Any) -> Any:
+        full = list(network)
+        for i, leaf in zip(chosen, leaves, strict=True):
+            full[i] = leaf
+        if network[2].dim() == 2:  # type: ignore[union-attr]
+            return cascade_of_one(lengths, *full)
+        dims = tuple(None if tensor is None else 0 for tensor in (lengths, *full))
+        return torch.func.vmap(cascade_of_one, in_dims=dims)(lengths, *full)
+
+    pair: Any = torch.func.vjp(states, *(network[i] for i in chosen))
+    found, pull_back = pair
+    arriving = (g_final, g_ticks, g_held)[: len(found)]
+    pulled: tuple[Tensor, ...] = pull_back(
+        tuple(torch.zeros_like(value) if g is None else g for value, g in zip(found, arriving, strict=True))
+    )
+    return pulled
+
+
+# ---- the operator: what torch.compile and torch.export see ----
+
+
+@torch.library.custom_op("cwrnn::recurrence", mutates_args=())
+def _operator(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor,
+    lengths: Tensor | None,
+    periods: Sequence[int],
+    sizes: Sequence[int],
+    t0: int,
+    nonlinearity: str,
+    hold: bool,
+) -> list[Tensor]:
+    schedule = Schedule(tuple(periods), tuple(sizes))
+    return list(_forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold))
+
+
+@_operator.register_fake
+def _(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor,
+    lengths: Tensor | None,
+    periods: Sequence[int],
+    sizes: Sequence[int],
+    t0: int,
+    nonlinearity: str,
+    hold: bool,
+) -> list[Tensor]:
+    T, B, _ = input.shape
+    N = sum(sizes)
+    rows = _count_rows(periods, t0, T)
+    outputs = [h0.new_empty((B, N)), h0.new_empty((B * sum(map(operator.mul, rows, sizes)),))]
+    return [*outputs, h0.new_empty((T, B, N))] if hold else outputs
+
+
+@torch.library.custom_op("cwrnn::recurrence_backward", mutates_args=())
+def _backward_operator(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    ticks: Tensor,
+    g_final: Tensor | None,
+    g_ticks: Tensor | None,
+    g_held: Tensor | None,
+    periods: Sequence[int],
+    sizes: Sequence[int],
+    t0: int,
+    nonlinearity: str,
+) -> list[Tensor]:
+    wanted = [True, True, True, bias is not None, True]
+    schedule = Schedule(tuple(periods), tuple(sizes))
+    found = _backward(
+        wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held, schedule, t0, nonlinearity
+    )
+    return [gradient for gradient in found if gradient is not None]
+
+
+@_backward_operator.register_fake
+def _(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    ticks: Tensor,
+    g_final: Tensor | None,
+    g_ticks: Tensor | None,
+    g_held: Tensor | None,
+    periods: Sequence[int],
+    sizes: Sequence[int],
+    t0: int,
+    nonlinearity: str,
+) -> list[Tensor]:
+    shapes = [input.shape, weight_ih.shape, weight_hh.shape, *([] if bias is None else [bias.shape])]
+    return [ticks.new_empty(shape) for shape in (*shapes, (input.shape[1], sum(sizes)))]
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    input, weight_ih, weight_hh, bias, _, lengths, *ctx.settings, _ = inputs
+    ctx.save_for_backward(input, weight_ih, weight_hh, bias, lengths, output[1])
+
+
+def _operator_backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, ...]:
+    found = list(_backward_operator(*ctx.saved_tensors, *(*gradients, None)[:3], *ctx.settings))
+    if ctx.saved_tensors[3] is None:
+        found.insert(3, None)
+    return *found, *[None] * 6
+
+
+_operator.register_autograd(_operator_backward, setup_context=_setup_context)
+
+
+def _count_rows(periods: Sequence[int], t0: int, T: int) -> list[int]:
+    # as in Clock, in a form that lets T be a symbol
+    return [(t0 + T - 1) // period - (t0 - 1) // period + 1 for period in periods]
+
+
+# ---- the backend ----
+
+
+@dataclass(frozen=True, eq=False)
+class KernelPass(Pass):
+    """The ticks of all modules in one row; the final state; the held output, if it was asked for."""
+
+    schedule: Schedule
+    ticks: Tensor
+    state: Tensor
+    held: Tensor | None
+
+    @property
+    def modules(self) -> tuple[Stream, ...]:
+        """The states of every module, fastest first."""
+        B = self.state.shape[-2]
+        rows = _count_rows(self.schedule.periods, self.t0, self.T)
+        sizes = [n * B * size for n, size in zip(rows, self.schedule.sizes, strict=True)]
+        parts = zip(self.ticks.split(sizes), rows, self.schedule.sizes, self.schedule.periods, strict=True)
+        return tuple(
+            Stream(values.view(n, B, size), period, last_tick_before(self.t0, period))
+            for values, n, size, period in parts
+        )
+
+    def hold(self) -> Tensor:
+        """(T, B, N): the hidden state at every time step, zero beyond a sequence's end."""
+        return super().hold() if self.held is None else self.held
+
+    def final(self) -> Tensor:
+        """(B, N): the hidden state at each sequence's own end."""
+        return self.state
+
+
+def run(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor,
+    schedule: Schedule,
+    t0: int,
+    nonlinearity: str,
+    lengths: Tensor | None = None,
+    hold: bool = True,
+) -> Pass:
+    """The states of every module at its own ticks, fastest module first; as `cascade`."""
+    tensors = input, weight_ih, weight_hh, bias, h0, lengths
+    if _has_tangents() or (torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()):
+        return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
+    if _is_captured():
+        outputs = _operator(*tensors, schedule.periods, schedule.sizes, t0, nonlinearity, hold)
+    elif torch._C._are_functorch_transforms_active():
+        outputs = _Recurrence.apply(*tensors, schedule, t0, nonlinearity, hold)  # type: ignore[no-untyped-call]
+    elif _wants_gradient(tensors):
+        outputs = _EagerRecurrence.apply(*tensors, schedule, t0, nonlinearity, hold)  # type: ignore[no-untyped-call]
+    else:
+        outputs = _forward(*tensors, schedule, t0, nonlinearity, hold)
+    state, ticks = outputs[:2]
+    return KernelPass(t0, input.shape[0], lengths, schedule, ticks, state, outputs[2] if hold else None)
+
+
+def step(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h: Tensor,
+    schedule: Schedule,
+    t: int,
+    nonlinearity: str,
+) -> Tensor:
+    """One time step, as `clockwork_step`, which takes over where derivatives are wanted."""
+    if (
+        _is_captured()
+        or _has_tangents()
+        or torch._C._are_functorch_transforms_active()
+        or _wants_gradient((input, weight_ih, weight_hh, bias, h))
+    ):
+        return clockwork_step(input, weight_ih, weight_hh, bias, h, schedule, t, nonlinearity)
+    input, weight_ih, weight_hh, h = _dense(input, 1), _dense(weight_ih, 2), _dense(weight_hh, 2), _dense(h, 1)
+    bias = None if bias is None else _dense(bias, 1)
+    B, I = input.shape
+    after = h.new_empty((B, schedule.hidden_size))
+    _call("step", h.dtype, [
+        B, I, schedule.modules, nonlinearity == "relu", torch.get_num_threads(),
+        input.data_ptr(), input.stride(0), weight_ih.data_ptr(), weight_hh.data_ptr(), _pointer(bias),
+        h.data_ptr(), h.stride(0), after.data_ptr(),
+        *schedule.sizes, *[t % period == 0 for period in schedule.periods],
+    ])  # fmt: skip
+    return after
+
+
+def _is_captured() -> bool:
+    """Whether what runs is being recorded or replaced, so that only operators may be called."""
+    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+
+
+def _has_tangents() -> bool:
+    return forward_ad._current_level >= 0
+
+
+def _wants_gradient(tensors: Sequence[Tensor | None]) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    return any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+_load()

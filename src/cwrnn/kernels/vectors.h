@@ -1,0 +1,254 @@
+/* Vectors of the width that the compiler was told of, tanh, and the one product that all else is made of. */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+typedef REAL real;
+
+#if defined(__AVX512F__)
+#define VECTOR 64
+#define REGISTERS 32
+#elif defined(__AVX2__)
+#define VECTOR 32
+#define REGISTERS 16
+#elif defined(__aarch64__)
+#define VECTOR 16
+#define REGISTERS 32
+#else
+#define VECTOR 16
+#define REGISTERS 16
+#endif
+
+enum { LANES = VECTOR / sizeof(real) };
+
+typedef real vec __attribute__((vector_size(VECTOR)));
+typedef real loose __attribute__((vector_size(VECTOR), aligned(sizeof(real)), may_alias)); /* anywhere in memory */
+
+#if REAL_BITS == 32
+typedef int32_t word;
+#else
+typedef int64_t word;
+#endif
+typedef word mask __attribute__((vector_size(VECTOR)));
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+INLINE vec load(const real *from) { return *(const loose *)from; }
+INLINE void store(real *to, vec value) { *(loose *)to = value; }
+INLINE vec spread(real value) { return value - (vec){0}; } /* value in every lane */
+INLINE vec choose(mask which, vec yes, vec no) { return (vec)((which & (mask)yes) | (~which & (mask)no)); }
+INLINE int64_t round_up(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* the first n lanes, n < LANES; the others are zero */
+INLINE vec load_some(const real *from, int64_t n) {
+#if defined(__AVX512F__) && REAL_BITS == 32
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
+#elif defined(__AVX512F__)
+    return (vec)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), from);
+#else
+    real all[LANES] = {0};
+    for (int64_t i = 0; i < n; i++) all[i] = from[i];
+    return load(all);
+#endif
+}
+
+INLINE void store_some(real *to, vec value, int64_t n) {
+#if defined(__AVX512F__) && REAL_BITS == 32
+    _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)value);
+#elif defined(__AVX512F__)
+    _mm512_mask_storeu_pd(to, (__mmask8)((1u << n) - 1), (__m512d)value);
+#else
+    real all[LANES];
+    store(all, value);
+    for (int64_t i = 0; i < n; i++) to[i] = all[i];
+#endif
+}
+
+INLINE void copy(real *to, const real *from, int64_t n) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) store(to + i, load(from + i));
+    if (i < n) store_some(to + i, load_some(from + i, n - i), n - i);
+}
+
+INLINE void add(real *to, const real *from, int64_t n) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) store(to + i, load(to + i) + load(from + i));
+    if (i < n) store_some(to + i, load_some(to + i, n - i) + load_some(from + i, n - i), n - i);
+}
+
+INLINE void clear(real *to, int64_t n) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) store(to + i, (vec){0});
+    if (i < n) store_some(to + i, (vec){0}, n - i);
+}
+
+/* tanh
+ *
+ * tanh x = sign(x) e / (e + 2) with e = exp(2 |x|) - 1, which loses no digits near zero. 2 |x| = n log 2 + r, and then
+ * e = 2^n (exp(r) - 1) + (2^n - 1) with |r| <= log(2) / 2, where exp(r) - 1 is its Taylor series: at that radius
+ * the first term left out is below a quarter of a unit in the last place. */
+
+#if REAL_BITS == 32
+#define LOG2_HIGH 0x1.63p-1f
+#define LOG2_LOW -0x1.bd0106p-13f
+#define ROUNDER 0x1.8p23f
+#define SATURATED 20.0f
+enum { TERMS = 7, MANTISSA = 23 };
+#else
+#define LOG2_HIGH 0x1.62e42feep-1
+#define LOG2_LOW 0x1.a39ef35793c76p-33
+#define ROUNDER 0x1.8p52
+#define SATURATED 40.0
+enum { TERMS = 13, MANTISSA = 52 };
+#endif
+
+static const real INVERSE_FACTORIALS[] = {
+    1. / 1,     1. / 1,      1. / 2,       1. / 6,        1. / 24,        1. / 120,        1. / 720,
+    1. / 5040,  1. / 40320,  1. / 362880,  1. / 3628800,  1. / 39916800,  1. / 479001600,  1. / 6227020800,
+};
+
+INLINE vec hyperbolic_tangent(vec x) {
+    mask sign = (mask)x & (mask)spread((real)-0.0);
+    vec y = (vec)((mask)x ^ sign);
+    y = y + y;
+    y = choose(y > SATURATED, spread(SATURATED), y); /* NaN is not greater: it stays, and makes all that follows NaN */
+    vec rounded = y * (real)1.44269504088896340736 + ROUNDER;
+    vec n = rounded - ROUNDER;
+    vec r = y - n * (real)LOG2_HIGH;
+    r = r - n * (real)LOG2_LOW;
+    vec power = (vec)(((mask)rounded << MANTISSA) + (mask)spread(1)); /* 2^n, made from its bits */
+    /* even and odd terms apart: two short chains instead of a long one */
+    vec square = r * r, even = spread(INVERSE_FACTORIALS[TERMS - 1]), odd = spread(INVERSE_FACTORIALS[TERMS]);
+    UNROLL for (int i = TERMS - 3; i >= 2; i -= 2) {
+        even = even * square + INVERSE_FACTORIALS[i];
+        odd = odd * square + INVERSE_FACTORIALS[i + 1];
+    }
+    vec e = r + square * (even + odd * r);
+    e = power * e + (power - 1);
+    return (vec)((mask)(e / (e + 2)) | sign);
+}
+
+INLINE vec activate(vec a, int64_t rectify) {
+    return rectify ? choose(a < 0, (vec){0}, a) : hyperbolic_tangent(a);
+}
+
+/* the derivative of the activation, from its value */
+INLINE vec slope(vec h, int64_t rectify) {
+    return rectify ? choose(h > 0, spread(1), (vec){0}) : 1 - h * h;
+}
+
+/* The product
+ *
+ *     C[m] = init[m] + sum over j of X[m, j] Y[j]          m < M, j < depth
+ *
+ * Y[j], init[m] and C[m] are rows of as many vectors as are asked for, from lane `at` on; X[m, j] is at
+ * X[m * xm + j * xj]. init may be C, or NULL for zero. Tiles are such that the sums stay in registers, and that there
+ * are enough of them to hide the latency of a multiply-add. */
+
+typedef struct {
+    const real *X;
+    int64_t xm, xj;
+    const real *Y;
+    int64_t ly;
+    const real *init;
+    int64_t li;
+    real *C;
+    int64_t lc, depth;
+} Product;
+
+INLINE void tile(const int M, const int V, const Product *p, int64_t at, int64_t m0) {
+    vec sum[8][8];
+    UNROLL for (int m = 0; m < M; m++) {
+        UNROLL for (int v = 0; v < V; v++)
+            sum[m][v] = p->init != NULL ? load(p->init + (m0 + m) * p->li + at + v * LANES) : (vec){0};
+    }
+    const real *X = p->X + m0 * p->xm, *Y = p->Y + at;
+    const int64_t xm = p->xm, xj = p->xj, ly = p->ly;
+    for (int64_t j = p->depth; j > 0; j--, Y += ly, X += xj) {
+        vec y[8];
+        UNROLL for (int v = 0; v < V; v++) y[v] = load(Y + v * LANES);
+        UNROLL for (int m = 0; m < M; m++) {
+            vec x = spread(X[m * xm]);
+            UNROLL for (int v = 0; v < V; v++) sum[m][v] += x * y[v];
+        }
+    }
+    real *C = p->C + m0 * p->lc + at;
+    UNROLL for (int m = 0; m < M; m++) {
+        UNROLL for (int v = 0; v < V; v++) store(C + m * p->lc + v * LANES, sum[m][v]);
+    }
+}
+
+/* the widest tile for M rows that leaves registers for Y and X */
+INLINE int widest(int M) {
+    if (REGISTERS == 32) return M == 1 ? 8 : M <= 4 ? 4 : 3;
+    return M == 1 ? 6 : M <= 3 ? 4 : 3;
+}
+
+#define TALLEST (REGISTERS == 32 ? 8 : 4)
+
+#define TILE(M, V) \
+    case V: \
+        if (V <= widest(M)) tile(M, V, p, at, m0); \
+        break;
+
+#define TILES(M) \
+    static void tiles_##M(const Product *p, int64_t vectors, int64_t at, int64_t m0) { \
+        switch (vectors) { \
+            TILE(M, 1) TILE(M, 2) TILE(M, 3) TILE(M, 4) TILE(M, 5) TILE(M, 6) TILE(M, 7) TILE(M, 8) \
+        } \
+    }
+
+TILES(1)
+TILES(2)
+TILES(3)
+TILES(4)
+#if REGISTERS == 32
+TILES(5)
+TILES(6)
+TILES(7)
+TILES(8)
+#endif
+
+INLINE void multiply(int64_t M, int64_t at, int64_t vectors, const Product *p) {
+    if (M == 1 && vectors <= widest(1)) { /* small networks live here */
+        tiles_1(p, vectors, at, 0);
+        return;
+    }
+    const int wide = widest(M < TALLEST ? (int)M : TALLEST);
+    for (int64_t v = 0; v < vectors; v += wide, at += wide * LANES) {
+        const int64_t now = smaller(wide, vectors - v);
+        for (int64_t m = 0; m < M; m += TALLEST) {
+            switch (smaller(TALLEST, M - m)) {
+                case 1: tiles_1(p, now, at, m); break;
+                case 2: tiles_2(p, now, at, m); break;
+                case 3: tiles_3(p, now, at, m); break;
+#if REGISTERS == 32
+                case 4: tiles_4(p, now, at, m); break;
+                case 5: tiles_5(p, now, at, m); break;
+                case 6: tiles_6(p, now, at, m); break;
+                case 7: tiles_7(p, now, at, m); break;
+                default: tiles_8(p, now, at, m); break;
+#else
+                default: tiles_4(p, now, at, m); break;
+#endif
+            }
+        }
+    }
+}
+
+/* to[c][r] = from[r][c], in blocks that stay in the first cache */
+static void transpose(real *to, int64_t lt, const real *from, int64_t lf, int64_t rows, int64_t columns) {
+    enum { BLOCK = 16 };
+    for (int64_t c0 = 0; c0 < columns; c0 += BLOCK) {
+        int64_t c1 = smaller(c0 + BLOCK, columns);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = c0; c < c1; c++) to[c * lt + r] = from[r * lf + c];
+    }
+}
