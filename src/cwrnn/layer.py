@@ -220,7 +220,7 @@ class ClockworkRNN(nn.Module):
         dtype, unguarded = self._precision(x.device)
         states = []
         with unguarded:
-            x, h = x.squeeze(0).to(dtype), h.to(dtype)
+            x, h = _cast(x.squeeze(0), dtype), _cast(h, dtype)
             step = BACKENDS[choose(self.backend, x.device, dtype)].step
             for layer in range(self.num_layers):
                 if layer > 0:
@@ -293,24 +293,26 @@ class ClockworkRNN(nn.Module):
         dtype, unguarded = self._precision(x.device)
         h_n = []
         with unguarded:
-            x, h = x.to(dtype), h.to(dtype).split(self.num_directions)
-            ticks = self._run(0, x, h[0], t0, layout, hold or self.num_layers > 1)
-            h_n.append(ticks.final())
-            for layer in range(1, self.num_layers):
-                x = F.dropout(ticks.held(), self.dropout, self.training)
-                ticks = self._run(layer, x, h[layer], t0, layout, hold or layer < self.num_layers - 1)
-                h_n.append(ticks.final())
-            return ticks, layout.hidden_out(torch.cat(h_n))
+            x, h = _cast(x, dtype), _cast(h, dtype)
+            last = self.num_layers - 1
+            for layer in range(last):
+                below = self._run(layer, x, h, t0, layout, hold=True)
+                h_n += [each.final() for each in below.passes]
+                x = F.dropout(below.held(), self.dropout, self.training)
+            ticks = self._run(last, x, h, t0, layout, hold)
+            h_n += [each.final() for each in ticks.passes]
+            return ticks, layout.hidden_out(torch.stack(h_n) if len(h_n) > 1 else h_n[0].unsqueeze(0))
 
     def _run(self, layer: int, x: Tensor, h: Tensor, t0: int, layout: Layout, hold: bool) -> Ticks:
-        """One layer over (T, B, features), from the states (directions, B, N)."""
+        """One layer over (T, B, features), from its part of the states (layers * directions, B, N)."""
         run = select(self.backend, x.device, x.dtype)
         passes = []
         for direction, suffix in enumerate(self._suffixes(layer)):
             # the reverse clock counts from its own start
             sequence, clock = (x, t0) if direction == 0 else (layout.reverse(x), 0)
             weights = self._weights(suffix, x.dtype)
-            arguments = *weights, h[direction], self.schedule, clock, self.nonlinearity, layout.lengths, hold
+            initial = h[layer * self.num_directions + direction]
+            arguments = *weights, initial, self.schedule, clock, self.nonlinearity, layout.lengths, hold
             passes.append(run(sequence, *arguments))
         return Ticks(tuple(passes), layout)
 
@@ -318,8 +320,9 @@ class ClockworkRNN(nn.Module):
         return [f"_l{layer}", f"_l{layer}_reverse"][: self.num_directions]
 
     def _weights(self, suffix: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
-        bias = getattr(self, f"bias{suffix}").to(dtype) if self.bias else None
-        return getattr(self, f"weight_ih{suffix}").to(dtype), getattr(self, f"weight_hh{suffix}").to(dtype), bias
+        weight_ih, weight_hh = getattr(self, f"weight_ih{suffix}"), getattr(self, f"weight_hh{suffix}")
+        bias = getattr(self, f"bias{suffix}") if self.bias else None
+        return _cast(weight_ih, dtype), _cast(weight_hh, dtype), None if bias is None else _cast(bias, dtype)
 
     def _precision(self, device: torch.device) -> tuple[torch.dtype, Any]:
         """The dtype to compute in, and a context in which autocast leaves that alone."""
@@ -355,6 +358,11 @@ class ClockworkRNN(nn.Module):
         # before it is permuted as a packed batch is, or a state that is too large loses rows in silence
         check_hidden(hx if layout.batched else hx.unsqueeze(1), x, expected)
         return x, layout.hidden_in(hx), layout
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    # asking is cheaper than a conversion to what it already is
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
 
 def _shared_arguments(layer: Any) -> dict[str, Any]:

@@ -148,9 +148,5 @@ class Ticks:
         value = self.layout.mask(sum(others, start=first))
         return self.layout.sequence_out(value if bias is None else value + bias.to(value.dtype))
 
-    def final(self) -> Tensor:
-        """(directions, B, N): the hidden state at each sequence's own end, in the order of the batch inside."""
-        return torch.stack([each.final() for each in self.passes])
-
     def _aligned(self, values: list[Tensor]) -> list[Tensor]:
         return [values[0], *(self.layout.reverse(value) for value in values[1:])]

@@ -79,6 +79,8 @@ typedef struct {
     int64_t states, inputs;   /* backward: the states and inputs that go with what was sent */
     /* places in the sums of the weights' gradients */
     int64_t g_weights, g_inputs;
+    int64_t whole;   /* whether it shares no vector with its neighbours */
+    mask head, tail; /* its lanes in the first and in the last vector that it has a part in */
 } Module;
 
 typedef struct {
@@ -89,7 +91,7 @@ typedef struct {
     int64_t *packed; /* the replica whose weights a worker holds */
     real *memory, *sums;
     int64_t memory_size, sums_size;                    /* of one worker, of one group */
-    int64_t weight_ih, bias, h, drive, x, g, carried;  /* places in a worker's memory */
+    int64_t weight_ih, bias, h, drive, x, g, carried;        /* places in a worker's memory */
     Module module[];
 } Plan;
 
@@ -135,7 +137,10 @@ static int64_t reserve(int64_t *size, int64_t n) {
 
 static void *aligned(int64_t count, size_t size) {
     void *memory = NULL;
-    return posix_memalign(&memory, 64, (size_t)larger(count, 1) * size) == 0 ? memory : NULL;
+    const int64_t bytes = larger(count, 1) * (int64_t)size;
+    if (posix_memalign(&memory, 64, (size_t)bytes) != 0) return NULL;
+    cwrnn_prefer_large_pages(memory, bytes);
+    return memory;
 }
 
 static void forget(Plan *plan) {
@@ -148,8 +153,10 @@ static void forget(Plan *plan) {
 
 static Plan *make_plan(const Call *c, int backward) {
     const int64_t G = c->G, I = c->I, *words = c->modules;
-    Plan *plan = calloc(1, sizeof *plan + (size_t)G * sizeof(Module));
+    const size_t size = sizeof(Plan) + (size_t)G * sizeof(Module);
+    Plan *plan = aligned(1, size);
     if (plan == NULL) return NULL;
+    memset(plan, 0, size);
     plan->call = c;
     plan->nested = 1;
     for (int64_t i = 0; i < G; i++) {
@@ -161,6 +168,9 @@ static Plan *make_plan(const Call *c, int backward) {
         m->end = plan->N += m->K;
         m->ld = round_up(m->end);
         m->kp = round_up(m->K);
+        m->whole = m->start % LANES == 0 && m->K % LANES == 0;
+        m->head = ~first(m->start % LANES);
+        m->tail = first((m->end - 1) % LANES + 1);
         m->ticks = ticks_in(m, c->T);
         m->values = plan->ticks_size;
         plan->ticks_size += (m->ticks + 1) * c->B * m->K;
@@ -274,36 +284,50 @@ static Product message_of(const Plan *plan, real *memory, int64_t i) {
     };
 }
 
-/* the new state of module m in one row, into h and into the ticks */
-INLINE void tick(const Plan *plan, const real *memory, const Module *m, int64_t row, const real *drive, real *h, real *value,
-                 int64_t rectify) {
-    const Module *last = plan->nested ? m : &plan->module[plan->call->G - 1];
-    for (int64_t k = 0; k < m->K; k += LANES) {
-        vec a = load(drive + k);
-        for (const Module *j = m; j <= last; j++) a += load(memory + j->message + row * j->ld + m->start + k);
-        a = activate(a, rectify);
-        const int64_t left = m->K - k;
-        if (left >= LANES) {
-            store(h + k, a);
-            store(value + k, a);
-        } else {
-            store_some(h + k, a, left);
-            store_some(value + k, a, left);
+/* The new states of modules m to last, neighbours that are all due, in one row. They are computed and stored as whole
+ * vectors, whatever modules share them: a processor hands on at once only what was stored as one piece. Modules that
+ * share no vector are written to the ticks as well. */
+INLINE void tick(const Plan *plan, const real *memory, const Chunk *chunk, const int64_t *number, const Module *m,
+                 const Module *last, int64_t row, const real *drive, real *h, const int nested, const int rectify) {
+    const Module *slowest = &plan->module[plan->call->G - 1];
+    const int64_t start = m->start, end = last->end;
+    int64_t v = start / LANES * LANES;
+    for (; m <= last; m++) {
+        /* vectors that are all its own */
+        const real *heard = memory + m->message + row * m->ld;
+        real *value = (real *)plan->call->ticks + place(plan, m, chunk, number[m - plan->module], row);
+        for (; v + LANES <= m->end && v >= m->start; v += LANES) {
+            vec a = load(drive + v) + load(heard + v);
+            for (const Module *j = m + 1; !nested && j <= slowest; j++) a += load(memory + j->message + row * j->ld + v);
+            a = activate(a, rectify);
+            store(h + v, a);
+            if (m->whole) store(value + v - m->start, a);
         }
+        if (v >= m->end) continue;
+        /* one that it shares */
+        vec a = load(drive + v);
+        for (;; m++) {
+            vec sum = load(memory + m->message + row * m->ld + v);
+            for (const Module *j = m + 1; !nested && j <= slowest; j++) sum += load(memory + j->message + row * j->ld + v);
+            if (m->start > v) sum = (vec)((mask)sum & m->head);
+            if (m->end < v + LANES) sum = (vec)((mask)sum & m->tail);
+            a += sum;
+            if (m == last || m->end >= v + LANES) break;
+        }
+        a = activate(a, rectify);
+        if (v < start) a = choose(~first(start - v), a, load(h + v));
+        if (end < v + LANES) a = choose(last->tail, a, load(h + v));
+        store(h + v, a);
+        v += LANES;
+        if (m->end > v) m--; /* the last of those that share it goes on */
     }
 }
 
-static void forward_chunk(void *context, int64_t task, int64_t worker) {
-    const Plan *plan = context;
+/* `one`, `nested` and `rectify` are constants to the compiler: one row alone, where every instruction counts, and not */
+INLINE void forward_rows(const Plan *plan, real *memory, const Chunk chunk, const int one, const int nested, const int rectify) {
     const Call *c = plan->call;
-    const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn, rectify = c->rectify;
-    const Chunk chunk = make_chunk(plan, task / plan->chunks, task % plan->chunks);
-    real *memory = plan->memory + worker * plan->memory_size, *h = memory + plan->h, *ticks = c->ticks;
-    if (plan->packed[worker] != chunk.s) {
-        pack_forward(plan, memory, chunk.s);
-        plan->packed[worker] = chunk.s;
-    }
-
+    const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn;
+    real *h = memory + plan->h, *ticks = c->ticks;
     for (int64_t row = 0; row < chunk.rows; row++) {
         copy(h + row * ldn, (const real *)c->h0 + chunk.s * c->h0_s + chunk.b[row] * c->h0_b, N);
         for (int64_t i = 0; i < G; i++) {
@@ -331,45 +355,47 @@ static void forward_chunk(void *context, int64_t task, int64_t worker) {
     int64_t next[G], number[G], due[G], active = chunk.rows;
     for (int64_t i = 0; i < G; i++) next[i] = plan->module[i].first, number[i] = 0;
     for (int64_t t = 0; t < c->T; t++) {
-        while (active > 0 && chunk.length[active - 1] <= t) active--;
+        while (!one && active > 0 && chunk.length[active - 1] <= t) active--;
+        if (!one && active == 0 && c->held == NULL) break;
+        if (one) active = 1;
         int64_t dues = 0;
         for (int64_t i = 0; i < G; i++) {
             if (next[i] == t) {
                 due[dues++] = i;
                 next[i] += plan->module[i].P;
                 number[i]++;
-            } else if (plan->nested) {
+            } else if (nested) {
                 break; /* the slower ones are not due either */
             }
         }
         if (I > 0 && dues > 0 && active > 0) {
             drive.X = input_of(c, &chunk, t, 0);
             drive.xm = c->input_b;
-            if (plan->order != NULL) {
+            if (!one && plan->order != NULL) {
                 real *gathered = memory + plan->x;
                 for (int64_t row = 0; row < active; row++) copy(gathered + row * I, input_of(c, &chunk, t, row), I);
                 drive.X = gathered, drive.xm = I;
             }
-            for (int64_t d = 0, e; d < dues; d = e) {
-                /* modules due[d] to due[e - 1] are neighbours: one product for all of them */
-                for (e = d + 1; e < dues && due[e] == due[e - 1] + 1; e++) {}
-                int64_t start = plan->module[due[d]].start, end = plan->module[due[e - 1]].end;
-                multiply(active, start, round_up(end - start) / LANES, &drive);
-            }
         }
-        for (int64_t d = 0; d < dues; d++) {
-            const Module *m = &plan->module[due[d]];
+        for (int64_t d = 0, e; d < dues; d = e) {
+            /* modules due[d] to due[e - 1] are neighbours */
+            for (e = d + 1; e < dues && due[e] == due[e - 1] + 1; e++) {}
+            const Module *from = &plan->module[due[d]], *to = &plan->module[due[e - 1]];
+            const int64_t start = from->start / LANES * LANES;
+            if (I > 0) multiply(active, start, round_up(to->end - start) / LANES, &drive);
             for (int64_t row = 0; row < active; row++)
-                tick(plan, memory, m, row, driven + row * driven_row + m->start, h + row * ldn + m->start,
-                     ticks + place(plan, m, &chunk, number[due[d]], row), rectify);
+                tick(plan, memory, &chunk, number, from, to, row, driven + row * driven_row, h + row * ldn, nested, rectify);
         }
         for (int64_t d = dues - 1; d >= 0; d--) multiply(active, 0, plan->module[due[d]].ld / LANES, &message[due[d]]);
+        for (int64_t d = 0; d < dues; d++) {
+            const Module *m = &plan->module[due[d]];
+            for (int64_t row = 0; !m->whole && row < active; row++)
+                copy(ticks + place(plan, m, &chunk, number[due[d]], row), h + row * ldn + m->start, m->K);
+        }
         if (c->held != NULL) {
             real *held = (real *)c->held + (chunk.s * c->T + t) * c->B * N;
             for (int64_t row = 0; row < active; row++) copy(held + chunk.b[row] * N, h + row * ldn, N);
-            for (int64_t row = active; row < chunk.rows; row++) clear(held + chunk.b[row] * N, N);
-        } else if (active == 0) {
-            break;
+            for (int64_t row = active; !one && row < chunk.rows; row++) clear(held + chunk.b[row] * N, N);
         }
     }
 
@@ -384,9 +410,28 @@ static void forward_chunk(void *context, int64_t task, int64_t worker) {
     }
 }
 
+static void forward_chunk(void *context, int64_t task, int64_t worker) {
+    const Plan *plan = context;
+    const Chunk chunk = make_chunk(plan, task / plan->chunks, task % plan->chunks);
+    real *memory = plan->memory + worker * plan->memory_size;
+    if (plan->packed[worker] != chunk.s) {
+        pack_forward(plan, memory, chunk.s);
+        plan->packed[worker] = chunk.s;
+    }
+    const int one = chunk.rows == 1 && plan->order == NULL && plan->nested;
+    if (one && !plan->call->rectify)
+        forward_rows(plan, memory, chunk, 1, 1, 0);
+    else if (plan->nested && !plan->call->rectify)
+        forward_rows(plan, memory, chunk, 0, 1, 0);
+    else
+        forward_rows(plan, memory, chunk, 0, (int)plan->nested, (int)plan->call->rectify);
+}
+
 EXPORT int NAME(forward)(const Call *call) {
     Plan *plan = make_plan(call, 0);
     if (plan == NULL) return OUT_OF_MEMORY;
+    cwrnn_prefer_large_pages(call->ticks, call->S * plan->ticks_size * (int64_t)sizeof(real));
+    cwrnn_prefer_large_pages(call->held, call->S * call->T * call->B * plan->N * (int64_t)sizeof(real));
     cwrnn_parallel(forward_chunk, plan, plan->tasks, plan->workers);
     forget(plan);
     return 0;
@@ -470,7 +515,7 @@ static void hear_back(const Reverse *r, int64_t i, int64_t active) {
     };
     multiply(active, 0, m->kp / LANES, &product);
     for (int64_t row = 0; row < active; row++) {
-        clear(carried + row * plan->ldn, m->K);
+        if (!plan->nested) clear(carried + row * plan->ldn, m->K);
         if (plan->nested && i + 1 < c->G) add(sent(r, &m[1], r->slot[i + 1], row), sent(r, m, slot, row), m->end);
         if (r->weights) {
             const real *state = (const real *)c->ticks + place(plan, m, r->chunk, r->number[i], row);
@@ -499,14 +544,13 @@ static void begin_pair(const Reverse *r, int64_t i, int64_t t, int64_t active) {
         for (int64_t k = 0; k < m->K; k += LANES) {
             const int64_t left = m->K - k;
             vec a = left >= LANES ? load(value + k) : load_some(value + k, left);
-            a = load(g + k) * slope(a, c->rectify);
-            if (left >= LANES) {
+            a = keep(load(g + k) * slope(a, c->rectify), left);
+            if (left >= LANES)
                 store(change + k, a);
-                if (plan->nested) store(to + k, a);
-            } else {
+            else
                 store_some(change + k, a, left);
-                if (plan->nested) store_some(to + k, a, left);
-            }
+            /* a whole vector, because it is read at once; beyond its end lies what is not yet written */
+            if (plan->nested) store(to + k, a);
         }
         if (r->inputs) {
             real *x = r->memory + m->inputs + (slot * rows + row) * (c->I + 1);
@@ -518,11 +562,21 @@ static void begin_pair(const Reverse *r, int64_t i, int64_t t, int64_t active) {
     for (int64_t row = active; row < rows; row++) clear(sent(r, m, slot, row), m->end);
 }
 
+/* adds what comes from outside, n units, to what is carried, whose first `taken` units have been taken away */
+INLINE void carry(real *carried, int64_t taken, const real *from, int64_t n) {
+    for (int64_t k = 0; k < n; k += LANES) {
+        vec rest = load(carried + k);
+        if (k < taken) rest = drop(rest, taken - k);
+        store(carried + k, rest + (n - k >= LANES ? load(from + k) : load_some(from + k, n - k)));
+    }
+}
+
 static void backward_chunk(const Plan *plan, real *memory, real *sums, const Chunk *chunk) {
     const Call *c = plan->call;
     const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn, rows = chunk->rows;
     real *carried = memory + plan->carried, *change = memory + plan->h, *dx = memory + plan->x;
     int64_t last[G], number[G], slot[G], due[G], active = 0;
+    int64_t taken = 0, taken_rows = 0; /* with nested periods: the units whose gradient was last used up, in which rows */
     const Reverse r = {
         .plan = plan, .chunk = chunk, .memory = memory, .sums = sums,
         .weights = c->g_weight_hh != NULL, .inputs = c->g_weight_ih != NULL || c->g_bias != NULL,
@@ -564,8 +618,13 @@ static void backward_chunk(const Plan *plan, real *memory, real *sums, const Chu
         }
         if (c->g_held != NULL) {
             const real *from = (const real *)c->g_held + chunk->s * c->g_held_s + t * c->g_held_t;
-            for (int64_t row = 0; row < active; row++) add(carried + row * ldn, from + chunk->b[row] * c->g_held_b, N);
+            for (int64_t row = 0; row < active; row++)
+                carry(carried + row * ldn, row < taken_rows ? taken : 0, from + chunk->b[row] * c->g_held_b, N);
+        } else if (taken > 0) {
+            for (int64_t row = 0; row < taken_rows; row++) clear(carried + row * ldn, taken);
         }
+        taken = plan->nested && dues > 0 ? plan->module[due[dues - 1]].end : 0;
+        taken_rows = active;
         for (int64_t d = 0; d < dues; d++) {
             hear_back(&r, due[d], active);
             begin_pair(&r, due[d], t, active);
@@ -599,6 +658,7 @@ static void backward_chunk(const Plan *plan, real *memory, real *sums, const Chu
         }
     }
 
+    for (int64_t row = 0; row < taken_rows; row++) clear(carried + row * ldn, taken);
     for (int64_t i = 0; i < G; i++) {
         const Module *m = &plan->module[i];
         hear_back(&r, i, rows);
@@ -670,6 +730,8 @@ static void write_units(void *context, int64_t task, int64_t worker) {
 EXPORT int NAME(backward)(const Call *call) {
     Plan *plan = make_plan(call, 1);
     if (plan == NULL) return OUT_OF_MEMORY;
+    cwrnn_prefer_large_pages(call->g_input, call->S * call->T * call->B * call->I * (int64_t)sizeof(real));
+    cwrnn_prefer_large_pages(call->g_weight_hh, call->S * plan->N * plan->N * (int64_t)sizeof(real));
     cwrnn_parallel(backward_group, plan, plan->tasks, plan->workers);
     if (plan->groups > 1) cwrnn_parallel(write_units, plan, call->S * ((plan->N + UNITS - 1) / UNITS), plan->workers);
     forget(plan);

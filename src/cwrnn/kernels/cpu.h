@@ -55,4 +55,7 @@ typedef struct {
 typedef void Body(void *context, int64_t task, int64_t worker);
 void cwrnn_parallel(Body *body, void *context, int64_t tasks, int64_t threads);
 
+/* Asks for large pages where memory is about to be written for the first time, as numpy does for its arrays. */
+void cwrnn_prefer_large_pages(void *memory, int64_t bytes);
+
 #endif

@@ -15,6 +15,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,20 +139,20 @@ def _dense(tensor: Tensor, dims: int) -> Tensor:
     return tensor
 
 
-class Clock(NamedTuple):
-    """What the kernel needs to know of a schedule, for T steps from t0."""
+@lru_cache(maxsize=256)
+def _clock(schedule: Schedule, t0: int, T: int) -> tuple[tuple[int, ...], int]:
+    """What the kernel needs to know of a schedule for T steps from t0, and how many states that makes per sequence.
 
-    words: tuple[int, ...]
-    """Periods, sizes, first ticks counted from t0."""
-    rows: tuple[int, ...]
-    """How many states each module has: one per tick, and the one before."""
+    The words are periods, sizes and first ticks, counted from t0.
+    """
+    firsts = [-t0 % period for period in schedule.periods]
+    states = sum(map(operator.mul, _count_rows(schedule.periods, t0, T), schedule.sizes))
+    return (*schedule.periods, *schedule.sizes, *firsts), states
 
-    @classmethod
-    def of(cls, schedule: Schedule, t0: int, T: int) -> "Clock":
-        """The clock of that schedule."""
-        firsts = [-t0 % period for period in schedule.periods]
-        rows = [(T - 1 - first) // period + 2 if first < T else 1 for first, period in zip(firsts, schedule.periods)]  # noqa: B905
-        return cls((*schedule.periods, *schedule.sizes, *firsts), tuple(rows))
+
+def _count_rows(periods: Sequence[int], t0: int, T: int) -> list[int]:
+    """How many states each module has: one per tick, and the one before. T may be a symbol."""
+    return [(t0 + T - 1) // period - (t0 - 1) // period + 1 for period in periods]
 
 
 class _Problem(NamedTuple):
@@ -215,15 +216,15 @@ def _forward(
     problem = _Problem.of(input, weight_ih, weight_hh, bias, lengths, nonlinearity)
     _, T, B, _, lead = problem.sizes
     N = schedule.hidden_size
-    clock = Clock.of(schedule, t0, T)
+    clock, states = _clock(schedule, t0, T)
     h0 = _dense(h0, 1)
     final = h0.new_empty((*lead, B, N))
-    ticks = h0.new_empty((*lead, B * sum(map(operator.mul, clock.rows, schedule.sizes))))
+    ticks = h0.new_empty((*lead, B * states))
     held = h0.new_empty((*lead, T, B, N)) if hold else None
     _call("forward", h0.dtype, [
         *problem.words(schedule.modules), ticks.data_ptr(),
         h0.data_ptr(), h0.stride(0) if lead else 0, h0.stride(-2), final.data_ptr(), _pointer(held),
-        *[0] * 11, *clock.words,
+        *[0] * 11, *clock,
     ])  # fmt: skip
     return (final, ticks) if held is None else (final, ticks, held)
 
@@ -259,7 +260,7 @@ def _backward(
     _call("backward", ticks.dtype, [
         *problem.words(schedule.modules), ticks.data_ptr(), 0, 0, 0, 0, 0,
         _pointer(g_ticks), _pointer(g_final), _pointer(g_held), *strides, *map(_pointer, gradients),
-        *Clock.of(schedule, t0, T).words,
+        *_clock(schedule, t0, T)[0],
     ])  # fmt: skip
     return gradients
 
@@ -516,11 +517,6 @@ def _operator_backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor
 
 
 _operator.register_autograd(_operator_backward, setup_context=_setup_context)
-
-
-def _count_rows(periods: Sequence[int], t0: int, T: int) -> list[int]:
-    # as in Clock, in a form that lets T be a symbol
-    return [(t0 + T - 1) // period - (t0 - 1) // period + 1 for period in periods]
 
 
 # ---- the backend ----

@@ -10,6 +10,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 typedef void Parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
 
@@ -62,6 +65,17 @@ void cwrnn_parallel(Body *body, void *context, int64_t tasks, int64_t threads) {
         work(&team);
         for (int64_t i = 0; i < made; i++) pthread_join(thread[i], NULL);
     }
+}
+
+void cwrnn_prefer_large_pages(void *memory, int64_t bytes) {
+#if defined(__linux__)
+    /* a fault for every 4 KiB costs more than filling them; below some megabytes there are few */
+    const uintptr_t page = 4096, from = ((uintptr_t)memory + page - 1) / page * page;
+    const int64_t rest = bytes - (int64_t)(from - (uintptr_t)memory);
+    if (memory != NULL && rest >= 4 << 20) madvise((void *)from, (size_t)rest, MADV_HUGEPAGE);
+#else
+    (void)memory, (void)bytes;
+#endif
 }
 
 /* Whether this processor executes what was compiled for `isa`. */

@@ -71,6 +71,16 @@ INLINE void store_some(real *to, vec value, int64_t n) {
 #endif
 }
 
+/* all ones in the first n lanes */
+INLINE mask first(int64_t n) {
+    mask lane = {0};
+    UNROLL for (int i = 0; i < LANES; i++) lane[i] = i;
+    return lane < (word)smaller(n, LANES);
+}
+
+INLINE vec keep(vec value, int64_t n) { return (vec)((mask)value & first(n)); }  /* zero but in the first n lanes */
+INLINE vec drop(vec value, int64_t n) { return (vec)((mask)value & ~first(n)); } /* zero in the first n lanes */
+
 INLINE void copy(real *to, const real *from, int64_t n) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) store(to + i, load(from + i));
