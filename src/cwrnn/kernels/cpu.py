@@ -13,11 +13,12 @@ import ctypes
 import operator
 import os
 import warnings
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -63,11 +64,12 @@ def use_isa(isa: str | None = None) -> None:
     if isa is not None and isa not in usable:
         raise ValueError(f"the CPU kernel cannot use {isa!r} here. Select from {', '.join(map(repr, usable))}.")
     _Loaded.isa = isa or usable[0]
-    _Loaded.functions = {
-        (name, dtype): getattr(library, f"cwrnn_{name}_{suffix}_{_Loaded.isa}")
-        for name in NAMES
-        for dtype, suffix in DTYPES.items()
-    }
+    _Loaded.functions = {}
+    for name in NAMES:
+        for dtype, suffix in DTYPES.items():
+            function = getattr(library, f"cwrnn_{name}_{suffix}_{_Loaded.isa}")
+            function.argtypes = [ctypes.c_void_p]
+            _Loaded.functions[name, dtype] = function
 
 
 def current_isa() -> str | None:
@@ -118,8 +120,9 @@ def refuse(device: torch.device, dtype: torch.dtype) -> str | None:
 
 
 def _call(name: str, dtype: torch.dtype, words: list[int]) -> None:
-    # the array is alive until the call returns, and so are the tensors of the caller
-    if _Loaded.functions[name, dtype]((ctypes.c_int64 * len(words))(*words)) != 0:
+    # the words live until the call returns, and so do the caller's tensors
+    call = array("q", words)
+    if _Loaded.functions[name, dtype](call.buffer_info()[0]) != 0:
         raise MemoryError("the CPU kernel could not allocate its working memory")
 
 
@@ -127,9 +130,17 @@ def _pointer(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def _dense(tensor: Tensor, dims: int) -> Tensor:
+@overload
+def _dense(tensor: Tensor, dims: int) -> Tensor: ...
+
+
+@overload
+def _dense(tensor: Tensor | None, dims: int) -> Tensor | None: ...
+
+
+def _dense(tensor: Tensor | None, dims: int) -> Tensor | None:
     """`tensor`, copied unless its last `dims` dimensions are contiguous."""
-    if tensor.is_contiguous():
+    if tensor is None or tensor.is_contiguous():
         return tensor
     size = 1
     for d in range(1, dims + 1):
@@ -155,46 +166,29 @@ def _count_rows(periods: Sequence[int], t0: int, T: int) -> list[int]:
     return [(t0 + T - 1) // period - (t0 - 1) // period + 1 for period in periods]
 
 
-class _Problem(NamedTuple):
-    """One network, or S replicas of one: what forward reads, and backward too."""
-
-    input: Tensor
-    weight_ih: Tensor
-    weight_hh: Tensor
-    bias: Tensor | None
-    lengths: Tensor | None
-    rectify: bool
-    replicas: bool
-
-    @classmethod
-    def of(cls, input: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None, lengths: Tensor | None,
-           nonlinearity: str) -> "_Problem":  # fmt: skip
-        return cls(
-            _dense(input, 1), _dense(weight_ih, 2), _dense(weight_hh, 2),
-            None if bias is None else _dense(bias, 1), None if lengths is None else _dense(lengths, 1),
-            nonlinearity == "relu", weight_hh.dim() == 3,
-        )  # fmt: skip
-
-    @property
-    def sizes(self) -> tuple[int, int, int, int, tuple[int, ...]]:
-        """S, T, B, I, and the replicas' axis, if there is one."""
-        T, B, I = self.input.shape[-3:]
-        if self.replicas:
-            S = self.weight_hh.shape[0]
-            return S, T, B, I, (S,)
-        return 1, T, B, I, ()
-
-    def words(self, modules: int) -> list[int]:
-        """The words that every call begins with."""
-        S, T, B, I, lead = self.sizes
-        input, weight_ih, weight_hh, bias, lengths = self[:5]
-        strides = [tensor.stride(0) if lead and tensor is not None else 0 for tensor in self[:5]]
-        return [
-            S, T, B, I, modules, self.rectify, torch.get_num_threads(),
-            input.data_ptr(), strides[0], input.stride(-3), input.stride(-2),
-            weight_ih.data_ptr(), strides[1], weight_hh.data_ptr(), strides[2], _pointer(bias), strides[3],
-            _pointer(lengths), strides[4],
-        ]  # fmt: skip
+def _network_words(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    modules: int,
+    nonlinearity: str,
+) -> list[int]:
+    """The words that every call begins with. The tensors must be dense."""
+    T, B, I = input.shape[-3:]
+    if weight_hh.dim() == 2:
+        S = 1
+        strides = [0, 0, 0, 0, 0]
+    else:
+        S = weight_hh.shape[0]
+        strides = [0 if tensor is None else tensor.stride(0) for tensor in (input, weight_ih, weight_hh, bias, lengths)]
+    return [
+        S, T, B, I, modules, nonlinearity == "relu", torch.get_num_threads(),
+        input.data_ptr(), strides[0], input.stride(-3), input.stride(-2),
+        weight_ih.data_ptr(), strides[1], weight_hh.data_ptr(), strides[2], _pointer(bias), strides[3],
+        _pointer(lengths), strides[4],
+    ]  # fmt: skip
 
 
 def _forward(
@@ -213,17 +207,18 @@ def _forward(
 
     With replicas, (S, ...) of each.
     """
-    problem = _Problem.of(input, weight_ih, weight_hh, bias, lengths, nonlinearity)
-    _, T, B, _, lead = problem.sizes
+    input, weight_ih, weight_hh = _dense(input, 1), _dense(weight_ih, 2), _dense(weight_hh, 2)
+    bias, h0, lengths = _dense(bias, 1), _dense(h0, 1), _dense(lengths, 1)
+    lead = weight_hh.shape[:-2]
+    T, B, _ = input.shape[-3:]
     N = schedule.hidden_size
     clock, states = _clock(schedule, t0, T)
-    h0 = _dense(h0, 1)
     final = h0.new_empty((*lead, B, N))
     ticks = h0.new_empty((*lead, B * states))
     held = h0.new_empty((*lead, T, B, N)) if hold else None
     _call("forward", h0.dtype, [
-        *problem.words(schedule.modules), ticks.data_ptr(),
-        h0.data_ptr(), h0.stride(0) if lead else 0, h0.stride(-2), final.data_ptr(), _pointer(held),
+        *_network_words(input, weight_ih, weight_hh, bias, lengths, schedule.modules, nonlinearity),
+        ticks.data_ptr(), h0.data_ptr(), h0.stride(0) if lead else 0, h0.stride(-2), final.data_ptr(), _pointer(held),
         *[0] * 11, *clock,
     ])  # fmt: skip
     return (final, ticks) if held is None else (final, ticks, held)
@@ -245,8 +240,10 @@ def _backward(
     nonlinearity: str,
 ) -> list[Tensor | None]:
     """The gradients of input, weight_ih, weight_hh, bias and h0; None for those that are not wanted."""
-    problem = _Problem.of(input, weight_ih, weight_hh, bias, lengths, nonlinearity)
-    _, T, B, I, lead = problem.sizes
+    input, weight_ih, weight_hh = _dense(input, 1), _dense(weight_ih, 2), _dense(weight_hh, 2)
+    bias, lengths = _dense(bias, 1), _dense(lengths, 1)
+    lead = weight_hh.shape[:-2]
+    T, B, I = input.shape[-3:]
     N = schedule.hidden_size
     shapes = (T, B, I), (N, I), (N, N), (N,), (B, N)
     gradients = [ticks.new_empty((*lead, *shape)) if want else None for want, shape in zip(wanted, shapes, strict=True)]
@@ -258,7 +255,8 @@ def _backward(
         g_held = _dense(g_held, 1)
         strides = g_held.stride(0) if lead else 0, g_held.stride(-3), g_held.stride(-2)
     _call("backward", ticks.dtype, [
-        *problem.words(schedule.modules), ticks.data_ptr(), 0, 0, 0, 0, 0,
+        *_network_words(input, weight_ih, weight_hh, bias, lengths, schedule.modules, nonlinearity),
+        ticks.data_ptr(), 0, 0, 0, 0, 0,
         _pointer(g_ticks), _pointer(g_final), _pointer(g_held), *strides, *map(_pointer, gradients),
         *_clock(schedule, t0, T)[0],
     ])  # fmt: skip
@@ -599,7 +597,7 @@ def step(
     ):
         return clockwork_step(input, weight_ih, weight_hh, bias, h, schedule, t, nonlinearity)
     input, weight_ih, weight_hh, h = _dense(input, 1), _dense(weight_ih, 2), _dense(weight_hh, 2), _dense(h, 1)
-    bias = None if bias is None else _dense(bias, 1)
+    bias = _dense(bias, 1)
     B, I = input.shape
     after = h.new_empty((B, schedule.hidden_size))
     _call("step", h.dtype, [
