@@ -253,12 +253,25 @@ INLINE void multiply(int64_t M, int64_t at, int64_t vectors, const Product *p) {
     }
 }
 
-/* to[c][r] = from[r][c], in blocks that stay in the first cache */
+/* to[c][r] = from[r][c], in square blocks: rows that are a power of two apart share few places in a cache, so every
+ * row of a block is touched once, as a whole vector */
 static void transpose(real *to, int64_t lt, const real *from, int64_t lf, int64_t rows, int64_t columns) {
-    enum { BLOCK = 16 };
-    for (int64_t c0 = 0; c0 < columns; c0 += BLOCK) {
-        int64_t c1 = smaller(c0 + BLOCK, columns);
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t c = c0; c < c1; c++) to[c * lt + r] = from[r * lf + c];
+    for (int64_t r = 0; r < rows; r += LANES) {
+        const int64_t height = smaller(LANES, rows - r);
+        for (int64_t c = 0; c < columns; c += LANES) {
+            const int64_t width = smaller(LANES, columns - c);
+            real block[LANES][LANES];
+            if (height == LANES && width == LANES) {
+                UNROLL for (int i = 0; i < LANES; i++) store(block[i], load(from + (r + i) * lf + c));
+                UNROLL for (int j = 0; j < LANES; j++) {
+                    vec column;
+                    UNROLL for (int i = 0; i < LANES; i++) column[i] = block[i][j];
+                    store(to + (c + j) * lt + r, column);
+                }
+            } else {
+                for (int64_t i = 0; i < height; i++)
+                    for (int64_t j = 0; j < width; j++) to[(c + j) * lt + r + i] = from[(r + i) * lf + c + j];
+            }
+        }
     }
 }
