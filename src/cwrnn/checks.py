@@ -69,6 +69,11 @@ def check_input(input: Any, hx: Any, input_size: int, weight: Tensor) -> None:
         if hx is not None and hx.dim() != input.dim():
             kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
             raise RuntimeError(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
+    check_features(features, expected_dim, input_size, weight)
+
+
+def check_features(features: Tensor, expected_dim: int, input_size: int, weight: Tensor) -> None:
+    """Refuses features whose number, dtype or device does not fit the weights."""
     castable = autocasts(features.device) and features.dtype.is_floating_point
     if weight.dtype.is_complex:
         raise ValueError(f"weights should be of a real floating point type, got: {weight.dtype}")

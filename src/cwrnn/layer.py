@@ -15,12 +15,14 @@ from .checks import (
     autocasts,
     check_arguments,
     check_clock,
+    check_features,
     check_hidden,
     check_input,
     check_lengths,
     check_state,
     check_step,
 )
+from .kernels import cpu
 from .layout import Layout, unpack
 from .recurrence import BACKENDS, check_backend, choose, select
 from .schedule import Schedule
@@ -33,6 +35,23 @@ class State(NamedTuple):
     h: Tensor
     """(num_layers, B, N), or (num_layers, N) unbatched."""
     t: int
+
+
+class _Running(State):
+    """A state that `step` returned, and what the backend keeps for the step that comes next, layer by layer.
+
+    That is a cache: it is taken out by the first step that goes on from here, and whoever finds none does without.
+    """
+
+    said: list[Any] | None
+
+    def take(self) -> list[Any] | None:
+        """The cache, to one caller only."""
+        said: list[Any] | None = self.__dict__.pop("said", None)
+        return said
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, tuple(self)
 
 
 class ClockworkRNN(nn.Module):
@@ -211,27 +230,45 @@ class ClockworkRNN(nn.Module):
         >>> y.shape, state.t
         (torch.Size([2, 8]), 5)
         """
+        said = state.take() if isinstance(state, _Running) else None
+        if (
+            state is not None
+            and said is not None
+            and self.num_layers == 1
+            and cpu.goes_on(said[0], input, state[0], self._parameters)
+        ):
+            # as at the last step, which was checked: nothing stands between the input and the kernel
+            h, t = state
+            y, after = said[0].step(input, h, t, self.nonlinearity)
+            return y, _running(after, t + 1, said)
         if self.bidirectional:
             raise RuntimeError("step: a bidirectional layer reads a sequence from its end; call forward on all of it")
         check_step(input)
-        hx, t = (None, 0) if state is None else check_state(state, input)
-        time = 1 if self.batch_first and input.dim() == 2 else 0
-        x, h, layout = self._enter(input.unsqueeze(time), hx, None)
+        batched = input.dim() == 2
+        check_features(input, input.dim(), self.input_size, self._parameter("weight_ih_l0"))
+        x = input if batched else input.unsqueeze(0)
+        expected = (self.num_layers, x.shape[0], self.hidden_size)
+        if state is None:
+            h, t = x.new_zeros(expected), 0
+        else:
+            h, t = check_state(state, input)
+            h = h if batched else h.unsqueeze(1)
+            check_hidden(h, x, expected)
         dtype, unguarded = self._precision(x.device)
-        states = []
+        said = said or [None] * self.num_layers
+        states, kept = [], []
         with unguarded:
-            x, h = _cast(x.squeeze(0), dtype), _cast(h, dtype)
+            x, h = _cast(x, dtype), _cast(h, dtype)
             step = BACKENDS[choose(self.backend, x.device, dtype)].step
             for layer in range(self.num_layers):
                 if layer > 0:
                     x = F.dropout(x, self.dropout, self.training)
-                weights = self._weights(self._suffixes(layer)[0], dtype)
-                x = step(x, *weights, h[layer], self.schedule, t, self.nonlinearity)
-                states.append(x)
-        h = layout.hidden_out(torch.stack(states))
-        # of its own, even where nothing was due and the last layer still holds what came in
-        y = h[-1].clone()
-        return y, State(h, t + 1)
+                weights = self._weights(f"_l{layer}", dtype)
+                x, after, keep = step(x, *weights, h[layer], self.schedule, t, self.nonlinearity, said[layer])
+                states.append(after)
+                kept.append(keep)
+        h = torch.stack(states) if self.num_layers > 1 else after.unsqueeze(0)
+        return (x, _running(h, t + 1, kept)) if batched else (x.squeeze(0), _running(h.squeeze(1), t + 1, kept))
 
     @classmethod
     def from_rnn(cls, rnn: nn.RNN) -> "ClockworkRNN":
@@ -320,13 +357,18 @@ class ClockworkRNN(nn.Module):
         return [f"_l{layer}", f"_l{layer}_reverse"][: self.num_directions]
 
     def _weights(self, suffix: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
-        weight_ih, weight_hh = getattr(self, f"weight_ih{suffix}"), getattr(self, f"weight_hh{suffix}")
-        bias = getattr(self, f"bias{suffix}") if self.bias else None
+        weight_ih, weight_hh = self._parameter(f"weight_ih{suffix}"), self._parameter(f"weight_hh{suffix}")
+        bias = self._parameter(f"bias{suffix}") if self.bias else None
         return _cast(weight_ih, dtype), _cast(weight_hh, dtype), None if bias is None else _cast(bias, dtype)
+
+    def _parameter(self, name: str) -> Tensor:
+        # what getattr finds, without its detours; a parametrization or pruning has put something else there
+        value = self._parameters.get(name)
+        return getattr(self, name) if value is None else value
 
     def _precision(self, device: torch.device) -> tuple[torch.dtype, Any]:
         """The dtype to compute in, and a context in which autocast leaves that alone."""
-        dtype = self.weight_hh_l0.dtype
+        dtype = self._parameter("weight_hh_l0").dtype
         if not autocasts(device):
             return dtype, nullcontext()
         if dtype != torch.float64:
@@ -363,6 +405,12 @@ class ClockworkRNN(nn.Module):
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     # asking is cheaper than a conversion to what it already is
     return tensor if tensor.dtype == dtype else tensor.to(dtype)
+
+
+def _running(h: Tensor, t: int, said: list[Any]) -> _Running:
+    state = _Running(h, t)
+    state.said = said
+    return state
 
 
 def _shared_arguments(layer: Any) -> dict[str, Any]:

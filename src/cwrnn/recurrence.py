@@ -8,7 +8,7 @@ debug level, why the others could not. Nothing falls back in silence.
 import logging
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from .ticks import Pass, Stream, StreamPass
 logger = logging.getLogger("cwrnn")
 
 Run = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str, Tensor | None, bool], Pass]
-Step = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str], Tensor]
+Step = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str, Any], tuple[Tensor, Tensor, Any]]
 
 
 class Backend(NamedTuple):
@@ -35,7 +35,7 @@ class Backend(NamedTuple):
     load: Callable[[], Run]
     """The function itself, imported when it is first needed."""
     step: Step = clockwork_step
-    """One time step."""
+    """One time step: the state after it, twice, and what the backend keeps for the next, or None."""
 
 
 def run_reference(
@@ -87,8 +87,8 @@ def select(name: str, device: torch.device, dtype: torch.dtype) -> Run:
 
 def choose(name: str, device: torch.device, dtype: torch.dtype) -> str:
     """The name of the backend that runs where `name` is asked for."""
-    check_backend(name)
     if name != "auto":
+        check_backend(name)
         reason = BACKENDS[name].refuse(device, dtype)
         if reason is not None:
             usable = [other for other, backend in BACKENDS.items() if backend.refuse(device, dtype) is None]

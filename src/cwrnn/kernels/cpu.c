@@ -58,8 +58,6 @@ enum {
     GROUPS = 32, /* parts of a batch that sum up the weights' gradients on their own, at most */
     DEPTH = 96,  /* pairs of vectors that are kept before they are multiplied for the weights' gradients */
     UNITS = 64,  /* units whose weights' gradients are written by one task */
-    BAND = 32,   /* units that are computed by one task of a single step */
-    DOTS = 8,
     OUT_OF_MEMORY = 1
 };
 
@@ -738,86 +736,138 @@ EXPORT int NAME(backward)(const Call *call) {
     return 0;
 }
 
-/* ---- one step ----
+/* ---- step by step ----
  *
- * A step has no time to pack weights, so units are dot products along the rows of W_hh as they are. */
-
-/* dot[r] += W[r] . h for DOTS or for one of the rows of W */
-INLINE void dots(real *dot, const int rows, const real *W, int64_t lw, const real *h, int64_t n) {
-    vec sum[DOTS];
-    int64_t k = 0;
-    UNROLL for (int r = 0; r < rows; r++) sum[r] = (vec){0};
-    for (; k + LANES <= n; k += LANES) {
-        vec x = load(h + k);
-        UNROLL for (int r = 0; r < rows; r++) sum[r] += load(W + r * lw + k) * x;
-    }
-    if (k < n) {
-        vec x = load_some(h + k, n - k);
-        UNROLL for (int r = 0; r < rows; r++) sum[r] += load_some(W + r * lw + k, n - k) * x;
-    }
-    for (int r = 0; r < rows; r++) {
-        real all[LANES];
-        store(all, sum[r]);
-        for (int half = LANES / 2; half > 0; half /= 2)
-            for (int l = 0; l < half; l++) all[l] += all[l + half];
-        dot[r] += all[0];
-    }
-}
-
-static void many_dots(real *dot, int64_t rows, const real *W, int64_t lw, const real *h, int64_t n) {
-    int64_t r = 0;
-    for (; r + DOTS <= rows; r += DOTS) dots(dot + r, DOTS, W + r * lw, lw, h, n);
-    for (; r < rows; r++) dots(dot + r, 1, W + r * lw, lw, h, n);
-}
+ * The messages are kept from step to step, beside the state that spoke: if the state that comes in is another one, they
+ * are made anew. The weights are packed as for forward, once for all steps. */
 
 typedef struct {
     const Step *call;
-    int64_t N, bands;
+    int64_t N, ldn, drive, row;    /* a row of `said`: the state, the drive, the messages */
+    int64_t weight_ih, packed_size;
+    int64_t all, parts; /* whether all modules speak, or those that are due; in how many parts */
     struct {
-        int64_t start, from, units; /* first unit of the module, first of the band, how many */
-    } band[];
-} Bands;
+        int64_t K, start, end, ld, message, weights;
+    } module[];
+} Stride;
 
-static void step_band(void *context, int64_t task, int64_t worker) {
-    const Bands *bands = context;
-    const Step *c = bands->call;
-    const int64_t N = bands->N, I = c->I;
-    const int64_t start = bands->band[task].start, from = bands->band[task].from, units = bands->band[task].units;
-    (void)worker;
-    for (int64_t b = 0; b < c->B; b++) {
-        real a[BAND + LANES] = {0};
-        if (c->bias != NULL) copy(a, (const real *)c->bias + from, units);
-        if (I > 0) many_dots(a, units, (const real *)c->weight_ih + from * I, I, (const real *)c->input + b * c->input_b, I);
-        const real *h = (const real *)c->h + b * c->h_b + start;
-        many_dots(a, units, (const real *)c->weight_hh + from * N + start, N, h, N - start);
-        for (int64_t k = 0; k < units; k += LANES) store(a + k, activate(load(a + k), c->rectify));
-        copy((real *)c->next + b * N + from, a, units);
+static Stride *make_stride(const Step *c) {
+    Stride *stride = malloc(sizeof *stride + (size_t)c->G * sizeof stride->module[0]);
+    if (stride == NULL) return NULL;
+    *stride = (Stride){.call = c};
+    for (int64_t i = 0; i < c->G; i++) stride->N += c->modules[i];
+    stride->ldn = round_up(stride->N) + LANES;
+    reserve(&stride->row, stride->ldn);
+    stride->drive = reserve(&stride->row, stride->ldn);
+    for (int64_t i = 0, start = 0; i < c->G; i++) {
+        const int64_t K = c->modules[i], end = start + K, ld = round_up(end);
+        stride->module[i].K = K;
+        stride->module[i].start = start;
+        stride->module[i].end = end;
+        stride->module[i].ld = ld;
+        stride->module[i].message = reserve(&stride->row, ld);
+        stride->module[i].weights = reserve(&stride->packed_size, K * ld);
+        start = end;
     }
+    stride->weight_ih = reserve(&stride->packed_size, c->I * stride->ldn);
+    return stride;
+}
+
+/* how many numbers `packed` and a row of `said` have */
+EXPORT int NAME(step_sizes)(Step *c) {
+    Stride *stride = make_stride(c);
+    if (stride == NULL) return OUT_OF_MEMORY;
+    ((int64_t *)c->next)[0] = stride->packed_size;
+    ((int64_t *)c->next)[1] = stride->row;
+    free(stride);
+    return 0;
+}
+
+EXPORT int NAME(step_pack)(const Step *c) {
+    Stride *stride = make_stride(c);
+    if (stride == NULL) return OUT_OF_MEMORY;
+    real *packed = c->packed;
+    cwrnn_prefer_large_pages(packed, stride->packed_size * (int64_t)sizeof(real));
+    clear(packed, stride->packed_size);
+    for (int64_t i = 0; i < c->G; i++)
+        transpose(packed + stride->module[i].weights, stride->module[i].ld, (const real *)c->weight_hh + stride->module[i].start,
+                  stride->N, stride->module[i].end, stride->module[i].K);
+    transpose(packed + stride->weight_ih, stride->ldn, c->weight_ih, c->I, stride->N, c->I);
+    free(stride);
+    return 0;
+}
+
+enum { SPAN = 256 / LANES }; /* vectors of a message that one task makes */
+
+static void speak_part(void *context, int64_t task, int64_t worker) {
+    const Stride *stride = context;
+    const Step *c = stride->call;
+    int64_t i = 0;
+    (void)worker;
+    for (;; i++) {
+        if (!stride->all && !c->modules[c->G + i]) continue;
+        const int64_t parts = (stride->module[i].ld / LANES + SPAN - 1) / SPAN;
+        if (task < parts) break;
+        task -= parts;
+    }
+    Product product = {
+        .X = (const real *)c->said + stride->module[i].start, .xm = stride->row, .xj = 1,
+        .Y = (const real *)c->packed + stride->module[i].weights, .ly = stride->module[i].ld,
+        .C = (real *)c->said + stride->module[i].message, .lc = stride->row,
+        .depth = stride->module[i].K,
+    };
+    multiply(c->B, task * SPAN * LANES, smaller(SPAN, stride->module[i].ld / LANES - task * SPAN), &product);
+}
+
+static void speak(Stride *stride, int64_t all) {
+    const Step *c = stride->call;
+    int64_t parts = 0;
+    double work = 0;
+    for (int64_t i = 0; i < c->G; i++) {
+        if (!all && !c->modules[c->G + i]) continue;
+        parts += (stride->module[i].ld / LANES + SPAN - 1) / SPAN;
+        work += (double)(stride->module[i].ld * stride->module[i].K * c->B);
+    }
+    stride->all = all;
+    cwrnn_parallel(speak_part, stride, parts, smaller(c->threads, 1 + (int64_t)(work / WORTH_A_THREAD_IN_A_STEP)));
 }
 
 EXPORT int NAME(step)(const Step *c) {
-    const int64_t *sizes = c->modules, *due = c->modules + c->G;
-    int64_t N = 0, most = 0;
-    double work = 0;
+    const int64_t *due = c->modules + c->G;
+    Stride *stride = make_stride(c);
+    if (stride == NULL) return OUT_OF_MEMORY;
+    const int64_t N = stride->N, row = stride->row;
+    real *said = c->said;
+    int64_t known = c->known;
+    for (int64_t b = 0; known && b < c->B; b++)
+        known = memcmp(said + b * row, (const real *)c->h + b * c->h_b, (size_t)N * sizeof(real)) == 0;
+    if (!known) {
+        for (int64_t b = 0; b < c->B; b++) copy(said + b * row, (const real *)c->h + b * c->h_b, N);
+        speak(stride, 1);
+    }
     for (int64_t i = 0; i < c->G; i++) {
-        N += sizes[i];
-        most += sizes[i] / BAND + 1;
-    }
-    Bands *bands = malloc(sizeof *bands + (size_t)most * sizeof bands->band[0]);
-    if (bands == NULL) return OUT_OF_MEMORY;
-    *bands = (Bands){.call = c, .N = N};
-    for (int64_t b = 0; b < c->B; b++) copy((real *)c->next + b * N, (const real *)c->h + b * c->h_b, N);
-    for (int64_t i = 0, start = 0; i < c->G; start += sizes[i++]) {
-        const int64_t end = start + sizes[i];
         if (!due[i]) continue;
-        for (int64_t from = start; from < end; from += BAND) {
-            bands->band[bands->bands].start = start;
-            bands->band[bands->bands].from = from;
-            bands->band[bands->bands++].units = smaller(BAND, end - from);
+        const int64_t start = stride->module[i].start, end = stride->module[i].end, K = stride->module[i].K;
+        Product drive = {
+            .X = c->input, .xm = c->input_b, .xj = 1,
+            .Y = (const real *)c->packed + stride->weight_ih + start, .ly = stride->ldn,
+            .C = said + stride->drive, .lc = row,
+            .depth = c->I,
+        };
+        multiply(c->B, 0, round_up(K) / LANES, &drive);
+        for (int64_t b = 0; b < c->B; b++) {
+            real *a = said + b * row + stride->drive, *h = said + b * row + start;
+            if (c->bias != NULL) add(a, (const real *)c->bias + start, K);
+            for (int64_t j = i; j < c->G; j++) add(a, said + b * row + stride->module[j].message + start, end - start);
+            for (int64_t k = 0; k < K; k += LANES) store(a + k, activate(load(a + k), c->rectify));
+            copy(h, a, K);
         }
-        work += (double)(sizes[i] * (N - start + c->I) * c->B);
     }
-    cwrnn_parallel(step_band, bands, bands->bands, smaller(c->threads, 1 + (int64_t)(work / WORTH_A_THREAD_IN_A_STEP)));
-    free(bands);
+    for (int64_t b = 0; b < c->B; b++) {
+        copy((real *)c->next + b * N, said + b * row, N);
+        copy((real *)c->output + b * N, said + b * row, N);
+    }
+    speak(stride, 0);
+    free(stride);
     return 0;
 }

@@ -40,15 +40,19 @@ typedef struct {
     int64_t modules[]; /* G words each: periods, sizes, and first ticks, counted from the start of the sequence */
 } Call;
 
-/* One time step: h (B, N) at t - 1 becomes next (B, N) at t. */
+/* Time step by time step, with weights that were packed before. */
 typedef struct {
     int64_t B, I, G, rectify, threads;
-    const void *input;
+    const void *weight_ih, *weight_hh; /* to pack */
+    void *packed;
+    const void *input; /* to step: h (B, N) at t - 1 becomes next (B, N) at t */
     int64_t input_b;
-    const void *weight_ih, *weight_hh, *bias, *h;
+    const void *bias, *h;
     int64_t h_b;
-    void *next;
-    int64_t modules[]; /* G words each: sizes, and whether they are due */
+    void *next, *output; /* both of them the new state: one to go on with, one to show */
+    void *said;          /* a state, and what all modules say in that state; left as that of next */
+    int64_t known;       /* whether there is anything in it */
+    int64_t modules[];   /* G words each: sizes, and whether they are due */
 } Step;
 
 /* Calls body(context, task, worker) once for every task, on at most `threads` threads, numbered as workers. */

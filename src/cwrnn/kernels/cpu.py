@@ -14,7 +14,7 @@ import operator
 import os
 import warnings
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..cascade import cascade, last_tick_before
 from ..schedule import Schedule
@@ -35,7 +36,7 @@ ISAS = ("avx512", "avx2", "baseline")
 """The instruction sets, in order of preference. "baseline" is what every processor of the architecture has."""
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
-NAMES = ("forward", "backward", "step")
+NAMES = ("forward", "backward", "step_sizes", "step_pack", "step")
 
 
 class _Loaded:
@@ -119,9 +120,9 @@ def refuse(device: torch.device, dtype: torch.dtype) -> str | None:
 # ---- the calls ----
 
 
-def _call(name: str, dtype: torch.dtype, words: list[int]) -> None:
+def _call(name: str, dtype: torch.dtype, words: "list[int] | array[int]") -> None:
     # the words live until the call returns, and so do the caller's tensors
-    call = array("q", words)
+    call = words if isinstance(words, array) else array("q", words)
     if _Loaded.functions[name, dtype](call.buffer_info()[0]) != 0:
         raise MemoryError("the CPU kernel could not allocate its working memory")
 
@@ -578,6 +579,92 @@ def run(
     return KernelPass(t0, input.shape[0], lengths, schedule, ticks, state, outputs[2] if hold else None)
 
 
+class _Packed:
+    """The weights of one layer as a step wants them, for as long as they do not change."""
+
+    def __init__(self, schedule: Schedule, weight_ih: Tensor, weight_hh: Tensor) -> None:
+        sizes = weight_hh.new_empty(2, dtype=torch.int64)
+        words = [1, weight_ih.shape[1], len(schedule.sizes), 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, sizes.data_ptr(), 0, 0, 0]
+        words += [*schedule.sizes, *[0] * len(schedule.sizes)]
+        _call("step_sizes", weight_hh.dtype, words)
+        packed_size, self.row = sizes.tolist()
+        self.values = weight_hh.new_empty(packed_size)
+        dense_ih, dense_hh = _dense(weight_ih, 2), _dense(weight_hh, 2)
+        words[5:8] = [dense_ih.data_ptr(), dense_hh.data_ptr(), self.values.data_ptr()]
+        _call("step_pack", weight_hh.dtype, words)
+        self.version = self._version(weight_ih, weight_hh)
+
+    @staticmethod
+    def _version(weight_ih: Tensor, weight_hh: Tensor) -> tuple[Any, ...]:
+        return weight_ih._version, weight_hh._version, weight_hh.data_ptr(), weight_ih.data_ptr(), _Loaded.isa
+
+    @classmethod
+    def of(cls, schedule: Schedule, weight_ih: Tensor, weight_hh: Tensor) -> "_Packed":
+        """Those that were packed before, if they are still the same: all streams through a layer share them."""
+        found: _Packed | None = _packed.get(weight_hh)
+        if found is None or found.version != cls._version(weight_ih, weight_hh):
+            found = _packed[weight_hh] = cls(schedule, weight_ih, weight_hh)
+        return found
+
+
+_packed: Any = WeakTensorKeyDictionary()
+
+
+class Said:
+    """What all modules last said, as the kernel keeps it from step to step.
+
+    A cache. It holds for these weights, as they were: autograd counts their changes, unless they are made behind its
+    back (through `.data`). And it holds for the state that stands beside it, with which the kernel compares the state
+    that comes in: one that was changed by hand is another one.
+    """
+
+    def __init__(
+        self, schedule: Schedule, h: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None
+    ) -> None:
+        self.schedule = schedule
+        self.weights = weight_ih, weight_hh, bias
+        self.packed = _Packed.of(schedule, weight_ih, weight_hh)
+        self.values = h.new_empty((h.shape[0], self.packed.row))
+        self.bias = _dense(bias, 1)
+        self.output = h.new_empty(h.shape[-2:])
+        self.input_shape: torch.Size | None = None
+        self.call = array("q")
+
+    def still_holds(self, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None, B: int) -> bool:
+        """Whether the weights are still the same, and as many sequences listen."""
+        own = self.weights
+        return (
+            own[1] is weight_hh and own[0] is weight_ih and own[2] is bias and self.values.shape[0] == B
+            and self.packed.version == _Packed._version(weight_ih, weight_hh)
+        )  # fmt: skip
+
+    def step(self, input: Tensor, h: Tensor, t: int, nonlinearity: str) -> tuple[Tensor, Tensor]:
+        """The new state twice, each of its own: to show, as (B, N), and to go on with, in the shape of h."""
+        schedule = self.schedule
+        input, h = _dense(input, 1), _dense(h, 1)
+        if self.input_shape is None:
+            self.call = array("q", [
+                *input.shape, len(schedule.sizes), nonlinearity == "relu", 0,
+                0, 0, self.packed.values.data_ptr(), *[0] * 7, self.values.data_ptr(), 0, *schedule.sizes,
+            ])  # fmt: skip
+        output, after = torch.empty_like(self.output), torch.empty_like(h)
+        # in the order of Step in cpu.h
+        call = self.call[:]
+        call[4] = torch.get_num_threads()
+        call[8] = input.data_ptr()
+        call[9] = input.stride(0)
+        call[10] = _pointer(self.bias)
+        call[11] = h.data_ptr()
+        call[12] = h.stride(-2)
+        call[13] = after.data_ptr()
+        call[14] = output.data_ptr()
+        call[16] = self.input_shape is not None
+        call.extend([t % period == 0 for period in schedule.periods])
+        _call("step", h.dtype, call)
+        self.input_shape = input.shape
+        return output, after
+
+
 def step(
     input: Tensor,
     weight_ih: Tensor,
@@ -587,26 +674,40 @@ def step(
     schedule: Schedule,
     t: int,
     nonlinearity: str,
-) -> Tensor:
+    said: Said | None = None,
+) -> tuple[Tensor, Tensor, Said | None]:
     """One time step, as `clockwork_step`, which takes over where derivatives are wanted."""
-    if (
-        _is_captured()
-        or _has_tangents()
-        or torch._C._are_functorch_transforms_active()
-        or _wants_gradient((input, weight_ih, weight_hh, bias, h))
-    ):
+    # an inference tensor has no version that would tell whether it was changed
+    if _is_watched() or _wants_gradient((input, weight_ih, weight_hh, bias, h)) or weight_hh.is_inference():
         return clockwork_step(input, weight_ih, weight_hh, bias, h, schedule, t, nonlinearity)
-    input, weight_ih, weight_hh, h = _dense(input, 1), _dense(weight_ih, 2), _dense(weight_hh, 2), _dense(h, 1)
-    bias = _dense(bias, 1)
-    B, I = input.shape
-    after = h.new_empty((B, schedule.hidden_size))
-    _call("step", h.dtype, [
-        B, I, schedule.modules, nonlinearity == "relu", torch.get_num_threads(),
-        input.data_ptr(), input.stride(0), weight_ih.data_ptr(), weight_hh.data_ptr(), _pointer(bias),
-        h.data_ptr(), h.stride(0), after.data_ptr(),
-        *schedule.sizes, *[t % period == 0 for period in schedule.periods],
-    ])  # fmt: skip
-    return after
+    if said is None or not said.still_holds(weight_ih, weight_hh, bias, input.shape[0]):
+        said = Said(schedule, h, weight_ih, weight_hh, bias)
+    return *said.step(input, h, t, nonlinearity), said
+
+
+def goes_on(said: Any, input: Any, h: Tensor, parameters: Mapping[str, Tensor | None]) -> bool:
+    """Whether `said.step` may follow at once on the last step: nothing has changed but input, state and time."""
+    if not isinstance(said, Said):
+        return False
+    weight_ih, weight_hh, bias = said.weights
+    return (
+        type(input) is Tensor
+        and input.shape == said.input_shape
+        and input.dtype == h.dtype == said.values.dtype
+        and input.is_cpu
+        and h.shape[-2:] == said.output.shape
+        and not torch.is_grad_enabled()
+        and not torch.is_autocast_enabled("cpu")
+        and not _is_watched()
+        and parameters.get("weight_ih_l0") is weight_ih
+        and parameters.get("weight_hh_l0") is weight_hh
+        and parameters.get("bias_l0") is bias
+        and said.packed.version == _Packed._version(weight_ih, weight_hh)
+    )
+
+
+def _is_watched() -> bool:
+    return _is_captured() or _has_tangents() or torch._C._are_functorch_transforms_active()
 
 
 def _is_captured() -> bool:
