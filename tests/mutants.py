@@ -24,6 +24,11 @@ SCHEDULE = "tests/test_schedule.py"
 READOUT = "tests/test_readout.py"
 COST = "tests/test_cost.py"
 TRANSFORMS = "tests/test_transforms.py"
+KERNEL = "tests/test_kernel.py::test_sizes_that_fill_tiles_and_sequences_that_end"
+KERNEL_TANH = "tests/test_kernel.py::test_tanh"
+KERNEL_STATE = "tests/test_kernel.py::test_step_notices_a_changed_state"
+KERNEL_WEIGHTS = "tests/test_kernel.py::test_step_notices_changed_weights"
+KERNEL_NAN = "tests/test_kernel.py::test_nan_stays_where_it_arises"
 
 
 class Mutant(NamedTuple):
@@ -119,6 +124,29 @@ MUTANTS = [
     Mutant("counts: the cascade counted as the paper counts", "schedule.py",
            "cascade += size * (rows.stop + input_size) / period",
            "cascade += size * (N - rows.start + input_size) / period", PAPER),
+    Mutant("kernel: slower modules are not heard", "kernels/cpu.c",
+           "const int telescope = plan->nested && i + 1 < plan->call->G;", "const int telescope = 0;", KERNEL),
+    Mutant("kernel: fast modules that share a vector are heard", "kernels/cpu.c",
+           "m->tail = first((m->end - 1) % LANES + 1);", "m->tail = first(LANES);", KERNEL_NAN),
+    Mutant("kernel: sequences go on beyond their end", "kernels/cpu.c",
+           "while (!one && active > 0 && chunk.length[active - 1] <= t) active--;", "", KERNEL),
+    Mutant("kernel: what was sent does not reach slower modules", "kernels/cpu.c",
+           "if (plan->nested && i + 1 < c->G) add(", "if (0) add(", KERNEL),
+    Mutant("kernel: the initial state has no part in the weights' gradient", "kernels/cpu.c",
+           "multiply_kept(&r, m, slot[i] + 1);", "multiply_kept(&r, m, slot[i]);", KERNEL),
+    Mutant("kernel: a gradient is used twice", "kernels/cpu.c",
+           "if (k < taken) rest = drop(rest, taken - k);", "", KERNEL),
+    Mutant("kernel: a part of the batch is missing in the sum", "kernels/cpu.c",
+           "for (int64_t other = 1; other < groups;", "for (int64_t other = 2; other < groups;", KERNEL),
+    Mutant("kernel: tanh to five terms", "kernels/vectors.h", "TERMS = 7,", "TERMS = 5,", KERNEL_TANH),
+    Mutant("kernel: a step trusts the state that it remembers", "kernels/cpu.c",
+           "known = memcmp(said + b * row, (const real *)c->h + b * c->h_b, (size_t)N * sizeof(real)) == 0;",
+           "known = 1;", KERNEL_STATE),
+    Mutant("kernel: a step trusts the weights that it remembers", "kernels/cpu.py",
+           "return weight_ih._version, weight_hh._version,", "return 0, 0,", KERNEL_WEIGHTS),
+    Mutant("kernel: replicas share the first one's input", "kernels/cpu.py",
+           "strides = [0 if tensor is None else tensor.stride(0)",
+           "strides = [0 if tensor is None or tensor is input else tensor.stride(0)", TRANSFORMS),
 ]  # fmt: skip
 
 
@@ -126,7 +154,15 @@ def build_kernel(folder: Path) -> None:
     """Builds the library of the copy of src in `folder`, beside its Python files."""
     (folder / "cmake").mkdir()
     shutil.copy(ROOT / "cmake" / "CMakeLists.txt", folder / "cmake")
-    configure = ["cmake", "-S", folder / "cmake", "-B", folder / "build", "-DSKBUILD_STATE=editable"]
+    configure = [
+        "cmake",
+        "-S",
+        folder / "cmake",
+        "-B",
+        folder / "build",
+        "-DSKBUILD_STATE=editable",
+        "-DCWRNN_ISAS=baseline",
+    ]
     for command in (configure, ["cmake", "--build", folder / "build"]):
         result = subprocess.run(command, capture_output=True, text=True)
         if result.returncode != 0:
@@ -167,7 +203,9 @@ def main(words: list[str]) -> int:
     mutants = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
     with ThreadPoolExecutor(max_workers=2) as pool:
         # red means something only where the unbroken copy is green
-        kinds = sorted({(m.file if m.file.startswith("kernels/") else "__init__.py", m.tests) for m in mutants})
+        kinds = sorted(
+            {("kernels/cpu.c" if m.file.startswith("kernels/") else "__init__.py", m.tests) for m in mutants}
+        )
         whole = [Mutant("nothing", file, "", "", tests) for file, tests in kinds]
         for mutant, red in zip(whole, pool.map(killed, whole), strict=True):
             if red:
