@@ -6,7 +6,20 @@ import pytest
 import torch
 
 from cwrnn import ClockworkRNN, bench, recurrence
+from cwrnn.bench import command, layers, regimes, timing
+from cwrnn.bench.layers import Size
+from cwrnn.kernels import cpu
 from cwrnn.recurrence import BACKENDS, Backend
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Nothing here is about speed: as little work as shows that all is done."""
+    monkeypatch.setattr(timing, "SHORTEST", 0)
+    monkeypatch.setattr(command, "measure_peak", lambda *arguments: 1e9)
+    monkeypatch.setattr(command, "measure_floor", lambda *arguments: (1e-8, 2e-8))
+    monkeypatch.setattr(command, "REPLICAS", 2)
+    monkeypatch.setattr(command, "STEP_UNITS", (16,))
 
 
 def test_table_and_json(tmp_path, capsys):
@@ -14,14 +27,47 @@ def test_table_and_json(tmp_path, capsys):
     assert bench.main(["12,3,9,2,2", "8,2,5,1,1", "--repeats", "2", "--threads", "1", "--json", str(file)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "threads 1" in lines[0]
-    assert [line.split()[:5] for line in lines[2:4]] == [["12", "3", "9", "2", "2"], ["8", "2", "5", "1", "1"]]
+    rows = [line.split()[:5] for line in lines if line.split()[:1] in (["12"], ["8"])]
+    assert rows == [["12", "3", "9", "2", "2"], ["8", "2", "5", "1", "1"]]
     record = json.loads(file.read_text())
     assert record["environment"]["torch"] == torch.__version__
-    for row in record["rows"]:
-        assert row["forward_ratio"] == pytest.approx(row["forward_rnn"] / row["forward"])
-        assert row["training_ratio"] == pytest.approx(row["training_rnn"] / row["training"])
-        assert min(row["forward"], row["training"]) > 0
+    for row in record["layers"]:
+        assert row["forward_ratio"] == pytest.approx(row["forward"]["RNN"] / row["forward"]["cwrnn"])
+        assert row["training_ratio"] == pytest.approx(row["training"]["RNN"] / row["training"]["cwrnn"])
         assert row["error"] < 1e-5
+        for seconds in (row["forward"], row["training"]):
+            assert seconds.keys() == {"cwrnn", "RNN", "LSTM", "loop"}
+            assert min(seconds.values()) > 0
+
+
+def test_all_regimes_and_the_picture(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(layers, "DEFAULT_SIZES", (Size(8, 2, 5, 1, 1),))
+    monkeypatch.setattr(regimes, "GROWTH", {"units": (8, 16), "steps": (4, 8), "sequences": (1, 2), "modules": (2, 3)})
+    file, picture = tmp_path / "bench.json", tmp_path / "new" / "bench.png"
+    assert bench.main(["--repeats", "1", "--json", str(file), "--picture", str(picture)]) == 0
+    out = capsys.readouterr().out
+    assert "training step of 2 replicas" in out
+    assert "one step, 16 units" in out
+    record = json.loads(file.read_text())
+    assert [(point["axis"], point["value"]) for point in record["growth"]] == [
+        (axis, value) for axis, values in regimes.GROWTH.items() for value in values
+    ]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_says_that_there_is_no_kernel(capsys, monkeypatch):
+    monkeypatch.setattr(cpu._Loaded, "isa", None)
+    monkeypatch.setattr(cpu._Loaded, "missing", "its compiled part is missing: no compiler")
+    assert bench.main(["8,2,5,1,1", "--repeats", "1"]) == 0
+    assert "CPU kernel none: its compiled part is missing: no compiler, backend torch" in capsys.readouterr().out
+
+
+def test_peak_and_floor():
+    device = torch.device("cpu")
+    assert timing.measure_peak(device, torch.float32) > 0
+    forward, training = timing.measure_floor("torch", device, torch.float32)
+    assert 0 < forward < training
 
 
 def test_a_wrong_backend_is_not_timed(monkeypatch, capsys):
@@ -33,7 +79,7 @@ def test_a_wrong_backend_is_not_timed(monkeypatch, capsys):
     assert bench.main(["12,3,9,2,2", "--backend", "wrong", "--repeats", "1"]) == 1
     captured = capsys.readouterr()
     assert "backend 'wrong' does not equal the specification" in captured.err
-    assert len(captured.out.splitlines()) == 2
+    assert not any(line.split()[:1] == ["12"] for line in captured.out.splitlines())
 
 
 def test_check_sees_a_wrong_gradient(monkeypatch):
@@ -51,7 +97,8 @@ def test_turns_are_taken():
     calls = []
     device = torch.device("cpu")
     seconds = bench.take_turns([lambda: calls.append("a"), lambda: calls.append("b")], repeats=2, device=device)
-    assert calls == ["a", "b"] * 3
+    # each twice to warm up and to see how long it takes
+    assert calls == ["a"] * 2 + ["b"] * 2 + ["a", "b"] * 2
     assert len(seconds) == 2
 
 
@@ -62,6 +109,8 @@ def test_turns_are_taken():
         (["a,b,c,d,e"], "'a,b,c,d,e' is not n,modules,T,B,inputs"),
         (["2,3,9,2,1"], "modules at most n"),
         (["2,1,0,2,1"], "all five must be at least 1"),
+        (["step", "12,3,9,2,2"], "name no other regime beside them"),
+        (["layers", "--picture", "x.png"], "--picture shows all regimes"),
         (["--repeats", "0"], "--threads and --repeats must be at least 1"),
         (["--backend", "none"], "invalid choice: 'none'"),
         (["--device", "toaster"], "toaster"),

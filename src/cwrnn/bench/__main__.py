@@ -1,0 +1,7 @@
+"""`python -m cwrnn.bench`."""
+
+import sys
+
+from .command import main
+
+sys.exit(main())

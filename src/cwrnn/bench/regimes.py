@@ -1,0 +1,170 @@
+"""The other regimes: many small networks at once, one step at a time, and how time grows."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from ..layer import ClockworkRNN
+from ..readout import Readout
+from .layers import check
+from .timing import forward_of, take_turns, training_of
+
+
+class Comparison(NamedTuple):
+    """One line: what was compared, seconds of ours and of torch's."""
+
+    name: str
+    ours: float
+    theirs: float
+
+    def record(self) -> dict[str, Any]:
+        """All of it as plain data, for JSON."""
+        return {**self._asdict(), "ratio": self.theirs / self.ours}
+
+
+def measure_replicas(S: int, backend: str, repeats: int, device: torch.device, dtype: torch.dtype) -> Comparison:
+    """A training step of S networks that generate, at once, against S of torch.nn.RNN in turn: task 1 of the paper."""
+    n, modules, T = 40, 8, 320
+    torch.manual_seed(0)
+    placed: Any = {"device": device, "dtype": dtype}
+    target = torch.randn(T, 1, 1, **placed)
+    networks = [_Generator(ClockworkRNN(0, n, schedule=modules, backend=backend, **placed), 0, n) for _ in range(S)]
+    check(networks[0].rnn, torch.empty(T, 2, 0, **placed))
+    parameters, _ = stack_module_state(networks)
+    optimizer = torch.optim.SGD(list(parameters.values()), lr=1e-5, momentum=0.95, nesterov=True)
+    template = copy.deepcopy(networks[0])
+
+    def loss(parameters: dict[str, Tensor]) -> Tensor:
+        output = functional_call(template, parameters, (T,))
+        error: Tensor = (output - target).square().sum() / 2
+        return error
+
+    def ours() -> None:
+        optimizer.zero_grad()
+        vmap(loss)(parameters).sum().backward()
+        optimizer.step()
+
+    # torch.nn.RNN refuses to have no input: it gets one that is zero
+    dense = [_Generator(nn.RNN(1, n, **placed), 1, n) for _ in range(S)]
+    optimizers = [torch.optim.SGD(each.parameters(), lr=1e-5, momentum=0.95, nesterov=True) for each in dense]
+
+    def theirs() -> None:
+        for network, own in zip(dense, optimizers, strict=True):
+            own.zero_grad()
+            ((network(T) - target).square().sum() / 2).backward()
+            own.step()
+
+    name = f"training step of {S} replicas, {n} units, {modules} modules, T = {T}"
+    return Comparison(name, *take_turns([ours, theirs], max(1, repeats // 2), device))
+
+
+class _Generator(nn.Module):
+    def __init__(self, rnn: Any, inputs: int, n: int) -> None:
+        super().__init__()
+        self.rnn = rnn
+        weight = rnn.weight_hh_l0
+        self.readout = nn.Linear(n, 1, device=weight.device, dtype=weight.dtype)
+        self.inputs = inputs
+
+    def forward(self, T: int) -> Tensor:
+        """What the network generates in T steps."""
+        weight = self.rnn.weight_hh_l0
+        output, _ = self.rnn(weight.new_zeros(T, 1, self.inputs))
+        value: Tensor = self.readout(output)
+        return value
+
+
+def measure_step(n: int, backend: str, repeats: int, device: torch.device, dtype: torch.dtype) -> Comparison:
+    """One step of a stream, on average over many, against one of torch.nn.RNNCell."""
+    torch.manual_seed(0)
+    placed: Any = {"device": device, "dtype": dtype}
+    inputs, modules, T = 32, 8, 512
+    rnn = ClockworkRNN(inputs, n, schedule=modules, backend=backend, **placed)
+    cell = nn.RNNCell(inputs, n, **placed)
+    x = torch.randn(T, 1, inputs, **placed)
+
+    @torch.no_grad()
+    def ours() -> list[Tensor]:
+        outputs, state = [], None
+        for x_t in x:
+            y, state = rnn.step(x_t, state)
+            outputs.append(y)
+        return outputs
+
+    @torch.no_grad()
+    def theirs() -> None:
+        h = x.new_zeros(1, n)
+        for x_t in x:
+            h = cell(x_t, h)
+
+    check(rnn, x[:, :1].expand(-1, 2, -1))
+    with torch.no_grad():
+        torch.testing.assert_close(torch.stack(ours()), rnn(x)[0], rtol=1e-3, atol=1e-4)
+    seconds = take_turns([ours, theirs], repeats, device)
+    return Comparison(f"one step, {n} units, {modules} modules", *(each / T for each in seconds))
+
+
+GROWTH = {
+    "units": (64, 128, 256, 512, 1024),
+    "steps": (256, 512, 1024, 2048),
+    "sequences": (1, 2, 4, 8, 16, 32, 64),
+    "modules": (4, 8, 16),
+}
+"""What grows, and to what."""
+
+
+class Point(NamedTuple):
+    """One point of a curve: seconds of forward, and of forward and backward."""
+
+    axis: str
+    value: int
+    T: int
+    forward: float
+    training: float
+
+
+def measure_growth(
+    backend: str, repeats: int, device: torch.device, dtype: torch.dtype, report: Callable[[Point], None]
+) -> list[Point]:
+    """How time grows with the units, the modules, the steps and the sequences, one of them at a time."""
+    placed: Any = {"device": device, "dtype": dtype}
+    points: list[Point] = []
+
+    def curve(axis: str, cases: list[tuple[int, Any, Tensor, Tensor]]) -> None:
+        functions = [f for _, model, x, g in cases for f in (forward_of(model, x), training_of(model, x, g))]
+        # the points of a curve take turns: what else happens on the machine happens to all of them
+        seconds = iter(take_turns(functions, repeats, device))
+        for value, _, x, _ in cases:
+            points.append(Point(axis, value, x.shape[0], next(seconds), next(seconds)))
+            report(points[-1])
+
+    def case(value: int, n: int, modules: int, T: int, B: int) -> tuple[int, Any, Tensor, Tensor]:
+        rnn = ClockworkRNN(32, n, schedule=modules, backend=backend, **placed)
+        return value, rnn, torch.randn(T, B, 32, **placed), torch.randn(T, B, n, **placed)
+
+    curve("units", [case(n, n, 8, 512, 16) for n in GROWTH["units"]])
+    curve("steps", [case(T, 256, 8, T, 16) for T in GROWTH["steps"]])
+    curve("sequences", [case(B, 256, 8, 512, B) for B in GROWTH["sequences"]])
+    # through the tick-rate readout, because the held output itself grows with the modules
+    T, B, k = 4096, 16, 64
+    x, gradient = torch.randn(T, B, 32, **placed), torch.randn(T, B, 8, **placed)
+    networks = {G: ClockworkRNN(32, k * G, schedule=G, backend=backend, **placed) for G in GROWTH["modules"]}
+    curve("modules", [(G, _ReadOut(rnn), x, gradient) for G, rnn in networks.items()])
+    return points
+
+
+class _ReadOut(nn.Module):
+    def __init__(self, rnn: ClockworkRNN) -> None:
+        super().__init__()
+        self.rnn = rnn
+        weight = rnn.weight_hh_l0
+        self.readout = Readout(rnn.hidden_size, 8, device=weight.device, dtype=weight.dtype)
+
+    def forward(self, x: Tensor) -> tuple[Any]:
+        """The readout at every step, without the held output."""
+        ticks, _ = self.rnn.ticks(x)
+        return (self.readout(ticks),)

@@ -1,0 +1,103 @@
+"""Timing: functions that take turns, and what the machine can do at best."""
+
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import __version__
+from ..kernels import cpu
+from ..layer import ClockworkRNN
+
+SHORTEST = 0.02
+"""Seconds: what takes less is called several times in a row, as in a training loop."""
+
+
+def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: torch.device) -> list[float]:
+    """The median seconds of one call of each function, all of them measured in turn, after one that warms up."""
+    counts = []
+    for function in functions:
+        function()
+        taken = _time(function, 1, device)
+        counts.append(max(1, min(1000, round(SHORTEST / max(taken, 1e-9)))))
+    seconds: list[list[float]] = [[] for _ in functions]
+    for _ in range(repeats):
+        for function, count, taken_list in zip(functions, counts, seconds, strict=True):
+            taken_list.append(_time(function, count, device) / count)
+    return [statistics.median(taken) for taken in seconds]
+
+
+def _time(function: Callable[[], Any], count: int, device: torch.device) -> float:
+    _synchronise(device)
+    start = time.perf_counter()
+    for _ in range(count):
+        function()
+    _synchronise(device)
+    return time.perf_counter() - start
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def measure_peak(device: torch.device, dtype: torch.dtype) -> float:
+    """The multiply-adds per second of a large matrix product: what torch itself reaches at best."""
+    size = 1024 if device.type == "cpu" else 8192
+    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    (seconds,) = take_turns([lambda: torch.mm(left, right)], 7, device)
+    return size**3 / seconds
+
+
+def measure_floor(backend: str, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
+    """Seconds per time step where there is nothing to multiply: one unit, one sequence; forward, and with backward."""
+    T = 20_000 if backend == "cpu" else 200
+    rnn = ClockworkRNN(1, 1, backend=backend, device=device, dtype=dtype)
+    x, gradient = (torch.randn(T, 1, 1, device=device, dtype=dtype) for _ in range(2))
+    forward, training = take_turns([forward_of(rnn, x), training_of(rnn, x, gradient)], 5, device)
+    return forward / T, training / T
+
+
+def forward_of(layer: Callable[[Any], Any], x: Any) -> Callable[[], None]:
+    """A forward pass, as one does it to look at the result."""
+
+    def run() -> None:
+        with torch.no_grad():
+            layer(x)
+
+    return run
+
+
+def training_of(layer: torch.nn.Module, x: Any, gradient: torch.Tensor) -> Callable[[], None]:
+    """Forward and backward."""
+
+    def run() -> None:
+        layer.zero_grad()
+        layer(x)[0].backward(gradient)
+
+    return run
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Where the numbers come from."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    return {
+        "cwrnn": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": name,
+        "threads": torch.get_num_threads(),
+        "CPU kernel": cpu.current_isa() or f"none: {cpu.refuse(torch.device('cpu'), torch.float32)}",
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
