@@ -143,7 +143,7 @@ MUTANTS = [
            "known = memcmp(said + b * row, (const real *)c->h + b * c->h_b, (size_t)N * sizeof(real)) == 0;",
            "known = 1;", KERNEL_STATE),
     Mutant("kernel: a step trusts the weights that it remembers", "kernels/cpu.py",
-           "return weight_ih._version, weight_hh._version,", "return 0, 0,", KERNEL_WEIGHTS),
+           "and self.versions == (own[0]._version, own[1]._version)", "", KERNEL_WEIGHTS),
     Mutant("kernel: replicas share the first one's input", "kernels/cpu.py",
            "strides = [0 if tensor is None else tensor.stride(0)",
            "strides = [0 if tensor is None or tensor is input else tensor.stride(0)", TRANSFORMS),

@@ -43,7 +43,7 @@ def calls(monkeypatch):
 
     def spy(name, dtype, words):
         seen.append((name, list(words)))
-        call(name, dtype, words)
+        return call(name, dtype, words)
 
     monkeypatch.setattr(cpu, "_call", spy)
     return seen
@@ -402,12 +402,20 @@ def test_environment_forces_an_instruction_set():
 
 
 def test_without_the_compiled_part(monkeypatch, tmp_path):
-    monkeypatch.setattr(cpu, "LIBRARY", tmp_path / "libcpu.so")
+    library = cpu.LIBRARY
     monkeypatch.setattr(cpu._Loaded, "missing", None)
+    monkeypatch.setattr(cpu._Loaded, "library", cpu._Loaded.library)
+    monkeypatch.setattr(cpu, "LIBRARY", tmp_path / "libcpu.so")
     cpu._load()
     assert choose("auto", torch.device("cpu"), torch.float32) == "torch"
     with pytest.raises(RuntimeError, match="its compiled part is missing: the package was installed without a"):
         ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
+    monkeypatch.setattr(cpu, "LIBRARY", library)
+    monkeypatch.setattr(cpu, "ABI", cpu.ABI + 1)
+    cpu._load()
+    with pytest.raises(RuntimeError, match="its compiled part is that of another version: install the package again"):
+        ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
+    monkeypatch.setattr(cpu, "LIBRARY", tmp_path / "libcpu.so")
     cpu.LIBRARY.write_bytes(b"not a library")
     cpu._load()
     with pytest.raises(RuntimeError, match="its compiled part cannot be loaded"):
@@ -432,6 +440,88 @@ def test_operator(lengths, bias, hold):
     case = Case(Schedule((1, 2, 4), (3, 2, 4)), T=9, B=3, I=2, t0=5, bias=bias)
     arguments = *case.tensors(), lengths, list(case.schedule.periods), list(case.schedule.sizes), 5, "tanh", hold
     torch.library.opcheck(torch.ops.cwrnn.recurrence.default, arguments)
+
+
+def test_operator_refuses_what_does_not_fit():
+    case = Case(Schedule((1, 2), (3, 2)), T=9, B=3, I=2, t0=5)
+    tensors = [tensor.detach() for tensor in case.tensors()]
+    settings = [1, 2], [3, 2], 5, "tanh", True
+    operator = torch.ops.cwrnn.recurrence
+    with pytest.raises(ValueError, match=r"lengths must lie between 1 and the 9 steps of the input, got \[2, 10, 9\]"):
+        operator(*tensors, torch.tensor([2, 10, 9]), *settings)
+    with pytest.raises(ValueError, match="lengths must be torch.int64"):
+        operator(*tensors, torch.tensor([2, 1, 9], dtype=torch.int32), *settings)
+    with pytest.raises(ValueError, match=r"weight_ih must have the shape \(5, 2\), got \(5, 1\)"):
+        operator(tensors[0], tensors[1][:, :1], *tensors[2:], None, *settings)
+    with pytest.raises(RuntimeError, match="it takes float32 and float64 only"):
+        operator(*(tensor.half() for tensor in tensors), None, *settings)
+
+
+@pytest.fixture
+def fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_a_graph_cannot_look_at_lengths_but_the_operator_does():
+    rnn = ClockworkRNN(2, 8, schedule=3)
+    compiled = torch.compile(lambda x, lengths: rnn(x, lengths=lengths)[0], backend="eager")
+    x = torch.randn(9, 2, 2)
+    with pytest.raises(ValueError, match="lengths must lie between 1 and the 9 steps"):
+        compiled(x, torch.tensor([2**33, 3]))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.jit is on its way out, and says so in many ways
+def test_trace():
+    rnn, x = ClockworkRNN(2, 8, schedule=3), torch.randn(9, 2, 2)
+    with torch.no_grad():
+        traced = torch.jit.trace(rnn, (x,))
+        y = torch.randn(9, 2, 2)
+        torch.testing.assert_close(traced(y)[0], rnn(y)[0])
+
+
+def test_tensor_subclasses():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        rnn, x = ClockworkRNN(2, 8, schedule=3), torch.empty(9, 2, 2)
+    # outside the mode: there is no memory behind them
+    assert rnn(x)[0].shape == (9, 2, 8)
+    assert rnn.step(x[0])[0].shape == (2, 8)
+
+
+# torch's own forward mode goes through torch.jit
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_jacobian_without_gradient_mode(close):
+    rnn = ClockworkRNN(2, 4, schedule=(1, 2), dtype=torch.float64)
+    plain = ClockworkRNN(2, 4, schedule=(1, 2), dtype=torch.float64, backend="torch")
+    plain.load_state_dict(rnn.state_dict())
+    x, tangent = torch.randn(5, 1, 2, dtype=torch.float64), torch.randn(5, 1, 4, dtype=torch.float64)
+    with torch.no_grad():
+        found, expected = (torch.func.jacrev(lambda x, at=at: at(x)[0])(x) for at in (rnn, plain))
+    close(found, expected)
+    # forward mode through what reverse mode left behind
+    found, expected = (
+        torch.func.jvp(torch.func.vjp(lambda x, at=at: at(x)[0], x)[1], (tangent,), (tangent.sin(),))[1][0]
+        for at in (rnn, plain)
+    )
+    close(found, expected)
+
+
+def test_many_modules_on_a_small_stack():
+    done = []
+    threading.stack_size(256 * 1024)
+    try:
+        rnn = ClockworkRNN(1, 1500, schedule=range(1, 1501))
+        x = torch.randn(3, 1, 1)
+        thread = threading.Thread(target=lambda: (rnn(x)[0].sum().backward(), done.append(True)))
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(0)
+    assert done
 
 
 # ---- step by step ----
@@ -506,7 +596,7 @@ def test_step_reaches_the_kernel(stream, calls):
     assert [name for name, _ in calls] == ["step"] * 3
     # a state of the user's own is as good, and says everything anew
     stream.run(State(stream.state.h, 11), steps=2)
-    assert [words[16] for name, words in calls if name == "step"] == [1, 1, 1, 0, 1]
+    assert [words[cpu.KNOWN] for name, words in calls if name == "step"] == [11, 12, 13, 0, 1]
 
 
 def test_step_notices_a_changed_state(stream, close):
@@ -535,8 +625,70 @@ def test_step_notices_changed_weights(stream, close):
     stream.layer(stream.x)[0].square().sum().backward()
     optimizer.step()
     close(stream.run(stream.state), stream.expected(stream.state))
+    with torch.no_grad():
+        _, state = stream.layer.step(stream.x[10], stream.state)
+    # autograd counts none of these, and the state goes on
+    for change in (
+        lambda weight: torch.optim.SGD([weight], lr=0.1, fused=True).step(),
+        lambda weight: weight.data.normal_(0, 0.1),
+        lambda weight: np.copyto(weight.detach().numpy(), np.random.default_rng(0).normal(0, 0.1, weight.shape)),
+        lambda weight: setattr(weight, "data", torch.randn_like(weight) * 0.1),
+    ):
+        for parameter in stream.layer.parameters():
+            change(parameter)
+            with torch.no_grad():
+                expected = stream.layer(stream.x[:1], state.h, t0=state.t)[0][0]
+                y, state = stream.layer.step(stream.x[0], state)
+            close(y, expected)
     stream.layer.double().weight_hh_l0.data = torch.randn(24, 24, dtype=torch.float64) * 0.1
     close(stream.run(stream.state), stream.expected(stream.state))
+
+
+def test_step_notices_another_layer(stream, close):
+    """Parameters that are shared by layers with other clocks, another nonlinearity, another backend."""
+    for options in ({"schedule": (1, 3, 5)}, {"schedule": 24}, {"nonlinearity": "relu"}, {"backend": "torch"}):
+        other = ClockworkRNN(2, 24, dtype=torch.float64, **{"schedule": (1, 2, 4, 8)} | options)
+        for name, parameter in stream.layer.named_parameters():
+            setattr(other, name, parameter)
+        with torch.no_grad():
+            _, state = stream.layer.step(stream.x[10], stream.state)
+            expected = other(stream.x[:5], state.h, t0=state.t)[0]
+            for x_t, right in zip(stream.x[:5], expected, strict=True):
+                y, state = other.step(x_t, state)
+                close(y, right)
+        close(stream.run(stream.state), stream.expected(stream.state))
+    # or one that was changed
+    for name, value in (
+        ("schedule", Schedule((1, 2, 6), (8, 8, 8))),
+        ("nonlinearity", "relu"),
+        ("backend", "reference"),
+    ):
+        with torch.no_grad():
+            _, state = stream.layer.step(stream.x[10], stream.state)
+        setattr(stream.layer, name, value)
+        close(stream.run(state), stream.expected(state))
+
+
+def test_step_of_odd_tensors(stream, close):
+    x = torch.view_as_complex(torch.randn(3, 2, 2, dtype=torch.float64)).conj().imag  # minus its memory
+    h = torch.randn(30, dtype=torch.float64).unfold(0, 24, 1)[:3].unsqueeze(0)  # rows that overlap
+    bias = nn.Parameter(torch.randn(48, dtype=torch.float64)[::2], requires_grad=False)
+    stream.layer.bias_l0 = bias
+    with torch.no_grad():
+        for _ in range(3):
+            expected = stream.layer(x.clone().unsqueeze(0), h.contiguous(), t0=5)[0][0]
+            y, state = stream.layer.step(x, State(h, 5))
+            close(y, expected)
+            close(state.h[0], expected)
+            close(stream.layer(x.unsqueeze(0), h, t0=5)[0][0], expected)
+            bias.add_(1)
+
+
+def test_step_of_weights_that_do_not_last(stream, close):
+    nn.utils.parametrizations.weight_norm(stream.layer, "weight_ih_l0")
+    close(stream.run(stream.state), stream.expected(stream.state))
+    with torch.inference_mode():
+        close(stream.run(stream.state), stream.expected(stream.state))
 
 
 def test_step_of_two_layers_and_of_one_alone(close):

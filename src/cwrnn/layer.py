@@ -216,8 +216,9 @@ class ClockworkRNN(nn.Module):
     def step(self, input: Tensor, state: "State | tuple[Tensor, int] | None" = None) -> tuple[Tensor, State]:
         """One time step: the output (B, N), and the state to pass to the next step.
 
-        Only the modules that are due at the state's clock are computed. The state is all there is: the layer
-        itself remembers nothing.
+        Only the modules that are due at the state's clock are computed. The state is all there is. What they said
+        is kept with it, as long as neither it nor the weights change; who changes single weights behind autograd's
+        back, in the middle of a stream, goes on from a fresh `State(h, t)`.
 
         Args:
             input: (B, I), or (I,) unbatched
@@ -232,15 +233,17 @@ class ClockworkRNN(nn.Module):
         """
         said = state.take() if isinstance(state, _Running) else None
         if (
-            state is not None
-            and said is not None
+            said is not None
+            and state is not None
             and self.num_layers == 1
-            and cpu.goes_on(said[0], input, state[0], self._parameters)
+            and self.backend in ("auto", "cpu")
+            and cpu.goes_on(said[0], input, state[0], self.schedule, self._parameters)
         ):
             # as at the last step, which was checked: nothing stands between the input and the kernel
             h, t = state
-            y, after = said[0].step(input, h, t, self.nonlinearity)
-            return y, _running(after, t + 1, said)
+            found = said[0].step(input, h, t, self.nonlinearity)
+            if found is not None:
+                return found[0], _running(found[1], t + 1, said)
         if self.bidirectional:
             raise RuntimeError("step: a bidirectional layer reads a sequence from its end; call forward on all of it")
         check_step(input)

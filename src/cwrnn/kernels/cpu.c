@@ -58,7 +58,7 @@ enum {
     GROUPS = 32, /* parts of a batch that sum up the weights' gradients on their own, at most */
     DEPTH = 96,  /* pairs of vectors that are kept before they are multiplied for the weights' gradients */
     UNITS = 64,  /* units whose weights' gradients are written by one task */
-    OUT_OF_MEMORY = 1
+    SAMPLES = 16 /* weights that a step compares with those that were packed */
 };
 
 /* a thread is worth waking for some 20 microseconds of work: so many multiply-adds */
@@ -81,15 +81,23 @@ typedef struct {
     mask head, tail; /* its lanes in the first and in the last vector that it has a part in */
 } Module;
 
+/* where a worker stands with a module */
+typedef struct {
+    int64_t tick, number, slot, due; /* its next tick (backward: its last), which that is, the pair in the making */
+    Product message;
+} Notes;
+
 typedef struct {
     const Call *call;
     int64_t N, ldn, ip; /* units; a row of units, and one of inputs, with room for whole vectors */
     int64_t nested, rows, chunks, groups, tasks, workers, ticks_size;
     int64_t *order;  /* (S, B), sequences sorted by falling length; NULL if all are as long as the input */
-    int64_t *packed; /* the replica whose weights a worker holds */
+    int64_t *packed; /* the replica whose weights a worker holds; 0 if all have the same */
+    Notes *notes;    /* G of each worker */
     real *memory, *sums;
     int64_t memory_size, sums_size;                    /* of one worker, of one group */
-    int64_t weight_ih, bias, h, drive, x, g, carried;        /* places in a worker's memory */
+    /* places in a worker's memory; in backward h holds the gradients a', and x those of the inputs */
+    int64_t weight_ih, bias, h, drive, x, g, carried;
     Module module[];
 } Plan;
 
@@ -98,7 +106,8 @@ static int64_t ticks_in(const Module *m, int64_t length) {
 }
 
 static int64_t length_of(const Call *c, int64_t s, int64_t b) {
-    return c->lengths != NULL ? c->lengths[s * c->lengths_s + b] : c->T;
+    /* whoever called could not always look at the lengths: no memory depends on what they say */
+    return c->lengths != NULL ? larger(0, smaller(c->T, c->lengths[s * c->lengths_s + b])) : c->T;
 }
 
 typedef struct {
@@ -144,6 +153,7 @@ static void *aligned(int64_t count, size_t size) {
 static void forget(Plan *plan) {
     free(plan->order);
     free(plan->packed);
+    free(plan->notes);
     free(plan->memory);
     free(plan->sums);
     free(plan);
@@ -205,7 +215,7 @@ static Plan *make_plan(const Call *c, int backward) {
     plan->weight_ih = reserve(&plan->memory_size, weight_ih);
     plan->bias = reserve(&plan->memory_size, backward ? 0 : plan->ldn);
     plan->h = reserve(&plan->memory_size, rows * plan->ldn);
-    plan->drive = reserve(&plan->memory_size, rows * plan->ldn);
+    plan->drive = reserve(&plan->memory_size, backward ? 0 : rows * plan->ldn);
     plan->x = reserve(&plan->memory_size, rows * plan->ip);
     plan->g = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
     plan->carried = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
@@ -215,10 +225,11 @@ static Plan *make_plan(const Call *c, int backward) {
     /* every group has sums of its own; where there is one only, they are the worker's, who writes them out at once */
     const int64_t sums = plan->groups > 1 ? plan->tasks : plan->workers;
     plan->packed = malloc((size_t)plan->workers * sizeof *plan->packed);
+    plan->notes = aligned(plan->workers * G, sizeof *plan->notes);
     plan->memory = aligned(plan->workers * plan->memory_size, sizeof(real));
     plan->sums = aligned(sums * plan->sums_size, sizeof(real));
     plan->order = c->lengths != NULL ? sort_by_length(c) : NULL;
-    if (!plan->packed || !plan->memory || !plan->sums || (c->lengths != NULL && !plan->order)) {
+    if (!plan->packed || !plan->notes || !plan->memory || !plan->sums || (c->lengths != NULL && !plan->order)) {
         forget(plan);
         return NULL;
     }
@@ -249,6 +260,12 @@ INLINE int64_t place(const Plan *plan, const Module *m, const Chunk *chunk, int6
 
 INLINE const real *input_of(const Call *c, const Chunk *chunk, int64_t t, int64_t row) {
     return (const real *)c->input + chunk->s * c->input_s + t * c->input_t + chunk->b[row] * c->input_b;
+}
+
+/* which weights those of replica s are */
+static int64_t weights_of(const Plan *plan, int64_t s) {
+    const Call *c = plan->call;
+    return c->weight_ih_s == 0 && c->weight_hh_s == 0 && c->bias_s == 0 ? 0 : s;
 }
 
 /* ---- forward ---- */
@@ -285,7 +302,7 @@ static Product message_of(const Plan *plan, real *memory, int64_t i) {
 /* The new states of modules m to last, neighbours that are all due, in one row. They are computed and stored as whole
  * vectors, whatever modules share them: a processor hands on at once only what was stored as one piece. Modules that
  * share no vector are written to the ticks as well. */
-INLINE void tick(const Plan *plan, const real *memory, const Chunk *chunk, const int64_t *number, const Module *m,
+INLINE void tick(const Plan *plan, const real *memory, const Chunk *chunk, const Notes *notes, const Module *m,
                  const Module *last, int64_t row, const real *drive, real *h, const int nested, const int rectify) {
     const Module *slowest = &plan->module[plan->call->G - 1];
     const int64_t start = m->start, end = last->end;
@@ -293,7 +310,7 @@ INLINE void tick(const Plan *plan, const real *memory, const Chunk *chunk, const
     for (; m <= last; m++) {
         /* vectors that are all its own */
         const real *heard = memory + m->message + row * m->ld;
-        real *value = (real *)plan->call->ticks + place(plan, m, chunk, number[m - plan->module], row);
+        real *value = (real *)plan->call->ticks + place(plan, m, chunk, notes[m - plan->module].number, row);
         for (; v + LANES <= m->end && v >= m->start; v += LANES) {
             vec a = load(drive + v) + load(heard + v);
             for (const Module *j = m + 1; !nested && j <= slowest; j++) a += load(memory + j->message + row * j->ld + v);
@@ -322,7 +339,8 @@ INLINE void tick(const Plan *plan, const real *memory, const Chunk *chunk, const
 }
 
 /* `one`, `nested` and `rectify` are constants to the compiler: one row alone, where every instruction counts, and not */
-INLINE void forward_rows(const Plan *plan, real *memory, const Chunk chunk, const int one, const int nested, const int rectify) {
+INLINE void forward_rows(const Plan *plan, real *memory, Notes *notes, const Chunk chunk, const int one, const int nested,
+                         const int rectify) {
     const Call *c = plan->call;
     const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn;
     real *h = memory + plan->h, *ticks = c->ticks;
@@ -334,10 +352,9 @@ INLINE void forward_rows(const Plan *plan, real *memory, const Chunk chunk, cons
         }
     }
     /* the initial state speaks too */
-    Product message[G];
     for (int64_t i = G - 1; i >= 0; i--) {
-        message[i] = message_of(plan, memory, i);
-        multiply(chunk.rows, 0, plan->module[i].ld / LANES, &message[i]);
+        notes[i].message = message_of(plan, memory, i);
+        multiply(chunk.rows, 0, plan->module[i].ld / LANES, &notes[i].message);
     }
 
     /* without inputs the bias is all of the drive */
@@ -350,18 +367,18 @@ INLINE void forward_rows(const Plan *plan, real *memory, const Chunk chunk, cons
         .C = memory + plan->drive, .lc = ldn,
         .depth = I,
     };
-    int64_t next[G], number[G], due[G], active = chunk.rows;
-    for (int64_t i = 0; i < G; i++) next[i] = plan->module[i].first, number[i] = 0;
+    int64_t active = chunk.rows;
+    for (int64_t i = 0; i < G; i++) notes[i].tick = plan->module[i].first, notes[i].number = 0;
     for (int64_t t = 0; t < c->T; t++) {
         while (!one && active > 0 && chunk.length[active - 1] <= t) active--;
         if (!one && active == 0 && c->held == NULL) break;
         if (one) active = 1;
         int64_t dues = 0;
         for (int64_t i = 0; i < G; i++) {
-            if (next[i] == t) {
-                due[dues++] = i;
-                next[i] += plan->module[i].P;
-                number[i]++;
+            if (notes[i].tick == t) {
+                notes[dues++].due = i;
+                notes[i].tick += plan->module[i].P;
+                notes[i].number++;
             } else if (nested) {
                 break; /* the slower ones are not due either */
             }
@@ -376,19 +393,20 @@ INLINE void forward_rows(const Plan *plan, real *memory, const Chunk chunk, cons
             }
         }
         for (int64_t d = 0, e; d < dues; d = e) {
-            /* modules due[d] to due[e - 1] are neighbours */
-            for (e = d + 1; e < dues && due[e] == due[e - 1] + 1; e++) {}
-            const Module *from = &plan->module[due[d]], *to = &plan->module[due[e - 1]];
+            /* due modules d to e - 1 are neighbours */
+            for (e = d + 1; e < dues && notes[e].due == notes[e - 1].due + 1; e++) {}
+            const Module *from = &plan->module[notes[d].due], *to = &plan->module[notes[e - 1].due];
             const int64_t start = from->start / LANES * LANES;
             if (I > 0) multiply(active, start, round_up(to->end - start) / LANES, &drive);
             for (int64_t row = 0; row < active; row++)
-                tick(plan, memory, &chunk, number, from, to, row, driven + row * driven_row, h + row * ldn, nested, rectify);
+                tick(plan, memory, &chunk, notes, from, to, row, driven + row * driven_row, h + row * ldn, nested, rectify);
         }
-        for (int64_t d = dues - 1; d >= 0; d--) multiply(active, 0, plan->module[due[d]].ld / LANES, &message[due[d]]);
+        for (int64_t d = dues - 1; d >= 0; d--)
+            multiply(active, 0, plan->module[notes[d].due].ld / LANES, &notes[notes[d].due].message);
         for (int64_t d = 0; d < dues; d++) {
-            const Module *m = &plan->module[due[d]];
+            const Module *m = &plan->module[notes[d].due];
             for (int64_t row = 0; !m->whole && row < active; row++)
-                copy(ticks + place(plan, m, &chunk, number[due[d]], row), h + row * ldn + m->start, m->K);
+                copy(ticks + place(plan, m, &chunk, notes[notes[d].due].number, row), h + row * ldn + m->start, m->K);
         }
         if (c->held != NULL) {
             real *held = (real *)c->held + (chunk.s * c->T + t) * c->B * N;
@@ -412,17 +430,18 @@ static void forward_chunk(void *context, int64_t task, int64_t worker) {
     const Plan *plan = context;
     const Chunk chunk = make_chunk(plan, task / plan->chunks, task % plan->chunks);
     real *memory = plan->memory + worker * plan->memory_size;
-    if (plan->packed[worker] != chunk.s) {
+    Notes *notes = plan->notes + worker * plan->call->G;
+    if (plan->packed[worker] != weights_of(plan, chunk.s)) {
         pack_forward(plan, memory, chunk.s);
-        plan->packed[worker] = chunk.s;
+        plan->packed[worker] = weights_of(plan, chunk.s);
     }
     const int one = chunk.rows == 1 && plan->order == NULL && plan->nested;
     if (one && !plan->call->rectify)
-        forward_rows(plan, memory, chunk, 1, 1, 0);
+        forward_rows(plan, memory, notes, chunk, 1, 1, 0);
     else if (plan->nested && !plan->call->rectify)
-        forward_rows(plan, memory, chunk, 0, 1, 0);
+        forward_rows(plan, memory, notes, chunk, 0, 1, 0);
     else
-        forward_rows(plan, memory, chunk, 0, (int)plan->nested, (int)plan->call->rectify);
+        forward_rows(plan, memory, notes, chunk, 0, (int)plan->nested, (int)plan->call->rectify);
 }
 
 EXPORT int NAME(forward)(const Call *call) {
@@ -461,8 +480,8 @@ typedef struct {
     const Plan *plan;
     const Chunk *chunk;
     real *memory, *sums;
-    int weights, inputs;                  /* which gradients are wanted */
-    int64_t *last, *number, *slot;        /* of each module: its last tick before now, which that is, the pair in the making */
+    int weights, inputs; /* which gradients are wanted */
+    Notes *notes;
 } Reverse;
 
 INLINE real *sent(const Reverse *r, const Module *m, int64_t slot, int64_t row) {
@@ -500,11 +519,11 @@ static void hear_back(const Reverse *r, int64_t i, int64_t active) {
     const Plan *plan = r->plan;
     const Call *c = plan->call;
     const Module *m = &plan->module[i];
-    const int64_t slot = r->slot[i];
+    const int64_t slot = r->notes[i].slot;
     real *carried = r->memory + plan->carried + m->start, *g = r->memory + plan->g;
     if (c->g_ticks != NULL)
         for (int64_t row = 0; row < active; row++)
-            add(carried + row * plan->ldn, (const real *)c->g_ticks + place(plan, m, r->chunk, r->number[i], row), m->K);
+            add(carried + row * plan->ldn, (const real *)c->g_ticks + place(plan, m, r->chunk, r->notes[i].number, row), m->K);
     Product product = {
         .X = sent(r, m, slot, 0), .xm = m->ld, .xj = 1,
         .Y = r->memory + m->weights, .ly = m->kp,
@@ -514,9 +533,9 @@ static void hear_back(const Reverse *r, int64_t i, int64_t active) {
     multiply(active, 0, m->kp / LANES, &product);
     for (int64_t row = 0; row < active; row++) {
         if (!plan->nested) clear(carried + row * plan->ldn, m->K);
-        if (plan->nested && i + 1 < c->G) add(sent(r, &m[1], r->slot[i + 1], row), sent(r, m, slot, row), m->end);
+        if (plan->nested && i + 1 < c->G) add(sent(r, &m[1], r->notes[i + 1].slot, row), sent(r, m, slot, row), m->end);
         if (r->weights) {
-            const real *state = (const real *)c->ticks + place(plan, m, r->chunk, r->number[i], row);
+            const real *state = (const real *)c->ticks + place(plan, m, r->chunk, r->notes[i].number, row);
             copy(r->memory + m->states + (slot * r->chunk->rows + row) * m->K, state, m->K);
         }
     }
@@ -528,13 +547,13 @@ static void begin_pair(const Reverse *r, int64_t i, int64_t t, int64_t active) {
     const Call *c = plan->call;
     const Module *m = &plan->module[i];
     const int64_t rows = r->chunk->rows;
-    if (++r->slot[i] == m->depth) {
+    if (++r->notes[i].slot == m->depth) {
         multiply_kept(r, m, m->depth);
-        r->slot[i] = 0;
+        r->notes[i].slot = 0;
     }
-    const int64_t slot = r->slot[i];
+    const int64_t slot = r->notes[i].slot;
     for (int64_t row = 0; row < active; row++) {
-        const real *value = (const real *)c->ticks + place(plan, m, r->chunk, r->number[i], row);
+        const real *value = (const real *)c->ticks + place(plan, m, r->chunk, r->notes[i].number, row);
         const real *g = r->memory + plan->g + row * m->kp;
         real *change = r->memory + plan->h + row * plan->ldn + m->start, *to = sent(r, m, slot, row);
         clear(to, plan->nested ? m->start : m->end);
@@ -542,7 +561,7 @@ static void begin_pair(const Reverse *r, int64_t i, int64_t t, int64_t active) {
         for (int64_t k = 0; k < m->K; k += LANES) {
             const int64_t left = m->K - k;
             vec a = left >= LANES ? load(value + k) : load_some(value + k, left);
-            a = keep(load(g + k) * slope(a, c->rectify), left);
+            a = keep(through(load(g + k), a, c->rectify), left);
             if (left >= LANES)
                 store(change + k, a);
             else
@@ -569,16 +588,16 @@ INLINE void carry(real *carried, int64_t taken, const real *from, int64_t n) {
     }
 }
 
-static void backward_chunk(const Plan *plan, real *memory, real *sums, const Chunk *chunk) {
+static void backward_chunk(const Plan *plan, real *memory, Notes *notes, real *sums, const Chunk *chunk) {
     const Call *c = plan->call;
     const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn, rows = chunk->rows;
     real *carried = memory + plan->carried, *change = memory + plan->h, *dx = memory + plan->x;
-    int64_t last[G], number[G], slot[G], due[G], active = 0;
+    int64_t active = 0;
     int64_t taken = 0, taken_rows = 0; /* with nested periods: the units whose gradient was last used up, in which rows */
     const Reverse r = {
         .plan = plan, .chunk = chunk, .memory = memory, .sums = sums,
         .weights = c->g_weight_hh != NULL, .inputs = c->g_weight_ih != NULL || c->g_bias != NULL,
-        .last = last, .number = number, .slot = slot,
+        .notes = notes,
     };
 
     for (int64_t row = 0; row < rows; row++) {
@@ -589,9 +608,9 @@ static void backward_chunk(const Plan *plan, real *memory, real *sums, const Chu
     }
     for (int64_t i = 0; i < G; i++) {
         const Module *m = &plan->module[i];
-        number[i] = rows > 0 ? ticks_in(m, chunk->length[0]) : 0;
-        last[i] = m->first + (number[i] - 1) * m->P;
-        slot[i] = 0;
+        notes[i].number = rows > 0 ? ticks_in(m, chunk->length[0]) : 0;
+        notes[i].tick = m->first + (notes[i].number - 1) * m->P;
+        notes[i].slot = 0;
         /* the first pair begins at the end, where nothing ticks; where rows begin late, all pairs have empty rows */
         const int64_t pairs = plan->order != NULL ? m->depth : 1;
         /* the lanes beyond the last unit are never written, but added up */
@@ -608,8 +627,8 @@ static void backward_chunk(const Plan *plan, real *memory, real *sums, const Chu
         int64_t dues = 0;
         if (active > 0) {
             for (int64_t i = 0; i < G; i++) {
-                if (last[i] == t)
-                    due[dues++] = i;
+                if (notes[i].tick == t)
+                    notes[dues++].due = i;
                 else if (plan->nested)
                     break;
             }
@@ -621,30 +640,31 @@ static void backward_chunk(const Plan *plan, real *memory, real *sums, const Chu
         } else if (taken > 0) {
             for (int64_t row = 0; row < taken_rows; row++) clear(carried + row * ldn, taken);
         }
-        taken = plan->nested && dues > 0 ? plan->module[due[dues - 1]].end : 0;
+        taken = plan->nested && dues > 0 ? plan->module[notes[dues - 1].due].end : 0;
         taken_rows = active;
         for (int64_t d = 0; d < dues; d++) {
-            hear_back(&r, due[d], active);
-            begin_pair(&r, due[d], t, active);
-            last[due[d]] -= plan->module[due[d]].P;
-            number[due[d]]--;
+            const int64_t i = notes[d].due;
+            hear_back(&r, i, active);
+            begin_pair(&r, i, t, active);
+            notes[i].tick -= plan->module[i].P;
+            notes[i].number--;
         }
         if (!plan->nested) {
             for (int64_t d = 0; d < dues; d++) {
-                const Module *m = &plan->module[due[d]];
-                for (int64_t j = due[d]; j < G; j++)
+                const Module *m = &plan->module[notes[d].due];
+                for (int64_t j = notes[d].due; j < G; j++)
                     for (int64_t row = 0; row < active; row++)
-                        add(sent(&r, &plan->module[j], slot[j], row) + m->start, change + row * ldn + m->start, m->K);
+                        add(sent(&r, &plan->module[j], notes[j].slot, row) + m->start, change + row * ldn + m->start, m->K);
             }
         }
         if (c->g_input == NULL || I == 0) continue;
         for (int64_t d = 0, e; d < dues; d = e) {
-            for (e = d + 1; e < dues && due[e] == due[e - 1] + 1; e++) {}
-            const int64_t start = plan->module[due[d]].start;
+            for (e = d + 1; e < dues && notes[e].due == notes[e - 1].due + 1; e++) {}
+            const int64_t start = plan->module[notes[d].due].start;
             to_input.X = change + start;
             to_input.Y = memory + plan->weight_ih + start * plan->ip;
             to_input.init = d > 0 ? dx : NULL;
-            to_input.depth = plan->module[due[e - 1]].end - start;
+            to_input.depth = plan->module[notes[e - 1].due].end - start;
             multiply(active, 0, plan->ip / LANES, &to_input);
         }
         for (int64_t row = 0; row < rows; row++) {
@@ -663,7 +683,7 @@ static void backward_chunk(const Plan *plan, real *memory, real *sums, const Chu
         if (c->g_h0 != NULL)
             for (int64_t row = 0; row < rows; row++)
                 copy((real *)c->g_h0 + (chunk->s * c->B + chunk->b[row]) * N + m->start, memory + plan->g + row * m->kp, m->K);
-        multiply_kept(&r, m, slot[i] + 1);
+        multiply_kept(&r, m, notes[i].slot + 1);
     }
 }
 
@@ -706,13 +726,13 @@ static void backward_group(void *context, int64_t task, int64_t worker) {
     real *memory = plan->memory + worker * plan->memory_size;
     real *sums = plan->sums + (plan->groups > 1 ? task : worker) * plan->sums_size;
     clear(sums, plan->sums_size);
-    if (plan->packed[worker] != s) {
+    if (plan->packed[worker] != weights_of(plan, s)) {
         pack_backward(plan, memory, s);
-        plan->packed[worker] = s;
+        plan->packed[worker] = weights_of(plan, s);
     }
     for (int64_t n = group * plan->chunks / plan->groups; n < (group + 1) * plan->chunks / plan->groups; n++) {
         const Chunk chunk = make_chunk(plan, s, n);
-        backward_chunk(plan, memory, sums, &chunk);
+        backward_chunk(plan, memory, plan->notes + worker * plan->call->G, sums, &chunk);
     }
     if (plan->groups == 1) write_gradients(plan, sums, 1, s, 0, plan->N);
 }
@@ -774,11 +794,11 @@ static Stride *make_stride(const Step *c) {
 }
 
 /* how many numbers `packed` and a row of `said` have */
-EXPORT int NAME(step_sizes)(Step *c) {
+EXPORT int NAME(step_sizes)(const Step *c) {
     Stride *stride = make_stride(c);
     if (stride == NULL) return OUT_OF_MEMORY;
-    ((int64_t *)c->next)[0] = stride->packed_size;
-    ((int64_t *)c->next)[1] = stride->row;
+    c->sizes[0] = stride->packed_size;
+    c->sizes[1] = stride->row;
     free(stride);
     return 0;
 }
@@ -795,6 +815,27 @@ EXPORT int NAME(step_pack)(const Step *c) {
     transpose(packed + stride->weight_ih, stride->ldn, c->weight_ih, c->I, stride->N, c->I);
     free(stride);
     return 0;
+}
+
+/* Whether some weights are those that were packed: others at every step. Autograd counts the changes of a tensor, but
+ * not all that change one tell it. Whatever changes all weights is seen at once. */
+static int same_weights(const Stride *stride) {
+    const Step *c = stride->call;
+    for (uint64_t n = 0; n < SAMPLES; n++) {
+        const uint64_t number = (uint64_t)c->known * SAMPLES + n;
+        const int64_t i = (int64_t)(number % (uint64_t)c->G);
+        const int64_t row = (int64_t)(number * 7919 % (uint64_t)stride->module[i].end), K = stride->module[i].K;
+        const int64_t column = (int64_t)(number / (uint64_t)c->G % (uint64_t)K), N = stride->N;
+        const real *weight = (const real *)c->weight_hh + row * N + stride->module[i].start + column;
+        const real *packed = (const real *)c->packed + stride->module[i].weights + column * stride->module[i].ld + row;
+        if (memcmp(weight, packed, sizeof(real)) != 0) return 0;
+        if (c->I == 0) continue;
+        const int64_t unit = (int64_t)(number * 7919 % (uint64_t)N), input = (int64_t)(number % (uint64_t)c->I);
+        weight = (const real *)c->weight_ih + unit * c->I + input;
+        packed = (const real *)c->packed + stride->weight_ih + input * stride->ldn + unit;
+        if (memcmp(weight, packed, sizeof(real)) != 0) return 0;
+    }
+    return 1;
 }
 
 enum { SPAN = 256 / LANES }; /* vectors of a message that one task makes */
@@ -836,6 +877,10 @@ EXPORT int NAME(step)(const Step *c) {
     const int64_t *due = c->modules + c->G;
     Stride *stride = make_stride(c);
     if (stride == NULL) return OUT_OF_MEMORY;
+    if (!same_weights(stride)) {
+        free(stride);
+        return OTHER_WEIGHTS;
+    }
     const int64_t N = stride->N, row = stride->row;
     real *said = c->said;
     int64_t known = c->known;

@@ -5,7 +5,13 @@
 
 #include <stdint.h>
 
+/* Changes with anything that Python must know of: it refuses a library that was built for another one. */
+#define CWRNN_ABI 1
+
 #define EXPORT __attribute__((visibility("default")))
+
+/* What a call returns. */
+enum { FINE = 0, OUT_OF_MEMORY = 1, OTHER_WEIGHTS = 2 };
 
 /* One call, for one precision. Python fills it as an array of 64-bit words, so every member is one word.
  * Strides count elements; features are always contiguous. A stride of 0 repeats: what all replicas share.
@@ -43,15 +49,17 @@ typedef struct {
 /* Time step by time step, with weights that were packed before. */
 typedef struct {
     int64_t B, I, G, rectify, threads;
-    const void *weight_ih, *weight_hh; /* to pack */
+    const void *weight_ih, *weight_hh;
     void *packed;
-    const void *input; /* to step: h (B, N) at t - 1 becomes next (B, N) at t */
+    int64_t *sizes; /* step_sizes: of `packed` and of a row of `said`, to be written */
+    /* step: h (B, N) at t - 1 becomes next (B, N) at t */
+    const void *input;
     int64_t input_b;
     const void *bias, *h;
     int64_t h_b;
     void *next, *output; /* both of them the new state: one to go on with, one to show */
     void *said;          /* a state, and what all modules say in that state; left as that of next */
-    int64_t known;       /* whether there is anything in it */
+    int64_t known;       /* how many steps have left something in it */
     int64_t modules[];   /* G words each: sizes, and whether they are due */
 } Step;
 

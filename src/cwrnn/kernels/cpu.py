@@ -23,6 +23,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn import Parameter
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..cascade import cascade, last_tick_before
@@ -36,6 +37,11 @@ ISAS = ("avx512", "avx2", "baseline")
 """The instruction sets, in order of preference. "baseline" is what every processor of the architecture has."""
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
+ABI = 1
+"""That of cpu.h: a library that was built for another one is not called."""
+
+OUT_OF_MEMORY, OTHER_WEIGHTS = 1, 2
+
 NAMES = ("forward", "backward", "step_sizes", "step_pack", "step")
 
 
@@ -84,8 +90,12 @@ def _load() -> None:
         return
     try:
         _Loaded.library = ctypes.CDLL(str(LIBRARY))
-    except OSError as error:
+        abi = _Loaded.library.cwrnn_abi()
+    except (OSError, AttributeError) as error:
         _Loaded.missing = f"its compiled part cannot be loaded: {error}"
+        return
+    if abi != ABI:
+        _Loaded.missing = "its compiled part is that of another version: install the package again"
         return
     _Loaded.missing = None
     _borrow_threads(_Loaded.library)
@@ -120,11 +130,14 @@ def refuse(device: torch.device, dtype: torch.dtype) -> str | None:
 # ---- the calls ----
 
 
-def _call(name: str, dtype: torch.dtype, words: "list[int] | array[int]") -> None:
+def _call(name: str, dtype: torch.dtype, words: "list[int] | array[int]") -> bool:
+    """Calls the library; False if a step found other weights than those that were packed."""
     # the words live until the call returns, and so do the caller's tensors
     call = words if isinstance(words, array) else array("q", words)
-    if _Loaded.functions[name, dtype](call.buffer_info()[0]) != 0:
+    result = _Loaded.functions[name, dtype](call.buffer_info()[0])
+    if result == OUT_OF_MEMORY:
         raise MemoryError("the CPU kernel could not allocate its working memory")
+    return result != OTHER_WEIGHTS
 
 
 def _pointer(tensor: Tensor | None) -> int:
@@ -140,8 +153,12 @@ def _dense(tensor: Tensor | None, dims: int) -> Tensor | None: ...
 
 
 def _dense(tensor: Tensor | None, dims: int) -> Tensor | None:
-    """`tensor`, copied unless its last `dims` dimensions are contiguous."""
-    if tensor is None or tensor.is_contiguous():
+    """`tensor`, copied unless its last `dims` dimensions are contiguous and it is what its memory says."""
+    if tensor is None:
+        return None
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    if tensor.is_contiguous():
         return tensor
     size = 1
     for d in range(1, dims + 1):
@@ -149,6 +166,10 @@ def _dense(tensor: Tensor | None, dims: int) -> Tensor | None:
             return tensor.contiguous()
         size *= tensor.shape[-d]
     return tensor
+
+
+def _whole(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else _dense(tensor, tensor.dim())
 
 
 @lru_cache(maxsize=256)
@@ -248,9 +269,7 @@ def _backward(
     N = schedule.hidden_size
     shapes = (T, B, I), (N, I), (N, N), (N,), (B, N)
     gradients = [ticks.new_empty((*lead, *shape)) if want else None for want, shape in zip(wanted, shapes, strict=True)]
-    ticks = ticks.contiguous()
-    g_final = None if g_final is None else g_final.contiguous()
-    g_ticks = None if g_ticks is None else g_ticks.contiguous()
+    ticks, g_final, g_ticks = _dense(ticks, ticks.dim()), _whole(g_final), _whole(g_ticks)
     strides = 0, 0, 0
     if g_held is not None:
         g_held = _dense(g_held, 1)
@@ -286,7 +305,11 @@ class _Recurrence(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         wanted = tuple(ctx.needs_input_grad[:5])
         tensors: tuple[Any, ...] = *ctx.saved_tensors, g_final, g_ticks, g_held
-        if torch.is_grad_enabled():
+        if _has_tangents():
+            *network, lengths, _ = tensors[:7]
+            left = iter(_gradient_of_cascade(wanted, network, lengths, tensors[7:], *ctx.settings))
+            found = [next(left) if want else None for want in wanted]
+        elif torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
             left = iter(_Gradient.apply(wanted, *ctx.settings, *tensors))  # type: ignore[no-untyped-call]
             found = [next(left) if want else None for want in wanted]
         else:
@@ -420,7 +443,19 @@ def _gradient_of_cascade(
 # ---- the operator: what torch.compile and torch.export see ----
 
 
-@torch.library.custom_op("cwrnn::recurrence", mutates_args=())
+# written out, because not every torch reads it from the annotations
+SCHEMA = (
+    "(Tensor input, Tensor weight_ih, Tensor weight_hh, Tensor? bias, Tensor h0, Tensor? lengths, "
+    "int[] periods, int[] sizes, SymInt t0, str nonlinearity, bool hold) -> Tensor[]"
+)
+BACKWARD_SCHEMA = (
+    "(Tensor input, Tensor weight_ih, Tensor weight_hh, Tensor? bias, Tensor? lengths, Tensor ticks, "
+    "Tensor? g_final, Tensor? g_ticks, Tensor? g_held, "
+    "int[] periods, int[] sizes, SymInt t0, str nonlinearity) -> Tensor[]"
+)
+
+
+@torch.library.custom_op("cwrnn::recurrence", mutates_args=(), schema=SCHEMA)
 def _operator(
     input: Tensor,
     weight_ih: Tensor,
@@ -435,7 +470,36 @@ def _operator(
     hold: bool,
 ) -> list[Tensor]:
     schedule = Schedule(tuple(periods), tuple(sizes))
+    _check_operands(input, weight_ih, weight_hh, bias, h0, lengths, schedule)
     return list(_forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold))
+
+
+def _check_operands(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor,
+    lengths: Tensor | None,
+    schedule: Schedule,
+) -> None:
+    """Anybody can call an operator, and inside a graph the layer cannot look at the lengths."""
+    T, B, I = input.shape
+    N = schedule.hidden_size
+    expected = {"weight_ih": (N, I), "weight_hh": (N, N), "bias": (N,), "h0": (B, N), "lengths": (B,)}
+    for name, tensor in zip(expected, (weight_ih, weight_hh, bias, h0, lengths), strict=True):
+        if tensor is None:
+            continue
+        if tensor.shape != expected[name]:
+            raise ValueError(f"{name} must have the shape {expected[name]}, got {tuple(tensor.shape)}")
+        dtype = torch.int64 if name == "lengths" else input.dtype
+        if tensor.dtype != dtype or tensor.device != input.device:
+            raise ValueError(f"{name} must be {dtype} on {input.device}, got {tensor.dtype} on {tensor.device}")
+    reason = refuse(input.device, input.dtype)
+    if reason is not None:
+        raise RuntimeError(f"the CPU kernel cannot run on {input.device} with {input.dtype}: {reason}")
+    if lengths is not None and B > 0 and not (int(lengths.min()) >= 1 and int(lengths.max()) <= T):
+        raise ValueError(f"lengths must lie between 1 and the {T} steps of the input, got {lengths.tolist()}")
 
 
 @_operator.register_fake
@@ -459,7 +523,7 @@ def _(
     return [*outputs, h0.new_empty((T, B, N))] if hold else outputs
 
 
-@torch.library.custom_op("cwrnn::recurrence_backward", mutates_args=())
+@torch.library.custom_op("cwrnn::recurrence_backward", mutates_args=(), schema=BACKWARD_SCHEMA)
 def _backward_operator(
     input: Tensor,
     weight_ih: Tensor,
@@ -565,9 +629,13 @@ def run(
 ) -> Pass:
     """The states of every module at its own ticks, fastest module first; as `cascade`."""
     tensors = input, weight_ih, weight_hh, bias, h0, lengths
-    if _has_tangents() or (torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()):
+    if (
+        _has_tangents()
+        or torch._C._get_tracing_state() is not None  # torch.jit.trace would see memory, and not who fills it
+        or (torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active())
+    ):
         return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
-    if _is_captured():
+    if _is_captured(tensors):
         outputs = _operator(*tensors, schedule.periods, schedule.sizes, t0, nonlinearity, hold)
     elif torch._C._are_functorch_transforms_active():
         outputs = _Recurrence.apply(*tensors, schedule, t0, nonlinearity, hold)  # type: ignore[no-untyped-call]
@@ -583,39 +651,50 @@ class _Packed:
     """The weights of one layer as a step wants them, for as long as they do not change."""
 
     def __init__(self, schedule: Schedule, weight_ih: Tensor, weight_hh: Tensor) -> None:
-        sizes = weight_hh.new_empty(2, dtype=torch.int64)
-        words = [1, weight_ih.shape[1], len(schedule.sizes), 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, sizes.data_ptr(), 0, 0, 0]
-        words += [*schedule.sizes, *[0] * len(schedule.sizes)]
-        _call("step_sizes", weight_hh.dtype, words)
-        packed_size, self.row = sizes.tolist()
-        self.values = weight_hh.new_empty(packed_size)
-        dense_ih, dense_hh = _dense(weight_ih, 2), _dense(weight_hh, 2)
-        words[5:8] = [dense_ih.data_ptr(), dense_hh.data_ptr(), self.values.data_ptr()]
-        _call("step_pack", weight_hh.dtype, words)
-        self.version = self._version(weight_ih, weight_hh)
-
-    @staticmethod
-    def _version(weight_ih: Tensor, weight_hh: Tensor) -> tuple[Any, ...]:
-        return weight_ih._version, weight_hh._version, weight_hh.data_ptr(), weight_ih.data_ptr(), _Loaded.isa
+        weight_ih, weight_hh = _dense(weight_ih, 2), _dense(weight_hh, 2)
+        sizes = torch.empty(2, dtype=torch.int64)
+        self.call = array("q", [0, weight_ih.shape[1], schedule.modules, *[0] * 15, *schedule.sizes])
+        call = array("q", [*self.call, *[0] * schedule.modules])
+        call[WEIGHT_IH] = weight_ih.data_ptr()
+        call[WEIGHT_HH] = weight_hh.data_ptr()
+        call[SIZES] = sizes.data_ptr()
+        _call("step_sizes", weight_hh.dtype, call)
+        size, self.row = sizes.tolist()
+        self.values = weight_hh.new_empty(size)
+        call[PACKED] = self.call[PACKED] = self.values.data_ptr()
+        _call("step_pack", weight_hh.dtype, call)
+        self.schedule = schedule
+        self.isa = _Loaded.isa
 
     @classmethod
     def of(cls, schedule: Schedule, weight_ih: Tensor, weight_hh: Tensor) -> "_Packed":
-        """Those that were packed before, if they are still the same: all streams through a layer share them."""
-        found: _Packed | None = _packed.get(weight_hh)
-        if found is None or found.version != cls._version(weight_ih, weight_hh):
-            found = _packed[weight_hh] = cls(schedule, weight_ih, weight_hh)
-        return found
+        """Those that were packed before, if they are the same: all streams through a layer share them."""
+        new = cls(schedule, weight_ih, weight_hh)
+        old: _Packed | None = _packed.get(weight_hh)
+        if (
+            old is not None
+            and (old.schedule, old.isa, old.values.dtype) == (new.schedule, new.isa, new.values.dtype)
+            and torch.equal(old.values, new.values)
+        ):
+            return old
+        _packed[weight_hh] = new
+        return new
 
 
 _packed: Any = WeakTensorKeyDictionary()
+
+# the places of Step in cpu.h
+B_, RECTIFY, THREADS, WEIGHT_IH, WEIGHT_HH, PACKED, SIZES = 0, 3, 4, 5, 6, 7, 8
+INPUT, INPUT_B, BIAS, H, H_B, NEXT, OUTPUT, SAID, KNOWN = range(9, 18)
 
 
 class Said:
     """What all modules last said, as the kernel keeps it from step to step.
 
-    A cache. It holds for these weights, as they were: autograd counts their changes, unless they are made behind its
-    back (through `.data`). And it holds for the state that stands beside it, with which the kernel compares the state
-    that comes in: one that was changed by hand is another one.
+    A cache. It holds for the state that stands beside it, with which the kernel compares the state that comes in: one
+    that was changed by hand is another one. And it holds for the weights as they were. Autograd counts their changes;
+    of those made behind its back (a fused optimizer, `.data`, another process), the kernel sees those that concern all
+    weights, because it looks at some of them at every step.
     """
 
     def __init__(
@@ -623,45 +702,57 @@ class Said:
     ) -> None:
         self.schedule = schedule
         self.weights = weight_ih, weight_hh, bias
+        self.versions = weight_ih._version, weight_hh._version
+        self.isa = _Loaded.isa
         self.packed = _Packed.of(schedule, weight_ih, weight_hh)
         self.values = h.new_empty((h.shape[0], self.packed.row))
-        self.bias = _dense(bias, 1)
         self.output = h.new_empty(h.shape[-2:])
         self.input_shape: torch.Size | None = None
-        self.call = array("q")
+        self.steps = 0
 
-    def still_holds(self, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None, B: int) -> bool:
-        """Whether the weights are still the same, and as many sequences listen."""
+    def still_holds(
+        self, schedule: Schedule, weight_ih: Tensor | None, weight_hh: Tensor | None, bias: Tensor | None, B: int
+    ) -> bool:
+        """Whether schedule and weights are still the same, and as many sequences listen."""
         own = self.weights
         return (
-            own[1] is weight_hh and own[0] is weight_ih and own[2] is bias and self.values.shape[0] == B
-            and self.packed.version == _Packed._version(weight_ih, weight_hh)
+            own[1] is weight_hh and own[0] is weight_ih and own[2] is bias
+            and self.versions == (own[0]._version, own[1]._version)
+            and (self.schedule is schedule or self.schedule == schedule)
+            and self.isa == _Loaded.isa
+            and self.values.shape[0] == B
         )  # fmt: skip
 
-    def step(self, input: Tensor, h: Tensor, t: int, nonlinearity: str) -> tuple[Tensor, Tensor]:
-        """The new state twice, each of its own: to show, as (B, N), and to go on with, in the shape of h."""
-        schedule = self.schedule
+    def step(self, input: Tensor, h: Tensor, t: int, nonlinearity: str) -> tuple[Tensor, Tensor] | None:
+        """The new state twice, each of its own: to show, as (B, N), and to go on with, in the shape of h.
+
+        None if the weights were found to be others.
+        """
         input, h = _dense(input, 1), _dense(h, 1)
-        if self.input_shape is None:
-            self.call = array("q", [
-                *input.shape, len(schedule.sizes), nonlinearity == "relu", 0,
-                0, 0, self.packed.values.data_ptr(), *[0] * 7, self.values.data_ptr(), 0, *schedule.sizes,
-            ])  # fmt: skip
-        output, after = torch.empty_like(self.output), torch.empty_like(h)
-        # in the order of Step in cpu.h
-        call = self.call[:]
-        call[4] = torch.get_num_threads()
-        call[8] = input.data_ptr()
-        call[9] = input.stride(0)
-        call[10] = _pointer(self.bias)
-        call[11] = h.data_ptr()
-        call[12] = h.stride(-2)
-        call[13] = after.data_ptr()
-        call[14] = output.data_ptr()
-        call[16] = self.input_shape is not None
-        call.extend([t % period == 0 for period in schedule.periods])
-        _call("step", h.dtype, call)
+        weight_ih, weight_hh, bias = self.weights
+        weight_ih, weight_hh, bias = _dense(weight_ih, 2), _dense(weight_hh, 2), _dense(bias, 1)
+        output = torch.empty_like(self.output)
+        after = torch.empty_like(h, memory_format=torch.contiguous_format)
+        call = self.packed.call[:]
+        call[B_] = input.shape[0]
+        call[RECTIFY] = nonlinearity == "relu"
+        call[THREADS] = torch.get_num_threads()
+        call[WEIGHT_IH] = weight_ih.data_ptr()
+        call[WEIGHT_HH] = weight_hh.data_ptr()
+        call[INPUT] = input.data_ptr()
+        call[INPUT_B] = input.stride(0)
+        call[BIAS] = _pointer(bias)
+        call[H] = h.data_ptr()
+        call[H_B] = h.stride(-2)
+        call[NEXT] = after.data_ptr()
+        call[OUTPUT] = output.data_ptr()
+        call[SAID] = self.values.data_ptr()
+        call[KNOWN] = self.steps
+        call.extend([t % period == 0 for period in self.schedule.periods])
+        if not _call("step", h.dtype, call):
+            return None
         self.input_shape = input.shape
+        self.steps += 1
         return output, after
 
 
@@ -676,43 +767,64 @@ def step(
     nonlinearity: str,
     said: Said | None = None,
 ) -> tuple[Tensor, Tensor, Said | None]:
-    """One time step, as `clockwork_step`, which takes over where derivatives are wanted."""
-    # an inference tensor has no version that would tell whether it was changed
-    if _is_watched() or _wants_gradient((input, weight_ih, weight_hh, bias, h)) or weight_hh.is_inference():
+    """One time step, as `clockwork_step`, which takes over where derivatives are wanted, or weights do not last."""
+    tensors = input, weight_ih, weight_hh, bias, h
+    if (
+        _is_watched(tensors)
+        or _wants_gradient(tensors)
+        or not (isinstance(weight_hh, Parameter) and isinstance(weight_ih, Parameter))
+        or weight_hh.is_inference()
+        or weight_ih.is_inference()
+    ):
         return clockwork_step(input, weight_ih, weight_hh, bias, h, schedule, t, nonlinearity)
-    if said is None or not said.still_holds(weight_ih, weight_hh, bias, input.shape[0]):
+    if said is None or not said.still_holds(schedule, weight_ih, weight_hh, bias, input.shape[0]):
         said = Said(schedule, h, weight_ih, weight_hh, bias)
-    return *said.step(input, h, t, nonlinearity), said
+    found = said.step(input, h, t, nonlinearity)
+    while found is None:
+        said = Said(schedule, h, weight_ih, weight_hh, bias)
+        found = said.step(input, h, t, nonlinearity)
+    return *found, said
 
 
-def goes_on(said: Any, input: Any, h: Tensor, parameters: Mapping[str, Tensor | None]) -> bool:
+def goes_on(said: Any, input: Any, h: Tensor, schedule: Schedule, parameters: Mapping[str, Tensor | None]) -> bool:
     """Whether `said.step` may follow at once on the last step: nothing has changed but input, state and time."""
-    if not isinstance(said, Said):
-        return False
-    weight_ih, weight_hh, bias = said.weights
     return (
-        type(input) is Tensor
+        isinstance(said, Said)
+        and type(input) is Tensor
         and input.shape == said.input_shape
         and input.dtype == h.dtype == said.values.dtype
         and input.is_cpu
         and h.shape[-2:] == said.output.shape
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
-        and not _is_watched()
-        and parameters.get("weight_ih_l0") is weight_ih
-        and parameters.get("weight_hh_l0") is weight_hh
-        and parameters.get("bias_l0") is bias
-        and said.packed.version == _Packed._version(weight_ih, weight_hh)
+        and not _is_watched((h,))
+        and said.still_holds(
+            schedule,
+            parameters.get("weight_ih_l0"),
+            parameters.get("weight_hh_l0"),
+            parameters.get("bias_l0"),
+            input.shape[0],
+        )
     )
 
 
-def _is_watched() -> bool:
-    return _is_captured() or _has_tangents() or torch._C._are_functorch_transforms_active()
+def _is_watched(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether anything must see what happens to the tensors, other than autograd."""
+    return (
+        _is_captured(tensors)
+        or _has_tangents()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state() is not None
+    )
 
 
-def _is_captured() -> bool:
+def _is_captured(tensors: Sequence[Tensor | None]) -> bool:
     """Whether what runs is being recorded or replaced, so that only operators may be called."""
-    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        return True
+    # a subclass may have no memory of its own
+    plain = torch._C._disabled_torch_dispatch_impl
+    return any(tensor is not None and type(tensor).__torch_dispatch__ is not plain for tensor in tensors)
 
 
 def _has_tangents() -> bool:

@@ -3,7 +3,7 @@
  * torch's threads wait for work by spinning. A second team would fight them for the cores, so we borrow torch's: Python
  * hands us GOMP_parallel from the runtime that torch itself has loaded. Where there is none, and in a forked child, where
  * the team is gone and asking it for work would wait for ever, threads are made for the call and joined at its end.
- * Nothing else lives from call to call, so any number of Python threads may call at once. */
+ * Nothing else in this file lives from call to call, so any number of Python threads may call at once. */
 
 #include "cpu.h"
 
@@ -12,6 +12,7 @@
 #include <string.h>
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 typedef void Parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
@@ -69,14 +70,16 @@ void cwrnn_parallel(Body *body, void *context, int64_t tasks, int64_t threads) {
 
 void cwrnn_prefer_large_pages(void *memory, int64_t bytes) {
 #if defined(__linux__)
-    /* a fault for every 4 KiB costs more than filling them; below some megabytes there are few */
-    const uintptr_t page = 4096, from = ((uintptr_t)memory + page - 1) / page * page;
+    /* a fault for every small page costs more than filling it; below some megabytes there are few */
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)memory + page - 1) / page * page;
     const int64_t rest = bytes - (int64_t)(from - (uintptr_t)memory);
     if (memory != NULL && rest >= 4 << 20) madvise((void *)from, (size_t)rest, MADV_HUGEPAGE);
 #else
     (void)memory, (void)bytes;
 #endif
 }
+
+EXPORT int cwrnn_abi(void) { return CWRNN_ABI; }
 
 /* Whether this processor executes what was compiled for `isa`. */
 EXPORT int cwrnn_has(const char *isa) {

@@ -149,9 +149,9 @@ INLINE vec activate(vec a, int64_t rectify) {
     return rectify ? choose(a < 0, (vec){0}, a) : hyperbolic_tangent(a);
 }
 
-/* the derivative of the activation, from its value */
-INLINE vec slope(vec h, int64_t rectify) {
-    return rectify ? choose(h > 0, spread(1), (vec){0}) : 1 - h * h;
+/* g times the derivative of the activation at its value h */
+INLINE vec through(vec g, vec h, int64_t rectify) {
+    return rectify ? choose(h <= 0, (vec){0}, g) : g * (1 - h * h);
 }
 
 /* The product
