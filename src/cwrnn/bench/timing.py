@@ -13,31 +13,33 @@ from .. import __version__
 from ..kernels import cpu
 from ..layer import ClockworkRNN
 
-SHORTEST = 0.02
-"""Seconds: what takes less is called several times in a row, as in a training loop."""
+SHORTEST = 0.15
+"""Seconds of a turn: what takes less is called several times in a row, as in a training loop."""
 
 
 def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: torch.device) -> list[float]:
-    """The median seconds of one call of each function, all of them measured in turn, after one that warms up."""
+    """The median seconds of one call of each function, all of them measured in turn, after one that warms up.
+
+    A turn is as many calls as fit into SHORTEST, and counts with their median: the first one finds cold caches, and
+    memory that the system has taken back.
+    """
     counts = []
     for function in functions:
         function()
-        taken = _time(function, 1, device)
-        counts.append(max(1, min(1000, round(SHORTEST / max(taken, 1e-9)))))
-    seconds: list[list[float]] = [[] for _ in functions]
+        counts.append(max(1, min(1000, round(SHORTEST / _time(function, device)))))
+    turns: list[list[float]] = [[] for _ in functions]
     for _ in range(repeats):
-        for function, count, taken_list in zip(functions, counts, seconds, strict=True):
-            taken_list.append(_time(function, count, device) / count)
-    return [statistics.median(taken) for taken in seconds]
+        for function, count, medians in zip(functions, counts, turns, strict=True):
+            medians.append(statistics.median(_time(function, device) for _ in range(count)))
+    return [statistics.median(medians) for medians in turns]
 
 
-def _time(function: Callable[[], Any], count: int, device: torch.device) -> float:
+def _time(function: Callable[[], Any], device: torch.device) -> float:
     _synchronise(device)
     start = time.perf_counter()
-    for _ in range(count):
-        function()
+    function()
     _synchronise(device)
-    return time.perf_counter() - start
+    return max(time.perf_counter() - start, 1e-9)
 
 
 def _synchronise(device: torch.device) -> None:
