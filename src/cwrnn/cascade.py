@@ -26,7 +26,7 @@ from torch import Tensor
 from .layout import mask
 from .scan import scan
 from .schedule import Schedule
-from .ticks import Pass, Stream, StreamPass, accumulate
+from .ticks import Pass, Stream, StreamPass, accumulate, last_tick_before
 
 
 def cascade(
@@ -76,11 +76,6 @@ def cascade(
             said = Stream(F.linear(module.values, to_faster), period, start)
             heard = accumulate(for_faster, said)
     return StreamPass(t0, input.shape[0], lengths, tuple(reversed(modules)))
-
-
-def last_tick_before(t0: int, period: int) -> int:
-    """The last multiple of `period` before t0: where a module's row 0 stands on the clock."""
-    return (t0 - 1) // period * period
 
 
 def _decimate(input: Tensor, schedule: Schedule, t0: int) -> list[Tensor]:

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .cascade import cascade, last_tick_before
+from .cascade import cascade
 from .kernels import cpu
 from .layout import mask
 from .reference import clockwork_reference
 from .schedule import Schedule
 from .step import clockwork_step
-from .ticks import Pass, Stream, StreamPass
+from .ticks import Pass, StreamPass, states_of
 
 logger = logging.getLogger("cwrnn")
 
@@ -53,12 +53,7 @@ def run_reference(
     """The specification behind the signature of a backend."""
     input = mask(input, lengths)
     output = clockwork_reference(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity)
-    modules = []
-    for period, units in zip(schedule.periods, schedule.slices, strict=True):
-        start = last_tick_before(t0, period)
-        ticks = output[start + period - t0 :: period, ..., units]
-        modules.append(Stream(torch.cat((h0[None, ..., units], ticks)), period, start))
-    return StreamPass(t0, input.shape[0], lengths, tuple(modules))
+    return StreamPass(t0, input.shape[0], lengths, states_of(output, h0, schedule, t0))
 
 
 # the order is that of preference

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from .layout import Layout, mask
+from .schedule import Schedule
 
 
 class Stream(NamedTuple):
@@ -49,6 +50,21 @@ class Stream(NamedTuple):
         """The first `size` features, and the others."""
         first, others = self.values.split((size, self.values.shape[-1] - size), dim=-1)
         return Stream(first, self.period, self.start), Stream(others, self.period, self.start)
+
+
+def last_tick_before(t0: int, period: int) -> int:
+    """The last multiple of `period` before t0: where a module's row 0 stands on the clock."""
+    return (t0 - 1) // period * period
+
+
+def states_of(held: Tensor, h0: Tensor, schedule: Schedule, t0: int) -> tuple[Stream, ...]:
+    """The states of every module at its own ticks, from those at every step (T, B, N) and before the first (B, N)."""
+    modules = []
+    for period, units in zip(schedule.periods, schedule.slices, strict=True):
+        start = last_tick_before(t0, period)
+        ticks = held[start + period - t0 :: period, ..., units]
+        modules.append(Stream(torch.cat((h0[None, ..., units], ticks)), period, start))
+    return tuple(modules)
 
 
 def accumulate(streams: Iterable[Stream], stream: Stream) -> list[Stream]:

@@ -305,18 +305,20 @@ static Product message_of(const Plan *plan, real *memory, int64_t i) {
 INLINE void tick(const Plan *plan, const real *memory, const Chunk *chunk, const Notes *notes, const Module *m,
                  const Module *last, int64_t row, const real *drive, real *h, const int nested, const int rectify) {
     const Module *slowest = &plan->module[plan->call->G - 1];
+    const int keep_ticks = plan->call->ticks != NULL;
     const int64_t start = m->start, end = last->end;
     int64_t v = start / LANES * LANES;
     for (; m <= last; m++) {
         /* vectors that are all its own */
         const real *heard = memory + m->message + row * m->ld;
-        real *value = (real *)plan->call->ticks + place(plan, m, chunk, notes[m - plan->module].number, row);
+        const int64_t number = keep_ticks ? notes[m - plan->module].number : 0;
+        real *value = keep_ticks ? (real *)plan->call->ticks + place(plan, m, chunk, number, row) : NULL;
         for (; v + LANES <= m->end && v >= m->start; v += LANES) {
             vec a = load(drive + v) + load(heard + v);
             for (const Module *j = m + 1; !nested && j <= slowest; j++) a += load(memory + j->message + row * j->ld + v);
             a = activate(a, rectify);
             store(h + v, a);
-            if (m->whole) store(value + v - m->start, a);
+            if (m->whole && keep_ticks) store(value + v - m->start, a);
         }
         if (v >= m->end) continue;
         /* one that it shares */
@@ -346,7 +348,7 @@ INLINE void forward_rows(const Plan *plan, real *memory, Notes *notes, const Chu
     real *h = memory + plan->h, *ticks = c->ticks;
     for (int64_t row = 0; row < chunk.rows; row++) {
         copy(h + row * ldn, (const real *)c->h0 + chunk.s * c->h0_s + chunk.b[row] * c->h0_b, N);
-        for (int64_t i = 0; i < G; i++) {
+        for (int64_t i = 0; ticks != NULL && i < G; i++) {
             const Module *m = &plan->module[i];
             copy(ticks + place(plan, m, &chunk, 0, row), h + row * ldn + m->start, m->K);
         }
@@ -403,7 +405,7 @@ INLINE void forward_rows(const Plan *plan, real *memory, Notes *notes, const Chu
         }
         for (int64_t d = dues - 1; d >= 0; d--)
             multiply(active, 0, plan->module[notes[d].due].ld / LANES, &notes[notes[d].due].message);
-        for (int64_t d = 0; d < dues; d++) {
+        for (int64_t d = 0; ticks != NULL && d < dues; d++) {
             const Module *m = &plan->module[notes[d].due];
             for (int64_t row = 0; !m->whole && row < active; row++)
                 copy(ticks + place(plan, m, &chunk, notes[notes[d].due].number, row), h + row * ldn + m->start, m->K);
@@ -418,7 +420,7 @@ INLINE void forward_rows(const Plan *plan, real *memory, Notes *notes, const Chu
     for (int64_t row = 0; row < chunk.rows; row++) {
         copy((real *)c->final + (chunk.s * c->B + chunk.b[row]) * N, h + row * ldn, N);
         /* what was not computed must be numbers all the same: others may multiply it by zero */
-        for (int64_t i = 0; i < G; i++) {
+        for (int64_t i = 0; ticks != NULL && i < G; i++) {
             const Module *m = &plan->module[i];
             for (int64_t n = 1 + ticks_in(m, chunk.length[row]); n <= m->ticks; n++)
                 clear(ticks + place(plan, m, &chunk, n, row), m->K);

@@ -28,7 +28,7 @@ typedef struct {
     int64_t bias_s;
     const int64_t *lengths; /* (S, B), or NULL if every sequence has T steps */
     int64_t lengths_s;
-    void *ticks; /* forward writes them, backward reads them */
+    void *ticks; /* forward writes them, unless NULL, backward reads them */
     /* forward */
     const void *h0;
     int64_t h0_s, h0_b;

@@ -26,10 +26,10 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..cascade import cascade, last_tick_before
+from ..cascade import cascade
 from ..schedule import Schedule
 from ..step import clockwork_step
-from ..ticks import Pass, Stream
+from ..ticks import Pass, Stream, last_tick_before, states_of
 
 LIBRARY = Path(__file__).with_name("libcpu.so")
 VARIABLE = "CWRNN_CPU_ISA"
@@ -224,10 +224,11 @@ def _forward(
     t0: int,
     nonlinearity: str,
     hold: bool,
+    keep_ticks: bool = True,
 ) -> tuple[Tensor, ...]:
     """The final state (B, N), the ticks of all modules in one row, and if `hold` the output (T, B, N).
 
-    With replicas, (S, ...) of each.
+    With replicas, (S, ...) of each. Without `keep_ticks` there is nothing in their place.
     """
     input, weight_ih, weight_hh = _dense(input, 1), _dense(weight_ih, 2), _dense(weight_hh, 2)
     bias, h0, lengths = _dense(bias, 1), _dense(h0, 1), _dense(lengths, 1)
@@ -236,11 +237,12 @@ def _forward(
     N = schedule.hidden_size
     clock, states = _clock(schedule, t0, T)
     final = h0.new_empty((*lead, B, N))
-    ticks = h0.new_empty((*lead, B * states))
+    ticks = h0.new_empty((*lead, B * states if keep_ticks else 0))
     held = h0.new_empty((*lead, T, B, N)) if hold else None
     _call("forward", h0.dtype, [
         *_network_words(input, weight_ih, weight_hh, bias, lengths, schedule.modules, nonlinearity),
-        ticks.data_ptr(), h0.data_ptr(), h0.stride(0) if lead else 0, h0.stride(-2), final.data_ptr(), _pointer(held),
+        ticks.data_ptr() if keep_ticks else 0,
+        h0.data_ptr(), h0.stride(0) if lead else 0, h0.stride(-2), final.data_ptr(), _pointer(held),
         *[0] * 11, *clock,
     ])  # fmt: skip
     return (final, ticks) if held is None else (final, ticks, held)
@@ -587,9 +589,10 @@ _operator.register_autograd(_operator_backward, setup_context=_setup_context)
 
 @dataclass(frozen=True, eq=False)
 class KernelPass(Pass):
-    """The ticks of all modules in one row; the final state; the held output, if it was asked for."""
+    """The ticks of all modules in one row, if they were kept; the final state; the held output, if it was asked for."""
 
     schedule: Schedule
+    h0: Tensor
     ticks: Tensor
     state: Tensor
     held: Tensor | None
@@ -598,6 +601,8 @@ class KernelPass(Pass):
     def modules(self) -> tuple[Stream, ...]:
         """The states of every module, fastest first."""
         B = self.state.shape[-2]
+        if self.held is not None and self.ticks.numel() == 0:
+            return states_of(self.held, self.h0, self.schedule, self.t0)
         rows = _count_rows(self.schedule.periods, self.t0, self.T)
         sizes = [n * B * size for n, size in zip(rows, self.schedule.sizes, strict=True)]
         parts = zip(self.ticks.split(sizes), rows, self.schedule.sizes, self.schedule.periods, strict=True)
@@ -642,9 +647,10 @@ def run(
     elif _wants_gradient(tensors):
         outputs = _EagerRecurrence.apply(*tensors, schedule, t0, nonlinearity, hold)  # type: ignore[no-untyped-call]
     else:
-        outputs = _forward(*tensors, schedule, t0, nonlinearity, hold)
+        # who looks at the output, and will not go backward, needs no ticks
+        outputs = _forward(*tensors, schedule, t0, nonlinearity, hold, keep_ticks=not hold)
     state, ticks = outputs[:2]
-    return KernelPass(t0, input.shape[0], lengths, schedule, ticks, state, outputs[2] if hold else None)
+    return KernelPass(t0, input.shape[0], lengths, schedule, h0, ticks, state, outputs[2] if hold else None)
 
 
 class _Packed:
