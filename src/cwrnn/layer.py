@@ -22,7 +22,7 @@ from .checks import (
     check_state,
     check_step,
 )
-from .kernels import cpu
+from .kernels.cpu import Said
 from .layout import Layout, unpack
 from .recurrence import BACKENDS, check_backend, choose, select
 from .schedule import Schedule
@@ -231,19 +231,15 @@ class ClockworkRNN(nn.Module):
         >>> y.shape, state.t
         (torch.Size([2, 8]), 5)
         """
-        said = state.take() if isinstance(state, _Running) else None
-        if (
-            said is not None
-            and state is not None
-            and self.num_layers == 1
-            and self.backend in ("auto", "cpu")
-            and cpu.goes_on(said[0], input, state[0], self.schedule, self._parameters)
-        ):
-            # as at the last step, which was checked: nothing stands between the input and the kernel
+        said = None
+        if isinstance(state, _Running):
             h, t = state
-            found = said[0].step(input, h, t, self.nonlinearity)
-            if found is not None:
-                return found[0], _running(found[1], t + 1, said)
+            said = state.take()
+            if said is not None and self._goes_on(said, input, h):
+                # as at the last step, which was checked: nothing stands between the input and the kernel
+                found = said[0].step(input, h, t, self.nonlinearity)
+                if found is not None:
+                    return found[0], _running(found[1], t + 1, said)
         if self.bidirectional:
             raise RuntimeError("step: a bidirectional layer reads a sequence from its end; call forward on all of it")
         check_step(input)
@@ -363,6 +359,14 @@ class ClockworkRNN(nn.Module):
         weight_ih, weight_hh = self._parameter(f"weight_ih{suffix}"), self._parameter(f"weight_hh{suffix}")
         bias = self._parameter(f"bias{suffix}") if self.bias else None
         return _cast(weight_ih, dtype), _cast(weight_hh, dtype), None if bias is None else _cast(bias, dtype)
+
+    def _goes_on(self, said: list[Any], input: Any, h: Tensor) -> bool:
+        return (
+            self.num_layers == 1
+            and self.backend in ("auto", "cpu")
+            and isinstance(said[0], Said)
+            and said[0].goes_on(input, h, self.schedule, self._parameters)
+        )
 
     def _parameter(self, name: str) -> Tensor:
         # what getattr finds, without its detours; a parametrization or pruning has put something else there

@@ -169,7 +169,10 @@ def _dense(tensor: Tensor | None, dims: int) -> Tensor | None:
 
 
 def _whole(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else _dense(tensor, tensor.dim())
+    """`tensor`, copied unless all of it is contiguous."""
+    if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
+        return tensor
+    return tensor.resolve_neg().contiguous()
 
 
 @lru_cache(maxsize=256)
@@ -271,7 +274,7 @@ def _backward(
     N = schedule.hidden_size
     shapes = (T, B, I), (N, I), (N, N), (N,), (B, N)
     gradients = [ticks.new_empty((*lead, *shape)) if want else None for want, shape in zip(wanted, shapes, strict=True)]
-    ticks, g_final, g_ticks = _dense(ticks, ticks.dim()), _whole(g_final), _whole(g_ticks)
+    ticks, g_final, g_ticks = ticks.contiguous(), _whole(g_final), _whole(g_ticks)
     strides = 0, 0, 0
     if g_held is not None:
         g_held = _dense(g_held, 1)
@@ -711,10 +714,14 @@ class Said:
         self.versions = weight_ih._version, weight_hh._version
         self.isa = _Loaded.isa
         self.packed = _Packed.of(schedule, weight_ih, weight_hh)
-        self.values = h.new_empty((h.shape[0], self.packed.row))
+        self.values = h.new_empty((h.shape[-2], self.packed.row))
         self.output = h.new_empty(h.shape[-2:])
         self.input_shape: torch.Size | None = None
         self.steps = 0
+        self.call = self.packed.call[:]
+        self.call[B_] = h.shape[-2]
+        self.call[SAID] = self.values.data_ptr()
+        self.due = len(self.call)
 
     def still_holds(
         self, schedule: Schedule, weight_ih: Tensor | None, weight_hh: Tensor | None, bias: Tensor | None, B: int
@@ -736,30 +743,50 @@ class Said:
         """
         input, h = _dense(input, 1), _dense(h, 1)
         weight_ih, weight_hh, bias = self.weights
-        weight_ih, weight_hh, bias = _dense(weight_ih, 2), _dense(weight_hh, 2), _dense(bias, 1)
+        if not (weight_ih.is_contiguous() and weight_hh.is_contiguous() and (bias is None or bias.is_contiguous())):
+            weight_ih, weight_hh, bias = _dense(weight_ih, 2), _dense(weight_hh, 2), _dense(bias, 1)
         output = torch.empty_like(self.output)
         after = torch.empty_like(h, memory_format=torch.contiguous_format)
-        call = self.packed.call[:]
-        call[B_] = input.shape[0]
+        call = self.call
         call[RECTIFY] = nonlinearity == "relu"
         call[THREADS] = torch.get_num_threads()
         call[WEIGHT_IH] = weight_ih.data_ptr()
         call[WEIGHT_HH] = weight_hh.data_ptr()
         call[INPUT] = input.data_ptr()
         call[INPUT_B] = input.stride(0)
-        call[BIAS] = _pointer(bias)
+        call[BIAS] = 0 if bias is None else bias.data_ptr()
         call[H] = h.data_ptr()
         call[H_B] = h.stride(-2)
         call[NEXT] = after.data_ptr()
         call[OUTPUT] = output.data_ptr()
-        call[SAID] = self.values.data_ptr()
         call[KNOWN] = self.steps
-        call.extend([t % period == 0 for period in self.schedule.periods])
+        call[self.due :] = array("q", [t % period == 0 for period in self.schedule.periods])
         if not _call("step", h.dtype, call):
             return None
         self.input_shape = input.shape
         self.steps += 1
         return output, after
+
+    def goes_on(self, input: Any, h: Tensor, schedule: Schedule, parameters: Mapping[str, Tensor | None]) -> bool:
+        """Whether `step` may follow at once on the last one: nothing has changed but input, state and time."""
+        weight_ih, weight_hh, bias = self.weights
+        return (
+            type(input) is Tensor
+            and type(h) is Tensor
+            and input.shape == self.input_shape
+            and input.dtype == h.dtype == self.values.dtype
+            and input.is_cpu
+            and h.shape[-2:] == self.output.shape
+            and parameters.get("weight_hh_l0") is weight_hh
+            and parameters.get("weight_ih_l0") is weight_ih
+            and parameters.get("bias_l0") is bias
+            and (weight_ih._version, weight_hh._version) == self.versions
+            and self.schedule is schedule
+            and self.isa is _Loaded.isa
+            and not torch.is_grad_enabled()
+            and not torch.is_autocast_enabled("cpu")
+            and not _is_watched(())
+        )
 
 
 def step(
@@ -792,28 +819,6 @@ def step(
     return *found, said
 
 
-def goes_on(said: Any, input: Any, h: Tensor, schedule: Schedule, parameters: Mapping[str, Tensor | None]) -> bool:
-    """Whether `said.step` may follow at once on the last step: nothing has changed but input, state and time."""
-    return (
-        isinstance(said, Said)
-        and type(input) is Tensor
-        and input.shape == said.input_shape
-        and input.dtype == h.dtype == said.values.dtype
-        and input.is_cpu
-        and h.shape[-2:] == said.output.shape
-        and not torch.is_grad_enabled()
-        and not torch.is_autocast_enabled("cpu")
-        and not _is_watched((h,))
-        and said.still_holds(
-            schedule,
-            parameters.get("weight_ih_l0"),
-            parameters.get("weight_hh_l0"),
-            parameters.get("bias_l0"),
-            input.shape[0],
-        )
-    )
-
-
 def _is_watched(tensors: Sequence[Tensor | None]) -> bool:
     """Whether anything must see what happens to the tensors, other than autograd."""
     return (
@@ -829,8 +834,10 @@ def _is_captured(tensors: Sequence[Tensor | None]) -> bool:
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return True
     # a subclass may have no memory of its own
-    plain = torch._C._disabled_torch_dispatch_impl
-    return any(tensor is not None and type(tensor).__torch_dispatch__ is not plain for tensor in tensors)
+    for tensor in tensors:
+        if tensor is not None and type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
+            return True
+    return False
 
 
 def _has_tangents() -> bool:
