@@ -43,6 +43,7 @@ def test_table_and_json(tmp_path, capsys):
 def test_all_regimes_and_the_picture(tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(layers, "DEFAULT_SIZES", (Size(8, 2, 5, 1, 1),))
+    monkeypatch.setattr(regimes, "LONG", 64)
     monkeypatch.setattr(regimes, "GROWTH", {"units": (8, 16), "steps": (4, 8), "sequences": (1, 2), "modules": (2, 3)})
     file, picture = tmp_path / "bench.json", tmp_path / "new" / "bench.png"
     assert bench.main(["--repeats", "1", "--json", str(file), "--picture", str(picture)]) == 0

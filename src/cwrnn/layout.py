@@ -1,14 +1,13 @@
 """Layout: the guises in which torch's RNNs take sequences, brought to (T, B, ...) and back."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """How a sequence came in, and so how its results go out.
 
     `lengths` (B,) is None where all sequences are as long as the input. `packed` is the PackedSequence that came

@@ -79,7 +79,7 @@ def accumulate(streams: Iterable[Stream], stream: Stream) -> list[Stream]:
     return [*apart, Stream(values, stream.period, stream.start)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Pass:
     """One run over T time steps from clock t0: what a backend returns.
 
@@ -121,7 +121,7 @@ class Pass:
         return torch.cat(last, dim=-1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class StreamPass(Pass):
     """A pass that is nothing but the streams of its modules."""
 
@@ -133,7 +133,7 @@ class StreamPass(Pass):
         return self.streams
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Ticks:
     """All that a ClockworkRNN computes, one value per tick: its output, not yet held.
 

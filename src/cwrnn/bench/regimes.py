@@ -82,7 +82,7 @@ def measure_step(n: int, backend: str, repeats: int, device: torch.device, dtype
     """One step of a stream, on average over many, against one of torch.nn.RNNCell."""
     torch.manual_seed(0)
     placed: Any = {"device": device, "dtype": dtype}
-    inputs, modules, T = 32, 8, 4096  # long enough that its beginning does not count
+    inputs, modules, T = 32, 8, LONG // 4
     rnn = ClockworkRNN(inputs, n, schedule=modules, backend=backend, **placed)
     cell = nn.RNNCell(inputs, n, **placed)
     x = torch.randn(T, 1, inputs, **placed)
@@ -111,11 +111,14 @@ def measure_step(n: int, backend: str, repeats: int, device: torch.device, dtype
 
 GROWTH = {
     "units": (64, 128, 256, 512, 1024),
-    "steps": (256, 512, 1024, 2048),
+    "steps": (512, 1024, 2048, 4096),
     "sequences": (1, 2, 4, 8, 16, 32, 64),
     "modules": (4, 8, 16),
 }
 """What grows, and to what."""
+
+LONG = 16384
+"""Steps enough for sixteen modules: what is done once per call does not count."""
 
 
 class Point(NamedTuple):
@@ -151,7 +154,7 @@ def measure_growth(
     curve("steps", [case(T, 256, 8, T, 16) for T in GROWTH["steps"]])
     curve("sequences", [case(B, 256, 8, 512, B) for B in GROWTH["sequences"]])
     # through the tick-rate readout, because the held output itself grows with the modules
-    T, B, k = 4096, 16, 64
+    T, B, k = LONG, 8, 64
     x, gradient = torch.randn(T, B, 32, **placed), torch.randn(T, B, 8, **placed)
     networks = {G: ClockworkRNN(32, k * G, schedule=G, backend=backend, **placed) for G in GROWTH["modules"]}
     curve("modules", [(G, _ReadOut(rnn), x, gradient) for G, rnn in networks.items()])

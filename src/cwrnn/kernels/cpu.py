@@ -590,7 +590,7 @@ _operator.register_autograd(_operator_backward, setup_context=_setup_context)
 # ---- the backend ----
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class KernelPass(Pass):
     """The ticks of all modules in one row, if they were kept; the final state; the held output, if it was asked for."""
 
