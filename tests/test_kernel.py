@@ -627,6 +627,11 @@ def test_step_notices_changed_weights(stream, close):
     close(stream.run(stream.state), stream.expected(stream.state))
     with torch.no_grad():
         _, state = stream.layer.step(stream.x[10], stream.state)
+        stream.layer.weight_hh_l0[1, 23] += 1  # one weight of many: autograd counts that
+        expected = stream.layer(stream.x[:9], state.h, t0=state.t)[0]
+        for x_t, right in zip(stream.x[:9], expected, strict=True):
+            y, state = stream.layer.step(x_t, state)
+            close(y, right)
     # autograd counts none of these, and the state goes on
     for change in (
         lambda weight: torch.optim.SGD([weight], lr=0.1, fused=True).step(),
