@@ -81,9 +81,10 @@ typedef struct {
     mask head, tail; /* its lanes in the first and in the last vector that it has a part in */
 } Module;
 
-/* where a worker stands with a module */
+/* where a worker stands with a module: its next tick (backward: its last), which that is, the pair in the making */
 typedef struct {
-    int64_t tick, number, slot, due; /* its next tick (backward: its last), which that is, the pair in the making */
+    int64_t tick, number, slot;
+    int64_t due; /* not of this module: entry d is the d-th module that is due */
     Product message;
 } Notes;
 
@@ -95,7 +96,7 @@ typedef struct {
     int64_t *packed; /* the replica whose weights a worker holds; 0 if all have the same */
     Notes *notes;    /* G of each worker */
     real *memory, *sums;
-    int64_t memory_size, sums_size;                    /* of one worker, of one group */
+    int64_t memory_size, sums_size; /* of one worker, of one group */
     /* places in a worker's memory; in backward h holds the gradients a', and x those of the inputs */
     int64_t weight_ih, bias, h, drive, x, g, carried;
     Module module[];

@@ -1,6 +1,6 @@
 """The CPU kernel: the whole recurrence, forward and backward, in C (cpu.c), called through ctypes.
 
-The library is built when the package is; without a C compiler there is none, and `MISSING` says so. It holds the
+The library is built when the package is; without a C compiler there is none, and `refuse` says so. It holds the
 kernel for several instruction sets, of which the best that this processor has is taken when this module is
 imported. The environment variable CWRNN_CPU_ISA, "baseline", "avx2" or "avx512", forces one.
 
