@@ -271,18 +271,27 @@ static int64_t weights_of(const Plan *plan, int64_t s) {
 
 /* ---- forward ---- */
 
+/* the weights of a module by columns: K of them, of length end, each filled up to whole vectors with zeros */
+static void pack_columns(real *to, int64_t ld, const real *weight_hh, int64_t N, int64_t start, int64_t end) {
+    transpose(to, ld, weight_hh + start, N, end, end - start);
+    for (int64_t k = 0; k < end - start; k++) clear(to + k * ld + end, ld - end);
+}
+
+/* the weights of the inputs by columns, likewise */
+static void pack_input_columns(real *to, int64_t ld, const real *weight_ih, int64_t N, int64_t I) {
+    if (I > 0) transpose(to, ld, weight_ih, I, N, I);
+    for (int64_t k = 0; k < I; k++) clear(to + k * ld + N, ld - N);
+}
+
 static void pack_forward(const Plan *plan, real *memory, int64_t s) {
     const Call *c = plan->call;
     const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s;
     for (int64_t i = 0; i < c->G; i++) {
         const Module *m = &plan->module[i];
-        real *to = memory + m->weights;
-        transpose(to, m->ld, weight_hh + m->start, plan->N, m->end, m->K);
-        for (int64_t k = 0; k < m->K; k++) clear(to + k * m->ld + m->end, m->ld - m->end);
+        pack_columns(memory + m->weights, m->ld, weight_hh, plan->N, m->start, m->end);
     }
-    real *to = memory + plan->weight_ih;
-    if (c->I > 0) transpose(to, plan->ldn, (const real *)c->weight_ih + s * c->weight_ih_s, c->I, plan->N, c->I);
-    for (int64_t k = 0; k < c->I; k++) clear(to + k * plan->ldn + plan->N, plan->ldn - plan->N);
+    const real *weight_ih = (const real *)c->weight_ih + s * c->weight_ih_s;
+    pack_input_columns(memory + plan->weight_ih, plan->ldn, weight_ih, plan->N, c->I);
     clear(memory + plan->bias, plan->ldn);
     if (c->bias != NULL) copy(memory + plan->bias, (const real *)c->bias + s * c->bias_s, plan->N);
 }
@@ -813,9 +822,9 @@ EXPORT int NAME(step_pack)(const Step *c) {
     cwrnn_prefer_large_pages(packed, stride->packed_size * (int64_t)sizeof(real));
     clear(packed, stride->packed_size);
     for (int64_t i = 0; i < c->G; i++)
-        transpose(packed + stride->module[i].weights, stride->module[i].ld, (const real *)c->weight_hh + stride->module[i].start,
-                  stride->N, stride->module[i].end, stride->module[i].K);
-    transpose(packed + stride->weight_ih, stride->ldn, c->weight_ih, c->I, stride->N, c->I);
+        pack_columns(packed + stride->module[i].weights, stride->module[i].ld, c->weight_hh, stride->N,
+                     stride->module[i].start, stride->module[i].end);
+    pack_input_columns(packed + stride->weight_ih, stride->ldn, c->weight_ih, stride->N, c->I);
     free(stride);
     return 0;
 }

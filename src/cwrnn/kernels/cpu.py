@@ -461,22 +461,11 @@ BACKWARD_SCHEMA = (
 
 
 @torch.library.custom_op("cwrnn::recurrence", mutates_args=(), schema=SCHEMA)
-def _operator(
-    input: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor | None,
-    h0: Tensor,
-    lengths: Tensor | None,
-    periods: Sequence[int],
-    sizes: Sequence[int],
-    t0: int,
-    nonlinearity: str,
-    hold: bool,
-) -> list[Tensor]:
-    schedule = Schedule(tuple(periods), tuple(sizes))
-    _check_operands(input, weight_ih, weight_hh, bias, h0, lengths, schedule)
-    return list(_forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold))
+def _operator(*arguments: Any) -> list[Tensor]:
+    *tensors, periods, sizes, t0, nonlinearity, hold = arguments
+    operands = *tensors, Schedule(tuple(periods), tuple(sizes))
+    _check_operands(*operands)
+    return list(_forward(*(*operands, t0, nonlinearity, hold)))
 
 
 def _check_operands(
@@ -508,19 +497,8 @@ def _check_operands(
 
 
 @_operator.register_fake
-def _(
-    input: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor | None,
-    h0: Tensor,
-    lengths: Tensor | None,
-    periods: Sequence[int],
-    sizes: Sequence[int],
-    t0: int,
-    nonlinearity: str,
-    hold: bool,
-) -> list[Tensor]:
+def _(*arguments: Any) -> list[Tensor]:
+    input, *_, h0, _, periods, sizes, t0, _, hold = arguments
     T, B, _ = input.shape
     N = sum(sizes)
     rows = _count_rows(periods, t0, T)
@@ -529,45 +507,16 @@ def _(
 
 
 @torch.library.custom_op("cwrnn::recurrence_backward", mutates_args=(), schema=BACKWARD_SCHEMA)
-def _backward_operator(
-    input: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor | None,
-    lengths: Tensor | None,
-    ticks: Tensor,
-    g_final: Tensor | None,
-    g_ticks: Tensor | None,
-    g_held: Tensor | None,
-    periods: Sequence[int],
-    sizes: Sequence[int],
-    t0: int,
-    nonlinearity: str,
-) -> list[Tensor]:
-    wanted = [True, True, True, bias is not None, True]
-    schedule = Schedule(tuple(periods), tuple(sizes))
-    found = _backward(
-        wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held, schedule, t0, nonlinearity
-    )
+def _backward_operator(*arguments: Any) -> list[Tensor]:
+    *tensors, periods, sizes, t0, nonlinearity = arguments
+    wanted = [True, True, True, tensors[3] is not None, True]
+    found = _backward(wanted, *(*tensors, Schedule(tuple(periods), tuple(sizes)), t0, nonlinearity))
     return [gradient for gradient in found if gradient is not None]
 
 
 @_backward_operator.register_fake
-def _(
-    input: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor | None,
-    lengths: Tensor | None,
-    ticks: Tensor,
-    g_final: Tensor | None,
-    g_ticks: Tensor | None,
-    g_held: Tensor | None,
-    periods: Sequence[int],
-    sizes: Sequence[int],
-    t0: int,
-    nonlinearity: str,
-) -> list[Tensor]:
+def _(*arguments: Any) -> list[Tensor]:
+    input, weight_ih, weight_hh, bias, _, ticks, *_, sizes, _, _ = arguments
     shapes = [input.shape, weight_ih.shape, weight_hh.shape, *([] if bias is None else [bias.shape])]
     return [ticks.new_empty(shape) for shape in (*shapes, (input.shape[1], sum(sizes)))]
 
@@ -769,7 +718,6 @@ class Said:
 
     def goes_on(self, input: Any, h: Tensor, schedule: Schedule, parameters: Mapping[str, Tensor | None]) -> bool:
         """Whether `step` may follow at once on the last one: nothing has changed but input, state and time."""
-        weight_ih, weight_hh, bias = self.weights
         return (
             type(input) is Tensor
             and type(h) is Tensor
@@ -777,15 +725,16 @@ class Said:
             and input.dtype == h.dtype == self.values.dtype
             and input.is_cpu
             and h.shape[-2:] == self.output.shape
-            and parameters.get("weight_hh_l0") is weight_hh
-            and parameters.get("weight_ih_l0") is weight_ih
-            and parameters.get("bias_l0") is bias
-            and (weight_ih._version, weight_hh._version) == self.versions
-            and self.schedule is schedule
-            and self.isa is _Loaded.isa
             and not torch.is_grad_enabled()
             and not torch.is_autocast_enabled("cpu")
             and not _is_watched(())
+            and self.still_holds(
+                schedule,
+                parameters.get("weight_ih_l0"),
+                parameters.get("weight_hh_l0"),
+                parameters.get("bias_l0"),
+                input.shape[0],
+            )
         )
 
 
