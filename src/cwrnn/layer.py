@@ -196,6 +196,12 @@ class ClockworkRNN(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """The output at every time step, and the final hidden state."""
+        if hx is None and lengths is None and type(t0) is int and t0 >= 0 and self._is_plain(input):
+            # the most common case, without the way there: a small network has computed its output in that time
+            h0 = input.new_zeros((input.shape[1], self.hidden_size))
+            run = select(self.backend, input.device, input.dtype)
+            done = run(input, *self._weights("_l0", input.dtype), h0, self.schedule, t0, self.nonlinearity, None, True)
+            return done.hold(), done.final().unsqueeze(0)
         ticks, h_n = self._forward(input, hx, t0, lengths, hold=True)
         return ticks.hold(), h_n
 
@@ -359,6 +365,22 @@ class ClockworkRNN(nn.Module):
         weight_ih, weight_hh = self._parameter(f"weight_ih{suffix}"), self._parameter(f"weight_hh{suffix}")
         bias = self._parameter(f"bias{suffix}") if self.bias else None
         return _cast(weight_ih, dtype), _cast(weight_hh, dtype), None if bias is None else _cast(bias, dtype)
+
+    def _is_plain(self, input: Any) -> bool:
+        """Whether `input` is a batch that a single layer can take as it is: nothing to check, to turn or to cast."""
+        weight = self._parameters.get("weight_hh_l0")
+        return (
+            type(input) is Tensor
+            and weight is not None
+            and self.num_layers == 1
+            and not (self.batch_first or self.bidirectional)
+            and input.dim() == 3
+            and input.shape[2] == self.input_size
+            and input.dtype == weight.dtype
+            and input.dtype.is_floating_point
+            and input.device == weight.device
+            and not autocasts(input.device)
+        )
 
     def _goes_on(self, said: list[Any], input: Any, h: Tensor) -> bool:
         return (

@@ -850,6 +850,8 @@ static int same_weights(const Stride *stride) {
     return 1;
 }
 
+INLINE int is_due(const Step *c, int64_t i) { return c->t % c->modules[c->G + i] == 0; }
+
 enum { SPAN = 256 / LANES }; /* vectors of a message that one task makes */
 
 static void speak_part(void *context, int64_t task, int64_t worker) {
@@ -858,7 +860,7 @@ static void speak_part(void *context, int64_t task, int64_t worker) {
     int64_t i = 0;
     (void)worker;
     for (;; i++) {
-        if (!stride->all && !c->modules[c->G + i]) continue;
+        if (!stride->all && !is_due(c, i)) continue;
         const int64_t parts = (stride->module[i].ld / LANES + SPAN - 1) / SPAN;
         if (task < parts) break;
         task -= parts;
@@ -877,7 +879,7 @@ static void speak(Stride *stride, int64_t all) {
     int64_t parts = 0;
     double work = 0;
     for (int64_t i = 0; i < c->G; i++) {
-        if (!all && !c->modules[c->G + i]) continue;
+        if (!all && !is_due(c, i)) continue;
         parts += (stride->module[i].ld / LANES + SPAN - 1) / SPAN;
         work += (double)(stride->module[i].ld * stride->module[i].K * c->B);
     }
@@ -886,7 +888,6 @@ static void speak(Stride *stride, int64_t all) {
 }
 
 EXPORT int NAME(step)(const Step *c) {
-    const int64_t *due = c->modules + c->G;
     Stride *stride = make_stride(c);
     if (stride == NULL) return OUT_OF_MEMORY;
     if (!same_weights(stride)) {
@@ -903,7 +904,7 @@ EXPORT int NAME(step)(const Step *c) {
         speak(stride, 1);
     }
     for (int64_t i = 0; i < c->G; i++) {
-        if (!due[i]) continue;
+        if (!is_due(c, i)) continue;
         const int64_t start = stride->module[i].start, end = stride->module[i].end, K = stride->module[i].K;
         Product drive = {
             .X = c->input, .xm = c->input_b, .xj = 1,

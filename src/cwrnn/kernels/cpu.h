@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Changes with anything that Python must know of: it refuses a library that was built for another one. */
-#define CWRNN_ABI 1
+#define CWRNN_ABI 2
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -60,7 +60,8 @@ typedef struct {
     void *next, *output; /* both of them the new state: one to go on with, one to show */
     void *said;          /* a state, and what all modules say in that state; left as that of next */
     int64_t known;       /* how many steps have left something in it */
-    int64_t modules[];   /* G words each: sizes, and whether they are due */
+    int64_t t;           /* modulo the periods' least common multiple */
+    int64_t modules[];   /* G words each: sizes, and periods */
 } Step;
 
 /* Calls body(context, task, worker) once for every task, on at most `threads` threads, numbered as workers. */

@@ -10,6 +10,7 @@ the cascade, which computes the same.
 """
 
 import ctypes
+import math
 import operator
 import os
 import warnings
@@ -37,10 +38,13 @@ ISAS = ("avx512", "avx2", "baseline")
 """The instruction sets, in order of preference. "baseline" is what every processor of the architecture has."""
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
-ABI = 1
+ABI = 2
 """That of cpu.h: a library that was built for another one is not called."""
 
 OUT_OF_MEMORY, OTHER_WEIGHTS = 1, 2
+
+LONGEST_CYCLE = 2**63 - 1
+"""After so many steps all modules must be due together, for the kernel to count them."""
 
 NAMES = ("forward", "backward", "step_sizes", "step_pack", "step")
 
@@ -611,8 +615,8 @@ class _Packed:
     def __init__(self, schedule: Schedule, weight_ih: Tensor, weight_hh: Tensor) -> None:
         weight_ih, weight_hh = _dense(weight_ih, 2), _dense(weight_hh, 2)
         sizes = torch.empty(2, dtype=torch.int64)
-        self.call = array("q", [0, weight_ih.shape[1], schedule.modules, *[0] * 15, *schedule.sizes])
-        call = array("q", [*self.call, *[0] * schedule.modules])
+        self.call = array("q", [0, weight_ih.shape[1], schedule.modules, *[0] * 16, *schedule.sizes, *schedule.periods])
+        call = self.call[:]
         call[WEIGHT_IH] = weight_ih.data_ptr()
         call[WEIGHT_HH] = weight_hh.data_ptr()
         call[SIZES] = sizes.data_ptr()
@@ -643,7 +647,7 @@ _packed: Any = WeakTensorKeyDictionary()
 
 # the places of Step in cpu.h
 B_, RECTIFY, THREADS, WEIGHT_IH, WEIGHT_HH, PACKED, SIZES = 0, 3, 4, 5, 6, 7, 8
-INPUT, INPUT_B, BIAS, H, H_B, NEXT, OUTPUT, SAID, KNOWN = range(9, 18)
+INPUT, INPUT_B, BIAS, H, H_B, NEXT, OUTPUT, SAID, KNOWN, CLOCK = range(9, 19)
 
 
 class Said:
@@ -667,10 +671,10 @@ class Said:
         self.output = h.new_empty(h.shape[-2:])
         self.input_shape: torch.Size | None = None
         self.steps = 0
+        self.cycle = math.lcm(*schedule.periods)
         self.call = self.packed.call[:]
         self.call[B_] = h.shape[-2]
         self.call[SAID] = self.values.data_ptr()
-        self.due = len(self.call)
 
     def still_holds(
         self, schedule: Schedule, weight_ih: Tensor | None, weight_hh: Tensor | None, bias: Tensor | None, B: int
@@ -695,7 +699,7 @@ class Said:
         if not (weight_ih.is_contiguous() and weight_hh.is_contiguous() and (bias is None or bias.is_contiguous())):
             weight_ih, weight_hh, bias = _dense(weight_ih, 2), _dense(weight_hh, 2), _dense(bias, 1)
         output = torch.empty_like(self.output)
-        after = torch.empty_like(h, memory_format=torch.contiguous_format)
+        after = torch.empty_like(h) if h.is_contiguous() else h.new_empty(h.shape)
         call = self.call
         call[RECTIFY] = nonlinearity == "relu"
         call[THREADS] = torch.get_num_threads()
@@ -709,7 +713,7 @@ class Said:
         call[NEXT] = after.data_ptr()
         call[OUTPUT] = output.data_ptr()
         call[KNOWN] = self.steps
-        call[self.due :] = array("q", [t % period == 0 for period in self.schedule.periods])
+        call[CLOCK] = t % self.cycle
         if not _call("step", h.dtype, call):
             return None
         self.input_shape = input.shape
@@ -757,6 +761,7 @@ def step(
         or not (isinstance(weight_hh, Parameter) and isinstance(weight_ih, Parameter))
         or weight_hh.is_inference()
         or weight_ih.is_inference()
+        or math.lcm(*schedule.periods) > LONGEST_CYCLE
     ):
         return clockwork_step(input, weight_ih, weight_hh, bias, h, schedule, t, nonlinearity)
     if said is None or not said.still_holds(schedule, weight_ih, weight_hh, bias, input.shape[0]):
