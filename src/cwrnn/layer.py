@@ -196,7 +196,7 @@ class ClockworkRNN(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """The output at every time step, and the final hidden state."""
-        if hx is None and lengths is None and type(t0) is int and t0 >= 0 and self._is_plain(input):
+        if isinstance(input, Tensor) and hx is None and lengths is None and self._is_plain(input, t0):
             # the most common case, without the way there: a small network has computed its output in that time
             h0 = input.new_zeros((input.shape[1], self.hidden_size))
             run = select(self.backend, input.device, input.dtype)
@@ -366,11 +366,13 @@ class ClockworkRNN(nn.Module):
         bias = self._parameter(f"bias{suffix}") if self.bias else None
         return _cast(weight_ih, dtype), _cast(weight_hh, dtype), None if bias is None else _cast(bias, dtype)
 
-    def _is_plain(self, input: Any) -> bool:
+    def _is_plain(self, input: Tensor, t0: Any) -> bool:
         """Whether `input` is a batch that a single layer can take as it is: nothing to check, to turn or to cast."""
         weight = self._parameters.get("weight_hh_l0")
         return (
             type(input) is Tensor
+            and type(t0) is int
+            and t0 >= 0
             and weight is not None
             and self.num_layers == 1
             and not (self.batch_first or self.bidirectional)
