@@ -110,22 +110,18 @@ def train(target: NDArray[np.float64], epochs: int, seed: int) -> dict[str, trai
         rich_progress.TextColumn("{task.description:<6}"),
         rich_progress.BarColumn(bar_width=28),
         rich_progress.TextColumn("epoch {task.completed:>4.0f}/{task.total:.0f}"),
-        rich_progress.TextColumn("NMSE {task.fields[nmse]:>8}"),
         rich_progress.TimeElapsedColumn(),
     )
     with rich_progress.Progress(*columns) as bars:
         for method in METHODS:
-            bar = bars.add_task(method.name, total=epochs, nmse="")
+            bar = bars.add_task(method.name, total=epochs)
 
-            def progress(epoch: int, nmse: float, bar: Any = bar) -> None:
-                bars.update(bar, completed=epoch, nmse=_short(nmse))
+            def progress(epoch: int, bar: Any = bar) -> None:
+                bars.update(bar, completed=epoch)
 
-            results[method.kind] = training.train(
-                models.build(method.kind, method.hidden_size, seed=seed, **STRUCTURE),
-                target,
-                epochs=epochs,
-                learning_rate=training.LEARNING_RATES[method.kind],
-                progress=progress,
+            settings = training.Settings(training.LEARNING_RATES[method.kind], epochs, **STRUCTURE)
+            (results[method.kind],) = training.train_many(
+                method.kind, method.hidden_size, target[None], [seed], settings, progress=progress
             )
             # a run that diverged ends early, and must not look as if it went on
             bars.stop_task(bar)
@@ -164,7 +160,7 @@ def show(results: dict[str, training.Result], snippet: int, epochs: int, seed: i
     console.print(table)
     for method in METHODS:
         result = results[method.kind]
-        if result.diverged:
+        if result.status == "diverged":
             console.print(
                 f"{method.name} diverged: its loss was not finite after {result.epochs} epochs. "
                 f"Its best was an NMSE of {_short(result.best_nmse)}, after {result.best_epoch}."
@@ -185,9 +181,9 @@ def draw(
         result = results[method.kind]
         parameters = _parameters(method)
         panel.plot(steps, target, linestyle=(0, (1, 1.2)), linewidth=1.5, color="#34495e", label="target")
-        if result.diverged:
+        if result.status == "diverged":
             outcome = f"diverged after {result.epochs} epochs; drawn: its best, NMSE {_short(result.best_nmse)}"
-            panel.plot(steps, result.best_output, linewidth=1.5, color=method.colour, alpha=0.5, label="output")
+            panel.plot(steps, result.output, linewidth=1.5, color=method.colour, alpha=0.5, label="output")
         else:
             outcome = f"NMSE {_short(result.nmse)}"
             panel.plot(steps, result.output, linewidth=1.5, color=method.colour, label="output")
@@ -225,16 +221,15 @@ def record(
                 "hidden_size": method.hidden_size,
                 "parameters": _parameters(method),
                 "learning_rate": training.LEARNING_RATES[method.kind],
-                "diverged": result.diverged,
+                "status": result.status,
                 "nmse": _finite(result.nmse),
                 "best_nmse": _finite(result.best_nmse),
                 "best_epoch": result.best_epoch,
                 "epochs": result.epochs,
                 "seconds": result.seconds,
                 "paper_nmse": method.paper,
-                "losses": [_finite(loss) for loss in result.losses],
+                "curve": result.curve.tolist(),
                 "output": [_finite(value) for value in result.output.tolist()],
-                "best_output": [_finite(value) for value in result.best_output.tolist()],
             }
         )
     return {"settings": settings, "target": target.tolist(), "runs": runs}
