@@ -24,7 +24,10 @@ def strict():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    # float32 means float32, but where a test says otherwise
+    torch.backends.cudnn.allow_tf32 = False
     yield
+    torch.backends.cudnn.allow_tf32 = True
     torch.use_deterministic_algorithms(False)
     torch.set_num_threads(threads)
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from cwrnn import ClockworkRNN, Readout, Schedule, State, clockwork_reference
-from cwrnn.kernels import cpu, library
+from cwrnn.kernels import cpu, function, library
 from cwrnn.recurrence import BACKENDS, choose
 
 pytestmark = pytest.mark.skipif(library.current_isa() is None, reason="the kernel was not built")
@@ -64,7 +64,7 @@ def evaluate(case: Case, lengths, hold: bool, run) -> dict[str, torch.Tensor]:
 
 def by_kernel(case: Case):
     def run(tensors, lengths, hold):
-        done = cpu.run(*tensors, case.schedule, case.t0, case.nonlinearity, lengths, hold)
+        done = function.run(*tensors, case.schedule, case.t0, case.nonlinearity, lengths, hold)
         return done.hold(), done.final()
 
     return run
@@ -149,7 +149,9 @@ def test_what_lies_beyond_the_end_is_not_read(isa):
 
 def kernel_tanh(x: torch.Tensor) -> torch.Tensor:
     one = torch.ones(1, 1, dtype=x.dtype)
-    done = cpu.run(x.view(1, -1, 1), one, one * 0, None, x.new_zeros(x.numel(), 1), Schedule((1,), (1,)), 0, "tanh")
+    done = function.run(
+        x.view(1, -1, 1), one, one * 0, None, x.new_zeros(x.numel(), 1), Schedule((1,), (1,)), 0, "tanh"
+    )
     return done.final().flatten()
 
 
@@ -296,7 +298,7 @@ def test_vmap_over_lengths(close):
     def call(lengths):
         h0 = torch.zeros(4, 9, dtype=torch.float64)
         weights = rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_l0
-        return cpu.run(x, *weights, h0, rnn.schedule, 0, "tanh", lengths).hold()
+        return function.run(x, *weights, h0, rnn.schedule, 0, "tanh", lengths).hold()
 
     found = vmap(call)(lengths)
     for i in range(2):

@@ -320,9 +320,13 @@ def test_schedule_argument(schedule, periods, sizes):
         (
             {"backend": ["torch"]},
             ValueError,
-            "Unknown backend ['torch']. Select from 'auto', 'cpu', 'torch', 'reference'.",
+            "Unknown backend ['torch']. Select from 'auto', 'cpu', 'triton', 'torch', 'reference'.",
         ),
-        ({"backend": "cuda"}, ValueError, "Unknown backend 'cuda'. Select from 'auto', 'cpu', 'torch', 'reference'."),
+        (
+            {"backend": "cuda"},
+            ValueError,
+            "Unknown backend 'cuda'. Select from 'auto', 'cpu', 'triton', 'torch', 'reference'.",
+        ),
         ({"input_size": -1}, ValueError, "input_size must be zero or greater"),
     ],
     ids=str,

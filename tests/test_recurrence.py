@@ -54,7 +54,9 @@ def test_auto_takes_the_first_that_can_and_says_why_once(picky, caplog):
 
 
 def test_unknown_name():
-    with pytest.raises(ValueError, match="Unknown backend 'fast'. Select from 'auto', 'cpu', 'torch', 'reference'"):
+    with pytest.raises(
+        ValueError, match="Unknown backend 'fast'. Select from 'auto', 'cpu', 'triton', 'torch', 'reference'"
+    ):
         select("fast", CPU, torch.float32)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .cascade import cascade
-from .kernels import cpu, library
+from .kernels import cpu, function, library, triton
 from .layout import mask
 from .reference import clockwork_reference
 from .schedule import Schedule
@@ -58,7 +58,8 @@ def run_reference(
 
 # the order is that of preference
 BACKENDS: dict[str, Backend] = {
-    "cpu": Backend(refuse=library.refuse, load=lambda: cpu.run, step=cpu.step),
+    "cpu": Backend(refuse=library.refuse, load=lambda: function.run, step=cpu.step),
+    "triton": Backend(refuse=triton.refuse, load=lambda: function.run),
     "torch": Backend(refuse=lambda device, dtype: None, load=lambda: cascade),
     "reference": Backend(refuse=lambda device, dtype: None, load=lambda: run_reference),
 }

@@ -5,7 +5,7 @@ Pass     one run over time of one layer in one direction: a Stream of states per
 Ticks    what a layer computes before anything is held: the passes of its last layer, and how to hold them
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,6 +55,11 @@ class Stream(NamedTuple):
 def last_tick_before(t0: int, period: int) -> int:
     """The last multiple of `period` before t0: where a module's row 0 stands on the clock."""
     return (t0 - 1) // period * period
+
+
+def count_rows(periods: Sequence[int], t0: int, T: int) -> list[int]:
+    """How many states each module has: one per tick, and the one before. T may be a symbol."""
+    return [(t0 + T - 1) // period - (t0 - 1) // period + 1 for period in periods]
 
 
 def states_of(held: Tensor, h0: Tensor, schedule: Schedule, t0: int) -> tuple[Stream, ...]:

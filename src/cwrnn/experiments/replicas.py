@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from ..kernels import cpu, library
+from ..kernels import function, library
 from ..kernels import readout as readout_kernel
 from . import lstm
 from .models import Network
@@ -60,7 +60,7 @@ class Replicas:
             return lstm.run(input, own["weight_ih"], own["weight_hh"], own.get("weight_ch"), own["bias"])
         if library.refuse(input.device, input.dtype) is None:
             weights = own["weight_ih_l0"], own["weight_hh_l0"], own["bias_l0"]
-            return cpu.run_replicas(input, *weights, layer.schedule)
+            return function.run_replicas(input, *weights, layer.schedule)
 
         def one(parameters: Mapping[str, Tensor], input: Tensor) -> Tensor:
             output: Tensor = functional_call(layer, dict(parameters), (input,))[0]

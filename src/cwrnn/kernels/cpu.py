@@ -1,15 +1,13 @@
-"""The CPU kernel: the whole recurrence, forward and backward, in C (cpu.c), called through ctypes.
+"""The CPU kernel: the whole recurrence, forward and backward, and its single step, in C (cpu.c), called through ctypes.
 
-One call runs S independent networks on one schedule: tensors may have a leading axis of replicas, and that is
-where `torch.func.vmap` leads. The kernel knows first derivatives. Those beyond, and forward mode, are taken of
-the cascade, which computes the same.
+One call runs S independent networks on one schedule: tensors may have a leading axis of replicas. `function.py` makes
+a function of it that autograd knows.
 """
 
 import math
 import operator
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,29 +16,13 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..cascade import cascade
 from ..schedule import Schedule
 from ..step import clockwork_step
-from ..ticks import Pass, Stream, last_tick_before, states_of
-from .library import (
-    check_shapes,
-    current_isa,
-    dense,
-    has_tangents,
-    invoke,
-    is_captured,
-    is_watched,
-    pointer,
-    refuse,
-    wants_gradient,
-    whole,
-)
+from ..ticks import count_rows
+from .library import current_isa, dense, invoke, is_watched, pointer, wants_gradient, whole
 
 LONGEST_CYCLE = 2**63 - 1
 """After so many steps all modules must be due together, for the kernel to count them."""
-
-
-# ---- the calls ----
 
 
 @lru_cache(maxsize=256)
@@ -50,13 +32,8 @@ def _clock(schedule: Schedule, t0: int, T: int) -> tuple[tuple[int, ...], int]:
     The words are periods, sizes and first ticks, counted from t0.
     """
     firsts = [-t0 % period for period in schedule.periods]
-    states = sum(map(operator.mul, _count_rows(schedule.periods, t0, T), schedule.sizes))
+    states = sum(map(operator.mul, count_rows(schedule.periods, t0, T), schedule.sizes))
     return (*schedule.periods, *schedule.sizes, *firsts), states
-
-
-def _count_rows(periods: Sequence[int], t0: int, T: int) -> list[int]:
-    """How many states each module has: one per tick, and the one before. T may be a symbol."""
-    return [(t0 + T - 1) // period - (t0 - 1) // period + 1 for period in periods]
 
 
 def _network_words(
@@ -84,7 +61,7 @@ def _network_words(
     ]  # fmt: skip
 
 
-def _forward(
+def forward(
     input: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor,
@@ -119,7 +96,7 @@ def _forward(
     return (final, ticks) if held is None else (final, ticks, held)
 
 
-def _backward(
+def backward(
     wanted: Sequence[bool],
     input: Tensor,
     weight_ih: Tensor,
@@ -154,359 +131,6 @@ def _backward(
         *_clock(schedule, t0, T)[0],
     ])  # fmt: skip
     return gradients
-
-
-# ---- autograd ----
-
-
-class _Recurrence(torch.autograd.Function):
-    """`_forward`, for autograd and for torch.func."""
-
-    @staticmethod
-    def forward(*arguments: Any) -> tuple[Tensor, ...]:
-        return _forward(*arguments)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.settings = inputs[6:9]
-        ctx.save_for_backward(*inputs[:6], output[1])
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(
-        ctx: Any, g_final: Tensor | None, g_ticks: Tensor | None, g_held: Tensor | None = None
-    ) -> tuple[Tensor | None, ...]:
-        wanted = tuple(ctx.needs_input_grad[:5])
-        tensors: tuple[Any, ...] = *ctx.saved_tensors, g_final, g_ticks, g_held
-        if has_tangents():
-            *network, lengths, _ = tensors[:7]
-            left = iter(_gradient_of_cascade(wanted, network, lengths, tensors[7:], *ctx.settings))
-            found = [next(left) if want else None for want in wanted]
-        elif torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
-            left = iter(_Gradient.apply(wanted, *ctx.settings, *tensors))  # type: ignore[no-untyped-call]
-            found = [next(left) if want else None for want in wanted]
-        else:
-            found = _backward(wanted, *tensors[:4], *tensors[5:], *ctx.settings)
-        return *found, *[None] * 5
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        nested, stacked = _stack_replicas(info.batch_size, in_dims[:6], arguments[:6])
-        outputs = _Recurrence.apply(*stacked, *arguments[6:])  # type: ignore[no-untyped-call]
-        return _unstack_replicas(info.batch_size, nested, outputs)
-
-
-class _EagerRecurrence(torch.autograd.Function):
-    """The same without torch.func, for which `apply` takes its time: it binds the arguments by their names."""
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
-        outputs = _forward(*arguments)
-        _Recurrence.setup_context(ctx, arguments, outputs)
-        return outputs
-
-    backward = _Recurrence.backward
-
-
-class _Gradient(torch.autograd.Function):
-    """Backward of `_Recurrence`, as a function that can itself be mapped and differentiated."""
-
-    @staticmethod
-    def forward(
-        wanted: tuple[bool, ...], schedule: Schedule, t0: int, nonlinearity: str, *tensors: Any
-    ) -> tuple[Tensor, ...]:
-        network, others = tensors[:4], tensors[5:]
-        found = _backward(wanted, *network, *others, schedule, t0, nonlinearity)  # type: ignore[call-arg]
-        return tuple(gradient for gradient in found if gradient is not None)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.wanted, *ctx.settings = inputs[:4]
-        ctx.save_for_backward(*inputs[4:])
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        # the derivative of a derivative: that of the cascade, which is made of ordinary operations
-        *network, lengths, _, g_final, g_ticks, g_held = ctx.saved_tensors
-        given = [*network, g_final, g_ticks, g_held]
-        present = [i for i, tensor in enumerate(given) if tensor is not None]
-
-        def gradient(*values: Tensor) -> tuple[Tensor, ...]:
-            full = list(given)
-            for i, value in zip(present, values, strict=True):
-                full[i] = value
-            schedule, t0, nonlinearity = ctx.settings
-            return _gradient_of_cascade(ctx.wanted, full[:5], lengths, full[5:], schedule, t0, nonlinearity)
-
-        pair: Any = torch.func.vjp(gradient, *(given[i] for i in present))
-        _, pull_back = pair
-        second: list[Tensor | None] = [None] * len(given)
-        for i, value in zip(present, pull_back(tuple(cotangents)), strict=True):
-            second[i] = value
-        return *[None] * 4, *second[:5], None, None, *second[5:]
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        nested, stacked = _stack_replicas(info.batch_size, in_dims[4:], arguments[4:])
-        outputs = _Gradient.apply(*arguments[:4], *stacked)  # type: ignore[no-untyped-call]
-        return _unstack_replicas(info.batch_size, nested, outputs)
-
-
-def _stack_replicas(
-    size: int, in_dims: Sequence[int | None], tensors: Sequence[Tensor | None]
-) -> tuple[bool, list[Tensor | None]]:
-    """Each tensor with the mapped axis in front, as one with the replicas that are there already.
-
-    The tensors are those of a network: the third is weight_hh, whose dimensions tell whether there are.
-    """
-    weight_hh = tensors[2]
-    assert weight_hh is not None
-    nested = weight_hh.dim() - (in_dims[2] is not None) == 3
-    stacked: list[Tensor | None] = []
-    for tensor, dim in zip(tensors, in_dims, strict=True):
-        if tensor is not None:
-            tensor = tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-            tensor = tensor.flatten(0, 1) if nested else tensor
-        stacked.append(tensor)
-    return nested, stacked
-
-
-def _unstack_replicas(size: int, nested: bool, outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    if nested:
-        outputs = [output.unflatten(0, (size, -1)) for output in outputs]
-    return tuple(outputs), (0,) * len(outputs)
-
-
-def _gradient_of_cascade(
-    wanted: Sequence[bool],
-    network: Sequence[Tensor | None],
-    lengths: Tensor | None,
-    gradients: Sequence[Tensor | None],
-    schedule: Schedule,
-    t0: int,
-    nonlinearity: str,
-) -> tuple[Tensor, ...]:
-    """What `_backward` computes, by differentiating the cascade: the wanted gradients only."""
-    g_final, g_ticks, g_held = gradients
-    chosen = [i for i, want in enumerate(wanted) if want]
-
-    def cascade_of_one(lengths: Any, input: Any, weight_ih: Any, weight_hh: Any, bias: Any, h0: Any) -> Any:
-        done = cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
-        ticks = torch.cat([module.values.flatten() for module in done.modules])
-        return (done.final(), ticks) if g_held is None else (done.final(), ticks, done.hold())
-
-    def states(*leaves: Any) -> Any:
-        full = list(network)
-        for i, leaf in zip(chosen, leaves, strict=True):
-            full[i] = leaf
-        if network[2].dim() == 2:  # type: ignore[union-attr]
-            return cascade_of_one(lengths, *full)
-        dims = tuple(None if tensor is None else 0 for tensor in (lengths, *full))
-        return torch.func.vmap(cascade_of_one, in_dims=dims)(lengths, *full)
-
-    pair: Any = torch.func.vjp(states, *(network[i] for i in chosen))
-    found, pull_back = pair
-    arriving = (g_final, g_ticks, g_held)[: len(found)]
-    pulled: tuple[Tensor, ...] = pull_back(
-        tuple(torch.zeros_like(value) if g is None else g for value, g in zip(found, arriving, strict=True))
-    )
-    return pulled
-
-
-# ---- the operator: what torch.compile and torch.export see ----
-
-
-# written out, because not every torch reads it from the annotations
-SCHEMA = (
-    "(Tensor input, Tensor weight_ih, Tensor weight_hh, Tensor? bias, Tensor h0, Tensor? lengths, "
-    "int[] periods, int[] sizes, SymInt t0, str nonlinearity, bool hold) -> Tensor[]"
-)
-BACKWARD_SCHEMA = (
-    "(Tensor input, Tensor weight_ih, Tensor weight_hh, Tensor? bias, Tensor? lengths, Tensor ticks, "
-    "Tensor? g_final, Tensor? g_ticks, Tensor? g_held, "
-    "int[] periods, int[] sizes, SymInt t0, str nonlinearity) -> Tensor[]"
-)
-
-
-@torch.library.custom_op("cwrnn::recurrence", mutates_args=(), schema=SCHEMA)
-def _operator(*arguments: Any) -> list[Tensor]:
-    *tensors, periods, sizes, t0, nonlinearity, hold = arguments
-    operands = *tensors, Schedule(tuple(periods), tuple(sizes))
-    _check_operands(*operands)
-    return list(_forward(*(*operands, t0, nonlinearity, hold)))
-
-
-def _check_operands(
-    input: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor | None,
-    h0: Tensor,
-    lengths: Tensor | None,
-    schedule: Schedule,
-) -> None:
-    """Anybody can call an operator, and inside a graph the layer cannot look at the lengths."""
-    T, B, I = input.shape
-    N = schedule.hidden_size
-    expected = {"weight_ih": (N, I), "weight_hh": (N, N), "bias": (N,), "h0": (B, N), "lengths": (B,)}
-    for name, tensor in zip(expected, (weight_ih, weight_hh, bias, h0, lengths), strict=True):
-        if tensor is None:
-            continue
-        if tensor.shape != expected[name]:
-            raise ValueError(f"{name} must have the shape {expected[name]}, got {tuple(tensor.shape)}")
-        dtype = torch.int64 if name == "lengths" else input.dtype
-        if tensor.dtype != dtype or tensor.device != input.device:
-            raise ValueError(f"{name} must be {dtype} on {input.device}, got {tensor.dtype} on {tensor.device}")
-    reason = refuse(input.device, input.dtype)
-    if reason is not None:
-        raise RuntimeError(f"the CPU kernel cannot run on {input.device} with {input.dtype}: {reason}")
-    if lengths is not None and B > 0 and not (int(lengths.min()) >= 1 and int(lengths.max()) <= T):
-        raise ValueError(f"lengths must lie between 1 and the {T} steps of the input, got {lengths.tolist()}")
-
-
-@_operator.register_fake
-def _(*arguments: Any) -> list[Tensor]:
-    input, *_, h0, _, periods, sizes, t0, _, hold = arguments
-    T, B, _ = input.shape
-    N = sum(sizes)
-    rows = _count_rows(periods, t0, T)
-    outputs = [h0.new_empty((B, N)), h0.new_empty((B * sum(map(operator.mul, rows, sizes)),))]
-    return [*outputs, h0.new_empty((T, B, N))] if hold else outputs
-
-
-@torch.library.custom_op("cwrnn::recurrence_backward", mutates_args=(), schema=BACKWARD_SCHEMA)
-def _backward_operator(*arguments: Any) -> list[Tensor]:
-    *tensors, periods, sizes, t0, nonlinearity = arguments
-    wanted = [True, True, True, tensors[3] is not None, True]
-    found = _backward(wanted, *(*tensors, Schedule(tuple(periods), tuple(sizes)), t0, nonlinearity))
-    return [gradient for gradient in found if gradient is not None]
-
-
-@_backward_operator.register_fake
-def _(*arguments: Any) -> list[Tensor]:
-    input, weight_ih, weight_hh, bias, _, ticks, *_, sizes, _, _ = arguments
-    shapes = [input.shape, weight_ih.shape, weight_hh.shape, *([] if bias is None else [bias.shape])]
-    return [ticks.new_empty(shape) for shape in (*shapes, (input.shape[1], sum(sizes)))]
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    input, weight_ih, weight_hh, bias, _, lengths, *ctx.settings, _ = inputs
-    ctx.save_for_backward(input, weight_ih, weight_hh, bias, lengths, output[1])
-
-
-def _operator_backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, ...]:
-    found = list(_backward_operator(*ctx.saved_tensors, *(*gradients, None)[:3], *ctx.settings))
-    if ctx.saved_tensors[3] is None:
-        found.insert(3, None)
-    return *found, *[None] * 6
-
-
-_operator.register_autograd(_operator_backward, setup_context=_setup_context)
-
-
-# ---- the backend ----
-
-
-@dataclass(eq=False)
-class KernelPass(Pass):
-    """The ticks of all modules in one row, if they were kept; the final state; the held output, if it was asked for."""
-
-    schedule: Schedule
-    h0: Tensor
-    ticks: Tensor
-    state: Tensor
-    held: Tensor | None
-
-    @property
-    def modules(self) -> tuple[Stream, ...]:
-        """The states of every module, fastest first."""
-        B = self.state.shape[-2]
-        if self.held is not None and self.ticks.numel() == 0:
-            return states_of(self.held, self.h0, self.schedule, self.t0)
-        rows = _count_rows(self.schedule.periods, self.t0, self.T)
-        sizes = [n * B * size for n, size in zip(rows, self.schedule.sizes, strict=True)]
-        parts = zip(self.ticks.split(sizes), rows, self.schedule.sizes, self.schedule.periods, strict=True)
-        return tuple(
-            Stream(values.view(n, B, size), period, last_tick_before(self.t0, period))
-            for values, n, size, period in parts
-        )
-
-    def hold(self) -> Tensor:
-        """(T, B, N): the hidden state at every time step, zero beyond a sequence's end."""
-        return super().hold() if self.held is None else self.held
-
-    def final(self) -> Tensor:
-        """(B, N): the hidden state at each sequence's own end."""
-        return self.state
-
-
-def run(
-    input: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor | None,
-    h0: Tensor,
-    schedule: Schedule,
-    t0: int,
-    nonlinearity: str,
-    lengths: Tensor | None = None,
-    hold: bool = True,
-) -> Pass:
-    """The states of every module at its own ticks, fastest module first; as `cascade`."""
-    tensors = input, weight_ih, weight_hh, bias, h0, lengths
-    if (
-        has_tangents()
-        or torch._C._get_tracing_state() is not None  # torch.jit.trace would see memory, and not who fills it
-        or (torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active())
-    ):
-        return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
-    if is_captured(tensors):
-        outputs = _operator(*tensors, schedule.periods, schedule.sizes, t0, nonlinearity, hold)
-    elif torch._C._are_functorch_transforms_active():
-        outputs = _Recurrence.apply(*tensors, schedule, t0, nonlinearity, hold)  # type: ignore[no-untyped-call]
-    elif wants_gradient(tensors):
-        outputs = _EagerRecurrence.apply(*tensors, schedule, t0, nonlinearity, hold)  # type: ignore[no-untyped-call]
-    else:
-        # who looks at the output, and will not go backward, needs no ticks
-        outputs = _forward(*tensors, schedule, t0, nonlinearity, hold, keep_ticks=not hold)
-    state, ticks = outputs[:2]
-    return KernelPass(t0, input.shape[0], lengths, schedule, h0, ticks, state, outputs[2] if hold else None)
-
-
-def run_replicas(
-    input: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor,
-    schedule: Schedule,
-    lengths: Tensor | None = None,
-) -> Tensor:
-    """The states (S, T, N) of S networks from a state of zero, each on a sequence of its own, zero beyond its end.
-
-    What `torch.func.vmap` of `run` gives for a batch of 1 and tanh, without what the mapping takes. First derivatives
-    only. A network gives the same bits alone as among others, on any number of threads.
-
-    Args:
-        input: (S, T, I)
-        weight_ih: (S, N, I)
-        weight_hh: (S, N, N)
-        bias: (S, N)
-        schedule: of all networks
-        lengths: (S,) int64: until where each sequence is read, to its end if None
-    """
-    S, _, I = input.shape
-    N = schedule.hidden_size
-    expected = {"weight_ih": (weight_ih, (S, N, I)), "weight_hh": (weight_hh, (S, N, N)), "bias": (bias, (S, N))}
-    check_shapes(input.dtype, **expected)
-    check_shapes(torch.int64, lengths=(lengths, (S,)))
-    tensors = input.unsqueeze(2), weight_ih, weight_hh, bias, input.new_zeros(S, 1, N)
-    arguments = *tensors, None if lengths is None else lengths[:, None], schedule, 0, "tanh", True
-    held: Tensor
-    if wants_gradient(tensors):
-        _, _, held = _EagerRecurrence.apply(*arguments)  # type: ignore[no-untyped-call]
-    else:
-        _, _, held = _forward(*arguments, keep_ticks=False)
-    return held.squeeze(2)
 
 
 class _Packed:
