@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..schedule import Schedule
 from . import training
+from .models import METHODS
 from .runs import Dataset, Record
 
 FLOAT = 32
@@ -61,13 +62,14 @@ class Baseline:
 
 
 def measure(records: Iterable[Record], datasets: Mapping[str, Dataset]) -> list[Point]:
-    """The points of every method, size and precision that has a finished run, in the order of the records."""
+    """The points of every method, size and precision that has a finished run, in the paper's order."""
     groups: dict[tuple[str, int], list[Record]] = {}
     for record in records:
         if record.status == "finished":
             groups.setdefault((record.run.method, record.run.size), []).append(record)
     points = []
-    for (method, size), group in groups.items():
+    for method, size in sorted(groups, key=lambda group: (METHODS.index(group[0]), group[1])):
+        group = groups[method, size]
         for bits in PRECISIONS:
             errors = [decoded_nmse(record, datasets[record.run.data], bits) for record in group]
             rates = [code_bits(record, bits) / len(datasets[record.run.data].samples) for record in group]

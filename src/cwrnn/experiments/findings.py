@@ -18,7 +18,7 @@ from .runs import Dataset, Record
 from .training import EPOCHS, LEARNING_RATES
 
 PAPER_RUNS = 100
-PAPER_DATASETS = 5
+PAPER_FACTOR = 5.7
 
 # rows by method and size, one set of hyper-parameters each
 Rows = Mapping[tuple[str, int], Row]
@@ -90,10 +90,10 @@ def claims(rows: Iterable[Row]) -> list[Claim]:
         lstm, cw = known["lstm", size], known["cw", size]
         found.append(
             Claim(
-                "The largest CW-RNN is 5.7 times better than the largest LSTM.",
+                f"The largest CW-RNN is {PAPER_FACTOR} times better than the largest LSTM.",
                 f"At {size} parameters {_times(lstm.mean, cw.mean)} by the mean, {_times(lstm.median, cw.median)} "
                 "by the median.",
-                lstm.mean > cw.mean and lstm.median > cw.median,
+                2 * lstm.mean >= PAPER_FACTOR * cw.mean,
             )
         )
     sizes = {method: sorted(each for kind, each in known if kind == method) for method in METHODS}
@@ -150,7 +150,7 @@ def reasons(records: Sequence[Record], rows: Iterable[Row], datasets: Mapping[st
         )
     falling = []
     for (method, size), _ in known.items():
-        fall = _fall([r for r in records if (r.run.method, r.run.size) == (method, size)])
+        fall = _fall(_of(records, method, size))
         if size == _largest_common(known, (method,)) and fall > 0.05:
             falling.append(f"that of {NAMES[method]} ({size}) by {100 * fall:.0f} %")
     if falling:
@@ -171,18 +171,16 @@ def reasons(records: Sequence[Record], rows: Iterable[Row], datasets: Mapping[st
             f"There are as few as {_number(fewest, 'run')} of one method and size; the paper's figures are of "
             f"{PAPER_RUNS}. A mean of few runs depends on their seeds."
         )
+    skewed = []
     for row in known.values():
-        above = sum(
-            record.nmse > 1
-            for record in records
-            if record.status == "finished" and (record.run.method, record.run.size) == (row.method, row.size)
-        )
         if row.mean > 2 * row.median:
-            found.append(
-                f"The mean of {NAMES[row.method]} at {row.size} parameters ({short(row.mean)}) is far above its median "
-                f"({short(row.median)}): a few bad runs make it"
-                + (f", {above} of which ended above an NMSE of 1." if above else ".")
+            above = sum(r.status == "finished" and r.nmse > 1 for r in _of(records, row.method, row.size))
+            skewed.append(
+                f"{NAMES[row.method]} at {row.size} (mean {short(row.mean)}, median {short(row.median)}"
+                + (f", {_number(above, 'run')} worse than an NMSE of 1)" if above else ")")
             )
+    if skewed:
+        found.append(f"A few bad runs make some means, which lie far above their medians: {'; '.join(skewed)}.")
     diverged = [row for row in rows if row.diverged]
     if diverged:
         most = max(diverged, key=lambda row: row.diverged / row.runs)
@@ -198,9 +196,9 @@ def _figure(row: Row, mean: float, deviation: float) -> Claim:
     if abs(row.mean - mean) <= deviation:
         verdict = "within the paper's deviation"
     elif row.mean > mean:
-        verdict = f"{row.mean / mean:.2g} times higher"
+        verdict = f"{_factor(row.mean / mean)} times higher"
     else:
-        verdict = f"{mean / row.mean:.2g} times lower"
+        verdict = f"{_factor(mean / row.mean)} times lower"
     finished = row.runs - row.diverged - row.failed
     return Claim(
         f"{NAMES[row.method]}, {row.size} parameters: mean NMSE {row.paper}.",
@@ -231,7 +229,7 @@ def _other_music(records: Sequence[Record], known: Rows) -> str:
     easy, hard = min(medians, key=lambda name: medians[name]), max(medians, key=lambda name: medians[name])
     return (
         f"{text} Here the median NMSE of {NAMES[method]} at {size} parameters is {short(medians[easy])} on {easy} and "
-        f"{short(medians[hard])} on {hard}, {medians[hard] / medians[easy]:.2g} times as much."
+        f"{short(medians[hard])} on {hard}, {_factor(medians[hard] / medians[easy])} times as much."
     )
 
 
@@ -264,7 +262,21 @@ def _times(worse: float, better: float) -> str:
     if not better > 0:
         return "infinitely better"
     ratio = worse / better
-    return f"{ratio:.2g} times better" if ratio >= 1 else f"{1 / ratio:.2g} times worse"
+    return f"{_factor(ratio)} times better" if ratio >= 1 else f"{_factor(1 / ratio)} times worse"
+
+
+def _factor(ratio: float) -> str:
+    """
+    >>> [_factor(1.234), _factor(57.4), _factor(1234.5), _factor(1e9)]
+    ['1.2', '57', '1,234', 'more than a million']
+    """
+    if ratio > 1e6:
+        return "more than a million"
+    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:,.0f}"
+
+
+def _of(records: Iterable[Record], method: str, size: int) -> list[Record]:
+    return [record for record in records if (record.run.method, record.run.size) == (method, size)]
 
 
 def _number(count: int, thing: str) -> str:
