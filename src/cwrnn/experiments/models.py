@@ -19,6 +19,28 @@ from ..readout import Readout
 from ..schedule import Schedule
 
 KINDS = ("cw", "srn", "lstm")
+METHODS = ("srn", "lstm", "cw")
+SIZES = (100, 250, 500, 1000)
+HIDDEN = {
+    "srn": {100: 9, 250: 15, 500: 22, 1000: 31},
+    "lstm": {100: 4, 250: 7, 500: 10, 1000: 15},
+    "cw": {100: 11, 250: 19, 500: 27, 1000: 40},
+}
+
+
+def hidden_for(
+    method: str, size: int, *, input_size: int = 0, output_size: int = 1, modules: int = 9, peepholes: bool = True
+) -> int:
+    """Shim."""
+    _check_kind(method)
+    if size in HIDDEN[method]:
+        return HIDDEN[method][size]
+    hidden = modules if method == "cw" else 1
+    if parameter_count(method, hidden, modules=modules, peepholes=peepholes) > size:
+        raise ValueError(f"size {size} is too small for {method}")
+    while parameter_count(method, hidden + 1, modules=modules, peepholes=peepholes) <= size:
+        hidden += 1
+    return hidden
 
 
 def build(

@@ -25,7 +25,7 @@ LEARNING_RATES = {"cw": 3e-4, "srn": 3e-4, "lstm": 3e-5}
 
 
 @dataclass(frozen=True)
-class Result:
+class _Old:
     """What became of one run. A run that diverged is a result too."""
 
     losses: tuple[float, ...]
@@ -69,7 +69,7 @@ def train(
     learning_rate: float,
     momentum: float = MOMENTUM,
     progress: Callable[[int, float], None] | None = None,
-) -> Result:
+) -> _Old:
     """What became of `network`, which is changed in place, after `epochs` updates or when it has diverged.
 
     Args:
@@ -113,7 +113,7 @@ def train(
 
     diverged = not math.isfinite(losses[-1])
     final = _sequence(output)
-    return Result(
+    return _Old(
         losses=tuple(losses),
         output=final,
         best_output=_sequence(best_output),
@@ -140,3 +140,82 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+EPOCHS = 2000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Shim."""
+
+    learning_rate: float
+    epochs: int = 2000
+    momentum: float = 0.95
+    modules: int = 9
+    peepholes: bool = True
+    forget_bias: float = 5.0
+    deviation: float = 0.1
+
+
+@dataclass(frozen=True)
+class Result:
+    """Shim."""
+
+    status: str
+    nmse: float
+    best_nmse: float
+    best_epoch: int
+    epochs: int
+    curve: NDArray[np.float32]
+    output: NDArray[np.float32]
+    weights: dict[str, NDArray[np.float32]]
+    seconds: float
+
+
+def train_many(
+    method: str,
+    hidden: int,
+    targets: NDArray[np.float64],
+    seeds: "list[int]",
+    settings: Settings,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> list[Result]:
+    """Shim."""
+    from .models import build
+
+    results = []
+    for target, seed in zip(targets, seeds, strict=True):
+        network = build(
+            method,
+            hidden,
+            modules=settings.modules,
+            peepholes=settings.peepholes,
+            forget_bias=settings.forget_bias,
+            seed=int(seed),
+        )
+        old = train(
+            network,
+            target,
+            epochs=settings.epochs,
+            learning_rate=settings.learning_rate,
+            momentum=settings.momentum,
+            progress=None if progress is None else lambda epoch, _: progress(epoch // len(seeds)),
+        )
+        variation = 0.5 * float(np.square(target - target.mean()).sum())
+        curve = np.array([(i, loss / variation) for i, loss in enumerate(old.losses)], dtype=np.float32)
+        results.append(
+            Result(
+                "diverged" if old.diverged else "finished",
+                old.nmse,
+                old.best_nmse,
+                old.best_epoch,
+                old.epochs,
+                curve,
+                (old.best_output if old.diverged else old.output).astype(np.float32),
+                {name: value.detach().numpy().copy() for name, value in network.named_parameters()},
+                old.seconds,
+            )
+        )
+    return results
