@@ -323,7 +323,9 @@ def learning_curves(records: Sequence[Record]) -> Any:
     columns = min(4, len(sizes))
     rows = -(-len(sizes) // columns)
     figure = _figure(max(5.5, 1.0 + 2.45 * columns), 0.9 + 2.7 * rows)
-    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat
+    panels = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
+    for panel in panels[len(sizes) :]:
+        panel.remove()
     for panel, size in zip(panels, sizes, strict=False):
         lost = []
         for method in methods:
@@ -339,10 +341,8 @@ def learning_curves(records: Sequence[Record]) -> Any:
             panel.annotate(text, (0, 0), (4, 4 + 10 * line), xycoords="axes fraction", textcoords="offset points",
                            fontsize=7.5, color=colour)  # fmt: skip
         panel.set_title(f"{size} parameters", loc="left")
-        panel.set_yscale("log")
         panel.margins(x=0)
-    for panel in list(panels)[len(sizes) :]:
-        panel.remove()
+    _logarithmic(figure.axes, (value for panel in figure.axes for line in panel.lines for value in line.get_ydata()))
     figure.supxlabel("epochs", fontsize=9)
     figure.supylabel("NMSE (log scale)", fontsize=9)
     handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -420,10 +420,10 @@ def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ())
                                        ha="right", va="top", fontsize=7, color=MUTED)  # fmt: skip
         panel.set_title(titles[which], loc="left")
         panel.set_xscale("log", base=2)
-        panel.set_yscale("log")
         panel.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, place: f"{value:g}"))
         panel.set_xlabel("bits per sample (log scale)")
     errors = [error for point in points for error in (point.best, point.median) if 0 < error < math.inf]
+    _logarithmic(panels, errors)
     if errors:
         # where the networks are, not where PCM goes
         panels[0].set_ylim(min(errors) / 4, max(2.0, 2 * max(errors)))
@@ -455,14 +455,18 @@ def search_curve(records: Sequence[Record]) -> Any:
     upper, lower = figure.subplots(2, len(methods), squeeze=False, sharex=True, sharey="row", height_ratios=[3, 1])
     dashes = {size: STROKES[place % len(STROKES)] for place, size in enumerate(reversed(sizes))}
     points = [each for m in methods for s in sizes for each in searched(_of(records, m, s))]
-    drawn = [value for each in points for value in (each.lower, each.median) if 0 < each.median < math.inf] or [1.0]
+    drawn = [value for each in points for value in (each.lower, each.median) if 0 < each.median < math.inf]
     for above, below, method in zip(upper, lower, methods, strict=True):
+        most_finished = False
         for size in sizes:
             found = searched(_of(records, method, size))
+            most_finished |= any(math.isfinite(each.median) for each in found)
             rates = np.array([each.rate for each in found])
             medians = np.array([each.median for each in found])
             # an upper quartile of infinity lies above any frame
-            quartiles = np.minimum([(each.lower, each.upper) for each in found], 100 * max(drawn)).reshape(-1, 2).T
+            quartiles = (
+                np.minimum([(each.lower, each.upper) for each in found], 100 * max(drawn, default=1.0)).reshape(-1, 2).T
+            )
             shade = 0.2 / len(sizes) + 0.03
             known = np.isfinite(medians)
             above.fill_between(rates, *quartiles, where=known, color=COLOURS[method], alpha=shade, linewidth=0)
@@ -475,10 +479,14 @@ def search_curve(records: Sequence[Record]) -> Any:
         for panel in (above, below):
             panel.axvline(training.LEARNING_RATES[method], color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
             panel.set_xscale("log")
-        above.set_yscale("log")
+        if not most_finished:
+            above.text(0.5, 0.5, "no rate at which\nmost runs finished", ha="center", va="center", color=MUTED,
+                       transform=above.transAxes)  # fmt: skip
         above.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left")
-    # what is ten times worse than the target's mean need not be told from what is worse still
-    upper[0].set_ylim(min(drawn) / 1.5, min(10.0, 3 * max(drawn)))
+    _logarithmic(upper, drawn)
+    if drawn:
+        # what is ten times worse than the target's mean need not be told from what is worse still
+        upper[0].set_ylim(min(drawn) / 1.5, max(3 * min(drawn), min(10.0, 3 * max(drawn))))
     # the highest lies within the panel, also when it is all of them
     lower[0].set_ylim(0, 105)
     lower[0].set_yticks([0, 50, 100])
@@ -546,6 +554,15 @@ def _scale(axes: Any, values: Iterable[float]) -> float:
     axes.set_ylim(low, high)
     axes.set_ylabel("NMSE (log scale)" if logarithmic else "NMSE")
     return high
+
+
+def _logarithmic(axes: Iterable[Any], values: Iterable[float]) -> None:
+    """Sets the axes' scale, and limits where no value could: a logarithm needs something above zero."""
+    known = any(0 < value < math.inf for value in values)
+    for each in axes:
+        if not known:
+            each.set_ylim(0.1, 2)
+        each.set_yscale("log")
 
 
 def _methods(records: Iterable[Record]) -> list[str]:
