@@ -10,7 +10,7 @@ from cases import Case, cases, evaluate
 from hypothesis import given, settings
 
 from cwrnn import Schedule, clockwork_reference
-from cwrnn.kernels import cpu
+from cwrnn.kernels import library
 from cwrnn.recurrence import BACKENDS
 
 DIVISIBLE = Schedule((1, 2, 4, 8), (3, 1, 2, 4))
@@ -32,17 +32,17 @@ class Place(NamedTuple):
         if self.isa is None:
             yield BACKENDS[self.name].load()
             return
-        usual = cpu.current_isa()
-        cpu.use_isa(self.isa)
+        usual = library.current_isa()
+        library.use_isa(self.isa)
         yield BACKENDS[self.name].load()
-        cpu.use_isa(usual)
+        library.use_isa(usual)
 
     def takes(self, dtype) -> bool:
         return BACKENDS[self.name].refuse(torch.device(self.device), dtype) is None
 
 
 PLACES = [
-    *(pytest.param(Place("cpu", "cpu", isa), id=f"cpu-{isa}") for isa in cpu.executable_isas()),
+    *(pytest.param(Place("cpu", "cpu", isa), id=f"cpu-{isa}") for isa in library.executable_isas()),
     *(pytest.param(Place(name, "cpu"), id=name) for name in BACKENDS if name != "cpu"),
     *(pytest.param(Place(name, "cuda"), id=f"{name}-cuda", marks=GPU) for name in BACKENDS if name != "cpu"),
 ]

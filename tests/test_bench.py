@@ -8,7 +8,7 @@ import torch
 from cwrnn import ClockworkRNN, bench, recurrence
 from cwrnn.bench import command, layers, regimes, timing
 from cwrnn.bench.layers import Size
-from cwrnn.kernels import cpu
+from cwrnn.kernels import library
 from cwrnn.recurrence import BACKENDS, Backend
 
 
@@ -58,8 +58,8 @@ def test_all_regimes_and_the_picture(tmp_path, capsys, monkeypatch):
 
 
 def test_says_that_there_is_no_kernel(capsys, monkeypatch):
-    monkeypatch.setattr(cpu._Loaded, "isa", None)
-    monkeypatch.setattr(cpu._Loaded, "missing", "its compiled part is missing: no compiler")
+    monkeypatch.setattr(library._Loaded, "isa", None)
+    monkeypatch.setattr(library._Loaded, "missing", "its compiled part is missing: no compiler")
     assert bench.main(["8,2,5,1,1", "--repeats", "1"]) == 0
     assert "CPU kernel none: its compiled part is missing: no compiler, backend torch" in capsys.readouterr().out
 

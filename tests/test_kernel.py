@@ -18,34 +18,34 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from cwrnn import ClockworkRNN, Readout, Schedule, State, clockwork_reference
-from cwrnn.kernels import cpu
+from cwrnn.kernels import cpu, library
 from cwrnn.recurrence import BACKENDS, choose
 
-pytestmark = pytest.mark.skipif(cpu.current_isa() is None, reason="the kernel was not built")
+pytestmark = pytest.mark.skipif(library.current_isa() is None, reason="the kernel was not built")
 
-ISAS = cpu.executable_isas()
+ISAS = library.executable_isas()
 DTYPES = [torch.float32, torch.float64]
 
 
 @pytest.fixture(params=ISAS)
 def isa(request):
-    usual = cpu.current_isa()
-    cpu.use_isa(request.param)
+    usual = library.current_isa()
+    library.use_isa(request.param)
     yield request.param
-    cpu.use_isa(usual)
+    library.use_isa(usual)
 
 
 @pytest.fixture
 def calls(monkeypatch):
     """The calls that reach the library: name and words."""
     seen = []
-    call = cpu._call
+    call = cpu.invoke
 
     def spy(name, dtype, words):
         seen.append((name, list(words)))
         return call(name, dtype, words)
 
-    monkeypatch.setattr(cpu, "_call", spy)
+    monkeypatch.setattr(cpu, "invoke", spy)
     return seen
 
 
@@ -104,12 +104,12 @@ def test_sizes_that_fill_tiles_and_sequences_that_end(isa_, close, data):
     if data.draw(st.booleans()):
         lengths = torch.full((case.B,), case.T)
     hold = data.draw(st.booleans())
-    usual = cpu.current_isa()
-    cpu.use_isa(isa_)
+    usual = library.current_isa()
+    library.use_isa(isa_)
     try:
         found = evaluate(case, lengths, hold, by_kernel(case))
     finally:
-        cpu.use_isa(usual)
+        library.use_isa(usual)
     expected = evaluate(case, lengths, hold, by_specification(case))
     for name, value in expected.items():
         close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
@@ -328,8 +328,8 @@ def test_several_python_threads_at_once():
 
 
 def test_the_lock_of_python_is_released():
-    assert isinstance(cpu._Loaded.library, ctypes.CDLL)
-    assert not isinstance(cpu._Loaded.library, ctypes.PyDLL)
+    assert isinstance(library._Loaded.library, ctypes.CDLL)
+    assert not isinstance(library._Loaded.library, ctypes.PyDLL)
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess:
@@ -392,7 +392,7 @@ def test_data_loader_workers():
 
 
 def test_environment_forces_an_instruction_set():
-    code = "from cwrnn.kernels import cpu; print(cpu.current_isa())"
+    code = "from cwrnn.kernels import library; print(library.current_isa())"
     for isa in ISAS:
         assert python(code, CWRNN_CPU_ISA=isa).stdout.strip() == isa
     assert python(code, CWRNN_CPU_ISA="").stdout.strip() == ISAS[0]
@@ -402,22 +402,22 @@ def test_environment_forces_an_instruction_set():
 
 
 def test_without_the_compiled_part(monkeypatch, tmp_path):
-    library = cpu.LIBRARY
-    monkeypatch.setattr(cpu._Loaded, "missing", None)
-    monkeypatch.setattr(cpu._Loaded, "library", cpu._Loaded.library)
-    monkeypatch.setattr(cpu, "LIBRARY", tmp_path / "libcpu.so")
-    cpu._load()
+    built = library.LIBRARY
+    monkeypatch.setattr(library._Loaded, "missing", None)
+    monkeypatch.setattr(library._Loaded, "library", library._Loaded.library)
+    monkeypatch.setattr(library, "LIBRARY", tmp_path / "libcpu.so")
+    library._load()
     assert choose("auto", torch.device("cpu"), torch.float32) == "torch"
     with pytest.raises(RuntimeError, match="its compiled part is missing: the package was installed without a"):
         ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
-    monkeypatch.setattr(cpu, "LIBRARY", library)
-    monkeypatch.setattr(cpu, "ABI", cpu.ABI + 1)
-    cpu._load()
+    monkeypatch.setattr(library, "LIBRARY", built)
+    monkeypatch.setattr(library, "ABI", library.ABI + 1)
+    library._load()
     with pytest.raises(RuntimeError, match="its compiled part is that of another version: install the package again"):
         ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
-    monkeypatch.setattr(cpu, "LIBRARY", tmp_path / "libcpu.so")
-    cpu.LIBRARY.write_bytes(b"not a library")
-    cpu._load()
+    monkeypatch.setattr(library, "LIBRARY", tmp_path / "libcpu.so")
+    library.LIBRARY.write_bytes(b"not a library")
+    library._load()
     with pytest.raises(RuntimeError, match="its compiled part cannot be loaded"):
         ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
 
@@ -545,8 +545,8 @@ def test_steps_equal_the_specification(isa_, schedule, B, I, t0, nonlinearity, b
     layer = ClockworkRNN(I, schedule.hidden_size, schedule=schedule, **options)
     input, weight_ih, weight_hh, b, h0 = (None if x is None else x.detach() for x in case.tensors())
     expected = clockwork_reference(input, weight_ih, weight_hh, b, h0, schedule, t0, nonlinearity)
-    usual = cpu.current_isa()
-    cpu.use_isa(isa_)
+    usual = library.current_isa()
+    library.use_isa(isa_)
     try:
         with torch.no_grad():
             parameters = (weight_ih, weight_hh, b)[: 3 if bias else 2]
@@ -558,7 +558,7 @@ def test_steps_equal_the_specification(isa_, schedule, B, I, t0, nonlinearity, b
                 close(y, right)
                 close(state.h[0], right)
     finally:
-        cpu.use_isa(usual)
+        library.use_isa(usual)
     assert state.t == t0 + case.T
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .cascade import cascade
-from .kernels import cpu
+from .kernels import cpu, library
 from .layout import mask
 from .reference import clockwork_reference
 from .schedule import Schedule
@@ -58,7 +58,7 @@ def run_reference(
 
 # the order is that of preference
 BACKENDS: dict[str, Backend] = {
-    "cpu": Backend(refuse=cpu.refuse, load=lambda: cpu.run, step=cpu.step),
+    "cpu": Backend(refuse=library.refuse, load=lambda: cpu.run, step=cpu.step),
     "torch": Backend(refuse=lambda device, dtype: None, load=lambda: cascade),
     "reference": Backend(refuse=lambda device, dtype: None, load=lambda: run_reference),
 }

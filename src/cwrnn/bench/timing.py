@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..kernels import cpu
+from ..kernels import library
 from ..layer import ClockworkRNN
 
 SHORTEST = 0.15
@@ -93,7 +93,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "device": name,
         "threads": torch.get_num_threads(),
-        "CPU kernel": cpu.current_isa() or f"none: {cpu.refuse(torch.device('cpu'), torch.float32)}",
+        "CPU kernel": library.current_isa() or f"none: {library.refuse(torch.device('cpu'), torch.float32)}",
     }
 
 

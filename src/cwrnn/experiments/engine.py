@@ -33,8 +33,8 @@ from .runs import FAILED, Dataset, Record, Run, environment
 from .store import Store
 from .training import Result, train_many
 
-REPLICAS = 25
-"""Runs of a batch, at most. A core is fast with as many, and no more than as many are lost with it."""
+REPLICAS = 32
+"""Runs of a batch, at most. The kernels gain little from more, and no more than as many are lost with a worker."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +87,8 @@ Engine = Callable[[Iterator[Batch]], Iterator[Event]]
 
 def work(run: Run, steps: int) -> float:
     """About the seconds that a run takes; what is left is told from it, and corrected by what was measured."""
-    # microseconds per step and epoch: something per step, and something per parameter
-    fixed, each = {"srn": (0.05, 0.0002), "lstm": (0.2, 0.0004), "cw": (0.15, 0.0001)}[run.method]
+    # microseconds per step and epoch in a batch of REPLICAS, of a network without parameters, and for each of them
+    fixed, each = {"srn": (0.3, 1.5e-4), "lstm": (0.13, 2.0e-4), "cw": (0.26, 2.5e-4)}[run.method]
     return 1e-6 * run.settings.epochs * steps * (fixed + each * run.parameters)
 
 

@@ -153,7 +153,9 @@ class Store:
                 connection.execute("DELETE FROM runs WHERE key = ? AND status = ?", (record.key, FAILED))
                 values = _row(record)
                 places = ", ".join("?" * len(values))
-                added = connection.execute(f"INSERT OR IGNORE INTO runs ({COLUMNS}) VALUES ({places})", values)
+                # not INSERT OR IGNORE, which would also ignore a value that is missing
+                statement = f"INSERT INTO runs ({COLUMNS}) VALUES ({places}) ON CONFLICT (key) DO NOTHING"
+                added = connection.execute(statement, values)
                 if added.rowcount == 1:
                     connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", list(_arrays(record)))
 
@@ -161,7 +163,7 @@ class Store:
         """Adds a data set; a StoreError if another sequence has its name."""
         with self._writing() as connection:
             row = (dataset.name, dataset.digest, dataset.rate, dataset.source, _bytes(dataset.samples, "<f8"))
-            connection.execute("INSERT OR IGNORE INTO datasets VALUES (?, ?, ?, ?, ?)", row)
+            connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING", row)
             (digest,) = connection.execute("SELECT digest FROM datasets WHERE name = ?", row[:1]).fetchone()
         if digest != dataset.digest:
             raise StoreError(

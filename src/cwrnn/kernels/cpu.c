@@ -43,15 +43,9 @@
  * cache over all time; chunks and replicas are the tasks for the threads. Sequences are sorted by length: those that
  * have ended are the last ones of a chunk, and are left out. */
 
-#include "cpu.h"
-
-#include <stdlib.h>
-
 #include "vectors.h"
 
-#define PASTE(name, bits, isa) cwrnn_##name##_f##bits##_##isa
-#define EXPAND(name, bits, isa) PASTE(name, bits, isa)
-#define NAME(name) EXPAND(name, REAL_BITS, ISA) /* such as cwrnn_forward_f32_avx2 */
+#include "memory.h"
 
 enum {
     CHUNK = 16,  /* sequences that run together, at most */
@@ -61,8 +55,7 @@ enum {
     SAMPLES = 16 /* weights that a step compares with those that were packed */
 };
 
-/* a thread is worth waking for some 20 microseconds of work: so many multiply-adds */
-static const double WORTH_A_THREAD = 6e5, WORTH_A_THREAD_IN_A_STEP = 1e5;
+static const double WORTH_A_THREAD_IN_A_STEP = 1e5;
 
 /* ---- the plan of a call ---- */
 
@@ -137,20 +130,6 @@ static int64_t *sort_by_length(const Call *c) {
     return order;
 }
 
-static int64_t reserve(int64_t *size, int64_t n) {
-    int64_t at = *size;
-    *size += round_up(n + LANES); /* a vector may reach beyond the end */
-    return at;
-}
-
-static void *aligned(int64_t count, size_t size) {
-    void *memory = NULL;
-    const int64_t bytes = larger(count, 1) * (int64_t)size;
-    if (posix_memalign(&memory, 64, (size_t)bytes) != 0) return NULL;
-    cwrnn_prefer_large_pages(memory, bytes);
-    return memory;
-}
-
 static void forget(Plan *plan) {
     free(plan->order);
     free(plan->packed);
@@ -222,7 +201,7 @@ static Plan *make_plan(const Call *c, int backward) {
     plan->carried = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
 
     plan->tasks = c->S * (backward ? plan->groups : plan->chunks);
-    plan->workers = larger(smaller(smaller(c->threads, plan->tasks), 1 + (int64_t)(work / WORTH_A_THREAD)), 1);
+    plan->workers = workers_for(work, plan->tasks, c->threads);
     /* every group has sums of its own; where there is one only, they are the worker's, who writes them out at once */
     const int64_t sums = plan->groups > 1 ? plan->tasks : plan->workers;
     plan->packed = malloc((size_t)plan->workers * sizeof *plan->packed);

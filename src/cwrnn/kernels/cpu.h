@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Changes with anything that Python must know of: it refuses a library that was built for another one. */
-#define CWRNN_ABI 2
+#define CWRNN_ABI 3
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -63,6 +63,43 @@ typedef struct {
     int64_t t;           /* modulo the periods' least common multiple */
     int64_t modules[];   /* G words each: sizes, and periods */
 } Step;
+
+/* LSTMs that read a sequence each (lstm.c). Gates are in the order i, f, g, o. */
+typedef struct {
+    int64_t S, T, I, N, threads;
+    const void *input; /* (S, T, I) */
+    int64_t input_s, input_t;
+    const void *weight_ih; /* (S, 4 N, I) */
+    int64_t weight_ih_s;
+    const void *weight_hh; /* (S, 4 N, N) */
+    int64_t weight_hh_s;
+    const void *weight_ch; /* (S, 3, N), of i, f, o; or NULL */
+    int64_t weight_ch_s;
+    const void *bias; /* (S, 4 N) */
+    int64_t bias_s;
+    const int64_t *lengths; /* (S), or NULL if every sequence has T steps */
+    void *kept;             /* forward writes it, backward reads it */
+    int64_t *kept_size;     /* lstm_size: to be written */
+    void *hidden;           /* (S, T, N), zero beyond a sequence's end */
+    const void *g_hidden;   /* (S, T, N), steps contiguous */
+    int64_t g_hidden_s;
+    void *g_input; /* as input, or NULL: not wanted */
+    void *g_weight_ih, *g_weight_hh, *g_weight_ch, *g_bias;
+} Lstm;
+
+/* Linear readouts of S replicas (readout.c). */
+typedef struct {
+    int64_t S, T, N, O, threads;
+    const void *hidden; /* (S, T, N), steps contiguous */
+    int64_t hidden_s;
+    const void *weight; /* (S, O, N) */
+    int64_t weight_s;
+    const void *bias; /* (S, O) */
+    int64_t bias_s;
+    void *output;         /* (S, T, O) */
+    const void *g_output; /* (S, T, O) */
+    void *g_hidden, *g_weight, *g_bias;
+} Linear;
 
 /* Calls body(context, task, worker) once for every task, on at most `threads` threads, numbered as workers. */
 typedef void Body(void *context, int64_t task, int64_t worker);

@@ -1,29 +1,20 @@
 """The CPU kernel: the whole recurrence, forward and backward, in C (cpu.c), called through ctypes.
 
-The library is built when the package is; without a C compiler there is none, and `refuse` says so. It holds the
-kernel for several instruction sets, of which the best that this processor has is taken when this module is
-imported. The environment variable CWRNN_CPU_ISA, "baseline", "avx2" or "avx512", forces one.
-
 One call runs S independent networks on one schedule: tensors may have a leading axis of replicas, and that is
 where `torch.func.vmap` leads. The kernel knows first derivatives. Those beyond, and forward mode, are taken of
 the cascade, which computes the same.
 """
 
-import ctypes
 import math
 import operator
-import os
-import warnings
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn import Parameter
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -31,152 +22,25 @@ from ..cascade import cascade
 from ..schedule import Schedule
 from ..step import clockwork_step
 from ..ticks import Pass, Stream, last_tick_before, states_of
-
-LIBRARY = Path(__file__).with_name("libcpu.so")
-VARIABLE = "CWRNN_CPU_ISA"
-ISAS = ("avx512", "avx2", "baseline")
-"""The instruction sets, in order of preference. "baseline" is what every processor of the architecture has."""
-
-DTYPES = {torch.float32: "f32", torch.float64: "f64"}
-ABI = 2
-"""That of cpu.h: a library that was built for another one is not called."""
-
-OUT_OF_MEMORY, OTHER_WEIGHTS = 1, 2
+from .library import (
+    check_shapes,
+    current_isa,
+    dense,
+    has_tangents,
+    invoke,
+    is_captured,
+    is_watched,
+    pointer,
+    refuse,
+    wants_gradient,
+    whole,
+)
 
 LONGEST_CYCLE = 2**63 - 1
 """After so many steps all modules must be due together, for the kernel to count them."""
 
-NAMES = ("forward", "backward", "step_sizes", "step_pack", "step")
-
-
-class _Loaded:
-    """The library, and the functions of the instruction set in use."""
-
-    library: ctypes.CDLL | None = None
-    isa: str | None = None
-    missing: str | None = "it was not loaded"
-    functions: dict[tuple[str, torch.dtype], Callable[[Any], int]] = {}
-
-
-def executable_isas() -> tuple[str, ...]:
-    """The instruction sets that the library was built for and this processor has, the best first."""
-    library = _Loaded.library
-    if library is None:
-        return ()
-    return tuple(
-        isa for isa in ISAS if hasattr(library, f"cwrnn_forward_f32_{isa}") and library.cwrnn_has(isa.encode())
-    )
-
-
-def use_isa(isa: str | None = None) -> None:
-    """Takes the kernel for that instruction set, or for the best that there is."""
-    library, usable = _Loaded.library, executable_isas()
-    assert library is not None
-    if isa is not None and isa not in usable:
-        raise ValueError(f"the CPU kernel cannot use {isa!r} here. Select from {', '.join(map(repr, usable))}.")
-    _Loaded.isa = isa or usable[0]
-    _Loaded.functions = {}
-    for name in NAMES:
-        for dtype, suffix in DTYPES.items():
-            function = getattr(library, f"cwrnn_{name}_{suffix}_{_Loaded.isa}")
-            function.argtypes = [ctypes.c_void_p]
-            _Loaded.functions[name, dtype] = function
-
-
-def current_isa() -> str | None:
-    """The instruction set in use; None if there is no kernel."""
-    return _Loaded.isa
-
-
-def _load() -> None:
-    if not LIBRARY.exists():
-        _Loaded.missing = "its compiled part is missing: the package was installed without a C compiler"
-        return
-    try:
-        _Loaded.library = ctypes.CDLL(str(LIBRARY))
-        abi = _Loaded.library.cwrnn_abi()
-    except (OSError, AttributeError) as error:
-        _Loaded.missing = f"its compiled part cannot be loaded: {error}"
-        return
-    if abi != ABI:
-        _Loaded.missing = "its compiled part is that of another version: install the package again"
-        return
-    _Loaded.missing = None
-    _borrow_threads(_Loaded.library)
-    forced = os.environ.get(VARIABLE) or None
-    try:
-        use_isa(forced)
-    except ValueError as error:
-        warnings.warn(f"{VARIABLE}={forced} is ignored: {error}", RuntimeWarning, stacklevel=2)
-        use_isa()
-
-
-def _borrow_threads(library: ctypes.CDLL) -> None:
-    """Hands the kernel torch's own team of OpenMP threads, if that is what torch has."""
-    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    try:
-        # a symbol is looked up in what a library was linked to as well: this is the runtime that torch itself uses
-        parallel = ctypes.CDLL(str(path)).GOMP_parallel
-    except (OSError, AttributeError):
-        return
-    library.cwrnn_borrow(ctypes.cast(parallel, ctypes.c_void_p))
-
-
-def refuse(device: torch.device, dtype: torch.dtype) -> str | None:
-    """Why the kernel cannot run on that device with that dtype; None if it can."""
-    if device.type != "cpu":
-        return "it runs on the CPU only"
-    if dtype not in DTYPES:
-        return "it takes float32 and float64 only"
-    return _Loaded.missing
-
 
 # ---- the calls ----
-
-
-def _call(name: str, dtype: torch.dtype, words: "list[int] | array[int]") -> bool:
-    """Calls the library; False if a step found other weights than those that were packed."""
-    # the words live until the call returns, and so do the caller's tensors
-    call = words if isinstance(words, array) else array("q", words)
-    result = _Loaded.functions[name, dtype](call.buffer_info()[0])
-    if result == OUT_OF_MEMORY:
-        raise MemoryError("the CPU kernel could not allocate its working memory")
-    return result != OTHER_WEIGHTS
-
-
-def _pointer(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
-
-
-@overload
-def _dense(tensor: Tensor, dims: int) -> Tensor: ...
-
-
-@overload
-def _dense(tensor: Tensor | None, dims: int) -> Tensor | None: ...
-
-
-def _dense(tensor: Tensor | None, dims: int) -> Tensor | None:
-    """`tensor`, copied unless its last `dims` dimensions are contiguous and it is what its memory says."""
-    if tensor is None:
-        return None
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    if tensor.is_contiguous():
-        return tensor
-    size = 1
-    for d in range(1, dims + 1):
-        if tensor.shape[-d] != 1 and tensor.stride(-d) != size:
-            return tensor.contiguous()
-        size *= tensor.shape[-d]
-    return tensor
-
-
-def _whole(tensor: Tensor | None) -> Tensor | None:
-    """`tensor`, copied unless all of it is contiguous."""
-    if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
-        return tensor
-    return tensor.resolve_neg().contiguous()
 
 
 @lru_cache(maxsize=256)
@@ -215,8 +79,8 @@ def _network_words(
     return [
         S, T, B, I, modules, nonlinearity == "relu", torch.get_num_threads(),
         input.data_ptr(), strides[0], input.stride(-3), input.stride(-2),
-        weight_ih.data_ptr(), strides[1], weight_hh.data_ptr(), strides[2], _pointer(bias), strides[3],
-        _pointer(lengths), strides[4],
+        weight_ih.data_ptr(), strides[1], weight_hh.data_ptr(), strides[2], pointer(bias), strides[3],
+        pointer(lengths), strides[4],
     ]  # fmt: skip
 
 
@@ -237,8 +101,8 @@ def _forward(
 
     With replicas, (S, ...) of each. Without `keep_ticks` there is nothing in their place.
     """
-    input, weight_ih, weight_hh = _dense(input, 1), _dense(weight_ih, 2), _dense(weight_hh, 2)
-    bias, h0, lengths = _dense(bias, 1), _dense(h0, 1), _dense(lengths, 1)
+    input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
+    bias, h0, lengths = dense(bias, 1), dense(h0, 1), dense(lengths, 1)
     lead = weight_hh.shape[:-2]
     T, B, _ = input.shape[-3:]
     N = schedule.hidden_size
@@ -246,10 +110,10 @@ def _forward(
     final = h0.new_empty((*lead, B, N))
     ticks = h0.new_empty((*lead, B * states if keep_ticks else 0))
     held = h0.new_empty((*lead, T, B, N)) if hold else None
-    _call("forward", h0.dtype, [
+    invoke("forward", h0.dtype, [
         *_network_words(input, weight_ih, weight_hh, bias, lengths, schedule.modules, nonlinearity),
         ticks.data_ptr() if keep_ticks else 0,
-        h0.data_ptr(), h0.stride(0) if lead else 0, h0.stride(-2), final.data_ptr(), _pointer(held),
+        h0.data_ptr(), h0.stride(0) if lead else 0, h0.stride(-2), final.data_ptr(), pointer(held),
         *[0] * 11, *clock,
     ])  # fmt: skip
     return (final, ticks) if held is None else (final, ticks, held)
@@ -271,22 +135,22 @@ def _backward(
     nonlinearity: str,
 ) -> list[Tensor | None]:
     """The gradients of input, weight_ih, weight_hh, bias and h0; None for those that are not wanted."""
-    input, weight_ih, weight_hh = _dense(input, 1), _dense(weight_ih, 2), _dense(weight_hh, 2)
-    bias, lengths = _dense(bias, 1), _dense(lengths, 1)
+    input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
+    bias, lengths = dense(bias, 1), dense(lengths, 1)
     lead = weight_hh.shape[:-2]
     T, B, I = input.shape[-3:]
     N = schedule.hidden_size
     shapes = (T, B, I), (N, I), (N, N), (N,), (B, N)
     gradients = [ticks.new_empty((*lead, *shape)) if want else None for want, shape in zip(wanted, shapes, strict=True)]
-    ticks, g_final, g_ticks = ticks.contiguous(), _whole(g_final), _whole(g_ticks)
+    ticks, g_final, g_ticks = ticks.contiguous(), whole(g_final), whole(g_ticks)
     strides = 0, 0, 0
     if g_held is not None:
-        g_held = _dense(g_held, 1)
+        g_held = dense(g_held, 1)
         strides = g_held.stride(0) if lead else 0, g_held.stride(-3), g_held.stride(-2)
-    _call("backward", ticks.dtype, [
+    invoke("backward", ticks.dtype, [
         *_network_words(input, weight_ih, weight_hh, bias, lengths, schedule.modules, nonlinearity),
         ticks.data_ptr(), 0, 0, 0, 0, 0,
-        _pointer(g_ticks), _pointer(g_final), _pointer(g_held), *strides, *map(_pointer, gradients),
+        pointer(g_ticks), pointer(g_final), pointer(g_held), *strides, *map(pointer, gradients),
         *_clock(schedule, t0, T)[0],
     ])  # fmt: skip
     return gradients
@@ -314,7 +178,7 @@ class _Recurrence(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         wanted = tuple(ctx.needs_input_grad[:5])
         tensors: tuple[Any, ...] = *ctx.saved_tensors, g_final, g_ticks, g_held
-        if _has_tangents():
+        if has_tangents():
             *network, lengths, _ = tensors[:7]
             left = iter(_gradient_of_cascade(wanted, network, lengths, tensors[7:], *ctx.settings))
             found = [next(left) if want else None for want in wanted]
@@ -591,16 +455,16 @@ def run(
     """The states of every module at its own ticks, fastest module first; as `cascade`."""
     tensors = input, weight_ih, weight_hh, bias, h0, lengths
     if (
-        _has_tangents()
+        has_tangents()
         or torch._C._get_tracing_state() is not None  # torch.jit.trace would see memory, and not who fills it
         or (torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active())
     ):
         return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
-    if _is_captured(tensors):
+    if is_captured(tensors):
         outputs = _operator(*tensors, schedule.periods, schedule.sizes, t0, nonlinearity, hold)
     elif torch._C._are_functorch_transforms_active():
         outputs = _Recurrence.apply(*tensors, schedule, t0, nonlinearity, hold)  # type: ignore[no-untyped-call]
-    elif _wants_gradient(tensors):
+    elif wants_gradient(tensors):
         outputs = _EagerRecurrence.apply(*tensors, schedule, t0, nonlinearity, hold)  # type: ignore[no-untyped-call]
     else:
         # who looks at the output, and will not go backward, needs no ticks
@@ -609,24 +473,60 @@ def run(
     return KernelPass(t0, input.shape[0], lengths, schedule, h0, ticks, state, outputs[2] if hold else None)
 
 
+def run_replicas(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor,
+    schedule: Schedule,
+    lengths: Tensor | None = None,
+) -> Tensor:
+    """The states (S, T, N) of S networks from a state of zero, each on a sequence of its own, zero beyond its end.
+
+    What `torch.func.vmap` of `run` gives for a batch of 1 and tanh, without what the mapping takes. First derivatives
+    only. A network gives the same bits alone as among others, on any number of threads.
+
+    Args:
+        input: (S, T, I)
+        weight_ih: (S, N, I)
+        weight_hh: (S, N, N)
+        bias: (S, N)
+        schedule: of all networks
+        lengths: (S,) int64: until where each sequence is read, to its end if None
+    """
+    S, _, I = input.shape
+    N = schedule.hidden_size
+    expected = {"weight_ih": (weight_ih, (S, N, I)), "weight_hh": (weight_hh, (S, N, N)), "bias": (bias, (S, N))}
+    check_shapes(input.dtype, **expected)
+    check_shapes(torch.int64, lengths=(lengths, (S,)))
+    tensors = input.unsqueeze(2), weight_ih, weight_hh, bias, input.new_zeros(S, 1, N)
+    arguments = *tensors, None if lengths is None else lengths[:, None], schedule, 0, "tanh", True
+    held: Tensor
+    if wants_gradient(tensors):
+        _, _, held = _EagerRecurrence.apply(*arguments)  # type: ignore[no-untyped-call]
+    else:
+        _, _, held = _forward(*arguments, keep_ticks=False)
+    return held.squeeze(2)
+
+
 class _Packed:
     """The weights of one layer as a step wants them, for as long as they do not change."""
 
     def __init__(self, schedule: Schedule, weight_ih: Tensor, weight_hh: Tensor) -> None:
-        weight_ih, weight_hh = _dense(weight_ih, 2), _dense(weight_hh, 2)
+        weight_ih, weight_hh = dense(weight_ih, 2), dense(weight_hh, 2)
         sizes = torch.empty(2, dtype=torch.int64)
         self.call = array("q", [0, weight_ih.shape[1], schedule.modules, *[0] * 16, *schedule.sizes, *schedule.periods])
         call = self.call[:]
         call[WEIGHT_IH] = weight_ih.data_ptr()
         call[WEIGHT_HH] = weight_hh.data_ptr()
         call[SIZES] = sizes.data_ptr()
-        _call("step_sizes", weight_hh.dtype, call)
+        invoke("step_sizes", weight_hh.dtype, call)
         size, self.row = sizes.tolist()
         self.values = weight_hh.new_empty(size)
         call[PACKED] = self.call[PACKED] = self.values.data_ptr()
-        _call("step_pack", weight_hh.dtype, call)
+        invoke("step_pack", weight_hh.dtype, call)
         self.schedule = schedule
-        self.isa = _Loaded.isa
+        self.isa = current_isa()
 
     @classmethod
     def of(cls, schedule: Schedule, weight_ih: Tensor, weight_hh: Tensor) -> "_Packed":
@@ -665,7 +565,7 @@ class Said:
         self.schedule = schedule
         self.weights = weight_ih, weight_hh, bias
         self.versions = weight_ih._version, weight_hh._version
-        self.isa = _Loaded.isa
+        self.isa = current_isa()
         self.packed = _Packed.of(schedule, weight_ih, weight_hh)
         self.values = h.new_empty((h.shape[-2], self.packed.row))
         self.output = h.new_empty(h.shape[-2:])
@@ -685,7 +585,7 @@ class Said:
             own[1] is weight_hh and own[0] is weight_ih and own[2] is bias
             and self.versions == (own[0]._version, own[1]._version)
             and (self.schedule is schedule or self.schedule == schedule)
-            and self.isa == _Loaded.isa
+            and self.isa == current_isa()
             and self.values.shape[0] == B
         )  # fmt: skip
 
@@ -694,10 +594,10 @@ class Said:
 
         None if the weights were found to be others.
         """
-        input, h = _dense(input, 1), _dense(h, 1)
+        input, h = dense(input, 1), dense(h, 1)
         weight_ih, weight_hh, bias = self.weights
         if not (weight_ih.is_contiguous() and weight_hh.is_contiguous() and (bias is None or bias.is_contiguous())):
-            weight_ih, weight_hh, bias = _dense(weight_ih, 2), _dense(weight_hh, 2), _dense(bias, 1)
+            weight_ih, weight_hh, bias = dense(weight_ih, 2), dense(weight_hh, 2), dense(bias, 1)
         output = torch.empty_like(self.output)
         after = torch.empty_like(h) if h.is_contiguous() else h.new_empty(h.shape)
         call = self.call
@@ -714,7 +614,7 @@ class Said:
         call[OUTPUT] = output.data_ptr()
         call[KNOWN] = self.steps
         call[CLOCK] = t % self.cycle
-        if not _call("step", h.dtype, call):
+        if not invoke("step", h.dtype, call):
             return None
         self.input_shape = input.shape
         self.steps += 1
@@ -731,7 +631,7 @@ class Said:
             and h.shape[-2:] == self.output.shape
             and not torch.is_grad_enabled()
             and not torch.is_autocast_enabled("cpu")
-            and not _is_watched(())
+            and not is_watched(())
             and self.still_holds(
                 schedule,
                 parameters.get("weight_ih_l0"),
@@ -756,8 +656,8 @@ def step(
     """One time step, as `clockwork_step`, which takes over where derivatives are wanted, or weights do not last."""
     tensors = input, weight_ih, weight_hh, bias, h
     if (
-        _is_watched(tensors)
-        or _wants_gradient(tensors)
+        is_watched(tensors)
+        or wants_gradient(tensors)
         or not (isinstance(weight_hh, Parameter) and isinstance(weight_ih, Parameter))
         or weight_hh.is_inference()
         or weight_ih.is_inference()
@@ -771,37 +671,3 @@ def step(
         said = Said(schedule, h, weight_ih, weight_hh, bias)
         found = said.step(input, h, t, nonlinearity)
     return *found, said
-
-
-def _is_watched(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether anything must see what happens to the tensors, other than autograd."""
-    return (
-        _is_captured(tensors)
-        or _has_tangents()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._get_tracing_state() is not None
-    )
-
-
-def _is_captured(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether what runs is being recorded or replaced, so that only operators may be called."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
-        return True
-    # a subclass may have no memory of its own
-    for tensor in tensors:
-        if tensor is not None and type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
-            return True
-    return False
-
-
-def _has_tangents() -> bool:
-    return forward_ad._current_level >= 0
-
-
-def _wants_gradient(tensors: Sequence[Tensor | None]) -> bool:
-    if not torch.is_grad_enabled():
-        return False
-    return any(tensor is not None and tensor.requires_grad for tensor in tensors)
-
-
-_load()

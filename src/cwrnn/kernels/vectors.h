@@ -1,4 +1,5 @@
-/* Vectors of the width that the compiler was told of, tanh, and the one product that all else is made of. */
+/* Vectors of the width that the compiler was told of, tanh and the logistic function, and the product that most else is
+ * made of. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -6,6 +7,10 @@
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
+
+#define PASTE(name, bits, isa) cwrnn_##name##_f##bits##_##isa
+#define EXPAND(name, bits, isa) PASTE(name, bits, isa)
+#define NAME(name) EXPAND(name, REAL_BITS, ISA) /* such as cwrnn_forward_f32_avx2 */
 
 typedef REAL real;
 
@@ -35,6 +40,7 @@ typedef int64_t word;
 #endif
 typedef word mask __attribute__((vector_size(VECTOR)));
 
+#define OPTIONAL __attribute__((unused)) /* for whoever includes this */
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -99,23 +105,24 @@ INLINE void clear(real *to, int64_t n) {
     if (i < n) store_some(to + i, (vec){0}, n - i);
 }
 
-/* tanh
+/* exp(y) - 1 for y from 0 to LARGEST
  *
- * tanh x = sign(x) e / (e + 2) with e = exp(2 |x|) - 1, which loses no digits near zero. 2 |x| = n log 2 + r, and then
- * e = 2^n (exp(r) - 1) + (2^n - 1) with |r| <= log(2) / 2, where exp(r) - 1 is its Taylor series: at that radius
- * the first term left out is below a quarter of a unit in the last place. */
+ * y = n log 2 + r, and then exp(y) - 1 = 2^n (exp(r) - 1) + (2^n - 1) with |r| <= log(2) / 2, where exp(r) - 1 is its
+ * Taylor series: at that radius the first term left out is below a quarter of a unit in the last place. */
 
 #if REAL_BITS == 32
 #define LOG2_HIGH 0x1.63p-1f
 #define LOG2_LOW -0x1.bd0106p-13f
 #define ROUNDER 0x1.8p23f
 #define SATURATED 20.0f
+#define LARGEST 87.0f
 enum { TERMS = 7, MANTISSA = 23 };
 #else
 #define LOG2_HIGH 0x1.62e42feep-1
 #define LOG2_LOW 0x1.a39ef35793c76p-33
 #define ROUNDER 0x1.8p52
 #define SATURATED 40.0
+#define LARGEST 708.0
 enum { TERMS = 13, MANTISSA = 52 };
 #endif
 
@@ -124,11 +131,7 @@ static const real INVERSE_FACTORIALS[] = {
     1. / 5040,  1. / 40320,  1. / 362880,  1. / 3628800,  1. / 39916800,  1. / 479001600,  1. / 6227020800,
 };
 
-INLINE vec hyperbolic_tangent(vec x) {
-    mask sign = (mask)x & (mask)spread((real)-0.0);
-    vec y = (vec)((mask)x ^ sign);
-    y = y + y;
-    y = choose(y > SATURATED, spread(SATURATED), y); /* NaN is not greater: it stays, and makes all that follows NaN */
+INLINE vec exponential_less_1(vec y) {
     vec rounded = y * (real)1.44269504088896340736 + ROUNDER;
     vec n = rounded - ROUNDER;
     vec r = y - n * (real)LOG2_HIGH;
@@ -141,8 +144,26 @@ INLINE vec hyperbolic_tangent(vec x) {
         odd = odd * square + INVERSE_FACTORIALS[i + 1];
     }
     vec e = r + square * (even + odd * r);
-    e = power * e + (power - 1);
+    return power * e + (power - 1);
+}
+
+/* sign(x) e / (e + 2) with e = exp(2 |x|) - 1, which loses no digits near zero */
+INLINE vec hyperbolic_tangent(vec x) {
+    mask sign = (mask)x & (mask)spread((real)-0.0);
+    vec y = (vec)((mask)x ^ sign);
+    y = y + y;
+    y = choose(y > SATURATED, spread(SATURATED), y); /* NaN is not greater: it stays, and makes all that follows NaN */
+    vec e = exponential_less_1(y);
     return (vec)((mask)(e / (e + 2)) | sign);
+}
+
+/* 1 / (1 + exp(-x)): with e = exp(|x|) - 1, 1 / (e + 2) below zero and (e + 1) / (e + 2) above, which loses no digits far
+ * from zero; it ends at exp(-LARGEST), where the normal numbers end */
+INLINE vec logistic(vec x) {
+    vec y = (vec)((mask)x & ~(mask)spread((real)-0.0));
+    y = choose(y > LARGEST, spread(LARGEST), y);
+    vec e = exponential_less_1(y);
+    return choose(x < 0, spread(1), e + 1) / (e + 2);
 }
 
 INLINE vec activate(vec a, int64_t rectify) {
@@ -209,7 +230,7 @@ INLINE int widest(int M) {
         break;
 
 #define TILES(M) \
-    static void tiles_##M(const Product *p, int64_t vectors, int64_t at, int64_t m0) { \
+    OPTIONAL static void tiles_##M(const Product *p, int64_t vectors, int64_t at, int64_t m0) { \
         switch (vectors) { \
             TILE(M, 1) TILE(M, 2) TILE(M, 3) TILE(M, 4) TILE(M, 5) TILE(M, 6) TILE(M, 7) TILE(M, 8) \
         } \
@@ -255,7 +276,7 @@ INLINE void multiply(int64_t M, int64_t at, int64_t vectors, const Product *p) {
 
 /* to[c][r] = from[r][c], in square blocks: rows that are a power of two apart share few places in a cache, so every
  * row of a block is touched once, as a whole vector */
-static void transpose(real *to, int64_t lt, const real *from, int64_t lf, int64_t rows, int64_t columns) {
+OPTIONAL static void transpose(real *to, int64_t lt, const real *from, int64_t lf, int64_t rows, int64_t columns) {
     for (int64_t r = 0; r < rows; r += LANES) {
         const int64_t height = smaller(LANES, rows - r);
         for (int64_t c = 0; c < columns; c += LANES) {

@@ -1,0 +1,77 @@
+"""Replicas: many networks of one shape that run at once, each on a sequence of its own.
+
+Their parameters lie in one tensor, a row per network. With the CPU kernel a network gives the same bits alone as
+among others, on any number of threads: what is not done by a kernel is done element by element.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from ..kernels import cpu, library
+from ..kernels import readout as readout_kernel
+from . import lstm
+from .models import Network
+
+
+class Replicas:
+    """Networks of one shape, made from a list of them.
+
+    >>> from .models import build
+    >>> replicas = Replicas([build("cw", 12, seed=seed) for seed in range(3)])
+    >>> replicas.outputs(torch.zeros(3, 20, 0)).shape
+    torch.Size([3, 20, 1])
+    """
+
+    def __init__(self, networks: Sequence[Network]) -> None:
+        self.shape = networks[0]
+        rows = [torch.cat([parameter.detach().flatten() for parameter in each.parameters()]) for each in networks]
+        self._set(torch.stack(rows))
+
+    def _set(self, values: Tensor) -> None:
+        self.values = values
+        self.parameters: dict[str, Tensor] = {}
+        start = 0
+        for name, parameter in self.shape.named_parameters():
+            part = values[:, start : start + parameter.numel()]
+            # leaves that share the memory of the values
+            self.parameters[name] = part.view(len(values), *parameter.shape).detach().requires_grad_()
+            start += parameter.numel()
+
+    def keep(self, rows: Tensor) -> None:
+        """Goes on with some of the networks only."""
+        self._set(self.values[rows])
+
+    def weights(self, values: Tensor) -> dict[str, NDArray[np.float32]]:
+        """The parameters by their names, of one row of values."""
+        parameters = list(self.shape.named_parameters())
+        parts = values.split([parameter.numel() for _, parameter in parameters])
+        return {name: part.view(p.shape).numpy().copy() for (name, p), part in zip(parameters, parts, strict=True)}
+
+    def states(self, input: Tensor) -> Tensor:
+        """The hidden states (S, T, N) for the input (S, T, I)."""
+        own = {name.removeprefix("layer."): value for name, value in self.parameters.items() if "layer." in name}
+        layer = self.shape.layer
+        if isinstance(layer, lstm.LSTM):
+            return lstm.run(input, own["weight_ih"], own["weight_hh"], own.get("weight_ch"), own["bias"])
+        if library.refuse(input.device, input.dtype) is None:
+            weights = own["weight_ih_l0"], own["weight_hh_l0"], own["bias_l0"]
+            return cpu.run_replicas(input, *weights, layer.schedule)
+
+        def one(parameters: Mapping[str, Tensor], input: Tensor) -> Tensor:
+            output: Tensor = functional_call(layer, dict(parameters), (input,))[0]
+            return output
+
+        return vmap(one)(own, input)
+
+    def outputs(self, input: Tensor) -> Tensor:
+        """The outputs (S, T, O) for the input (S, T, I)."""
+        hidden = self.states(input)
+        weight, bias = self.parameters["readout.weight"], self.parameters["readout.bias"]
+        if library.refuse(input.device, input.dtype) is None:
+            return readout_kernel.run(hidden, weight, bias)
+        return torch.einsum("stn,son->sto", hidden, weight) + bias[:, None]

@@ -1,0 +1,335 @@
+/* Long Short-Term Memory on a CPU: many small networks at once, forward and backward.
+ *
+ * Compiled once per instruction set and precision, as cpu.c. Letters: S networks, each of which reads a sequence of its
+ * own, T time steps, I inputs, N cells. What is computed stands in experiments/lstm.py.
+ *
+ * A network of 15 cells fills no vector, and every network has weights of its own, so nothing can be shared between
+ * them: here a lane of a vector is a network. A block of LANES networks runs as if it were one, on numbers that are
+ * vectors, and blocks are the tasks for the threads. Nothing ever crosses lanes: a network gives the same bits alone as
+ * among a hundred. Lanes that no network fills hold zeros.
+ *
+ * Weights are packed by block as [cell][input][gate][lane]: forward reads them in that order, four sums at a time, and
+ * backward takes from the same rows what each gate hands back to an input. The weights' gradients are added up in the
+ * same layout. Not step by step, which would carry all of them through the cache for every step: the gates' gradients of
+ * SPAN steps are kept, and then each weight's sum runs over these steps in a register, the last one first.
+ *
+ * Sequences that have ended: their input and states are zero from there on, so that no gradient comes back. */
+
+#include "vectors.h"
+
+#include "memory.h"
+
+enum {
+    SPAN = 16,                           /* steps whose gates' gradients are kept */
+    ACROSS = REGISTERS == 32 ? 4 : 2,    /* inputs whose weights' gradients are summed together */
+    TOGETHER = REGISTERS == 32 ? 12 : 8, /* inputs whose own gradients are summed together */
+};
+
+typedef struct {
+    const Lstm *call;
+    int64_t blocks, workers;
+    /* places in what is kept of a block, and in a worker's memory; the latter begins with the packed weights */
+    int64_t x, h, c, squashed, gates, kept_size;
+    int64_t weight_ih, weight_hh, weight_ch, bias, weights_size;
+    int64_t g_weight_ih, g_weight_hh, g_weight_ch, g_bias, sums_size;
+    int64_t dz, dh, dx, carried, arriving, memory_size;
+    real *memory;
+} Plan;
+
+static Plan make_plan(const Lstm *c, int backward) {
+    const int64_t T = c->T, I = c->I, N = c->N;
+    Plan plan = {.call = c, .blocks = (c->S + LANES - 1) / LANES};
+    plan.x = reserve(&plan.kept_size, T * I * LANES);
+    plan.h = reserve(&plan.kept_size, (T + 1) * N * LANES);
+    plan.c = reserve(&plan.kept_size, (T + 1) * N * LANES);
+    plan.squashed = reserve(&plan.kept_size, T * N * LANES);
+    plan.gates = reserve(&plan.kept_size, T * 4 * N * LANES);
+
+    int64_t *size = &plan.memory_size;
+    plan.weight_ih = reserve(size, N * I * 4 * LANES);
+    plan.weight_hh = reserve(size, N * N * 4 * LANES);
+    plan.weight_ch = reserve(size, 3 * N * LANES);
+    plan.bias = reserve(size, 4 * N * LANES);
+    plan.weights_size = *size;
+    if (backward) {
+        plan.g_weight_ih = reserve(size, N * I * 4 * LANES);
+        plan.g_weight_hh = reserve(size, N * N * 4 * LANES);
+        plan.g_weight_ch = reserve(size, 3 * N * LANES);
+        plan.g_bias = reserve(size, 4 * N * LANES);
+        plan.sums_size = *size - plan.weights_size;
+        plan.dz = reserve(size, SPAN * 4 * N * LANES);
+        plan.dh = reserve(size, N * LANES);
+        plan.carried = reserve(size, N * LANES);
+        plan.arriving = reserve(size, SPAN * N * LANES);
+        plan.dx = reserve(size, I * LANES);
+    }
+    const double work = (double)(plan.blocks * T * N) * (double)(4 * (N + I) + 50) * (backward ? 2 : 1);
+    plan.workers = workers_for(work, plan.blocks, c->threads);
+    return plan;
+}
+
+/* some networks, and until when each of them reads */
+typedef struct {
+    int64_t s, lanes, steps; /* the first, how many, the longest of their sequences */
+    mask lengths;
+} Block;
+
+static Block make_block(const Lstm *c, int64_t number) {
+    Block block = {.s = number * LANES, .lanes = smaller(LANES, c->S - number * LANES)};
+    for (int64_t i = 0; i < block.lanes; i++) {
+        const int64_t length = c->lengths != NULL ? larger(0, smaller(c->T, c->lengths[block.s + i])) : c->T;
+        block.lengths[i] = (word)length;
+        block.steps = larger(block.steps, length);
+    }
+    return block;
+}
+
+/* zero in the lanes whose sequence has ended */
+INLINE vec while_reading(const Block *block, int64_t t, vec value) { return (vec)((block->lengths > (word)t) & (mask)value); }
+
+/* (S, 4 N, J) to [cell][input][gate][lane] */
+static void pack(real *to, const void *from, int64_t stride, const Block *block, int64_t N, int64_t J) {
+    const real *weight = (const real *)from + block->s * stride;
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t gate = 0; gate < 4; gate++)
+            transpose(to + (n * J * 4 + gate) * LANES, 4 * LANES, weight + (gate * N + n) * J, stride, block->lanes, J);
+}
+
+static void unpack(void *to, const real *from, const Block *block, int64_t N, int64_t J) {
+    real *weight = (real *)to + block->s * 4 * N * J;
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t gate = 0; gate < 4; gate++)
+            transpose(weight + (gate * N + n) * J, 4 * N * J, from + (n * J * 4 + gate) * LANES, 4 * LANES, J, block->lanes);
+}
+
+static void pack_weights(const Plan *plan, const Block *block, real *memory) {
+    const Lstm *c = plan->call;
+    const int64_t N = c->N;
+    if (block->lanes < LANES || c->weight_ch == NULL) clear(memory, plan->weights_size);
+    pack(memory + plan->weight_ih, c->weight_ih, c->weight_ih_s, block, N, c->I);
+    pack(memory + plan->weight_hh, c->weight_hh, c->weight_hh_s, block, N, N);
+    pack(memory + plan->bias, c->bias, c->bias_s, block, N, 1);
+    if (c->weight_ch != NULL)
+        transpose(memory + plan->weight_ch, LANES, (const real *)c->weight_ch + block->s * c->weight_ch_s, c->weight_ch_s,
+                  block->lanes, 3 * N);
+}
+
+/* ---- forward ---- */
+
+static void read_input(const Plan *plan, const Block *block, real *x) {
+    const Lstm *c = plan->call;
+    const int64_t I = c->I;
+    if (block->lanes < LANES) clear(x, block->steps * I * LANES);
+    for (int64_t t = 0; t < block->steps; t++) {
+        real *now = x + t * I * LANES;
+        transpose(now, LANES, (const real *)c->input + block->s * c->input_s + t * c->input_t, c->input_s, block->lanes, I);
+        for (int64_t j = 0; c->lengths != NULL && j < I; j++)
+            store(now + j * LANES, while_reading(block, t, load(now + j * LANES)));
+    }
+}
+
+/* z[gate] += sum over j of weight[j][gate] u[j] */
+INLINE void hear(vec z[4], const real *weight, const real *u, int64_t J) {
+    for (int64_t j = 0; j < J; j++, weight += 4 * LANES) {
+        const vec heard = load(u + j * LANES);
+        UNROLL for (int gate = 0; gate < 4; gate++) z[gate] += load(weight + gate * LANES) * heard;
+    }
+}
+
+static void forward_block(void *context, int64_t task, int64_t worker) {
+    const Plan *plan = context;
+    const Lstm *call = plan->call;
+    const int64_t T = call->T, I = call->I, N = call->N;
+    const Block block = make_block(call, task);
+    real *memory = plan->memory + worker * plan->memory_size, *kept = (real *)call->kept + task * plan->kept_size;
+    const real *peephole = memory + plan->weight_ch;
+    pack_weights(plan, &block, memory);
+    read_input(plan, &block, kept + plan->x);
+    clear(kept + plan->h, N * LANES);
+    clear(kept + plan->c, N * LANES);
+
+    for (int64_t t = 0; t < block.steps; t++) {
+        const real *x = kept + plan->x + t * I * LANES, *h_before = kept + plan->h + t * N * LANES;
+        const real *c_before = kept + plan->c + t * N * LANES;
+        for (int64_t n = 0; n < N; n++) {
+            const int64_t at = n * LANES, now = (t * N + n) * LANES, next = now + N * LANES;
+            vec z[4];
+            UNROLL for (int gate = 0; gate < 4; gate++) z[gate] = load(memory + plan->bias + 4 * at + gate * LANES);
+            hear(z, memory + plan->weight_ih + 4 * at * I, x, I);
+            hear(z, memory + plan->weight_hh + 4 * at * N, h_before, N);
+            const vec before = load(c_before + at);
+            const vec i = logistic(z[0] + load(peephole + at) * before);
+            const vec f = logistic(z[1] + load(peephole + N * LANES + at) * before);
+            const vec g = hyperbolic_tangent(z[2]);
+            vec c = f * before + i * g;
+            if (call->lengths != NULL) c = while_reading(&block, t, c);
+            const vec squashed = hyperbolic_tangent(c);
+            const vec o = logistic(z[3] + load(peephole + 2 * N * LANES + at) * c);
+            /* where a sequence has ended, tanh(0) makes h zero as well */
+            real *gates = kept + plan->gates + 4 * now;
+            store(gates, i);
+            store(gates + LANES, f);
+            store(gates + 2 * LANES, g);
+            store(gates + 3 * LANES, o);
+            store(kept + plan->squashed + now, squashed);
+            store(kept + plan->c + next, c);
+            store(kept + plan->h + next, o * squashed);
+        }
+    }
+
+    real *hidden = (real *)call->hidden + block.s * T * N;
+    transpose(hidden, T * N, kept + plan->h + N * LANES, LANES, block.steps * N, block.lanes);
+    for (int64_t i = 0; i < block.lanes; i++) clear(hidden + i * T * N + block.steps * N, (T - block.steps) * N);
+}
+
+/* ---- backward ---- */
+
+/* du[j] = sum over cells and gates of weight[cell][j][gate] dz[cell][gate], for some inputs from j on */
+INLINE void hand_back_some(const int some, real *du, const real *weight, const real *dz, int64_t N, int64_t J, int64_t j) {
+    vec sum[TOGETHER] = {0};
+    for (int64_t n = 0; n < N; n++) {
+        UNROLL for (int gate = 0; gate < 4; gate++) {
+            const vec change = load(dz + (n * 4 + gate) * LANES);
+            UNROLL for (int i = 0; i < some; i++) sum[i] += load(weight + ((n * J + j + i) * 4 + gate) * LANES) * change;
+        }
+    }
+    UNROLL for (int i = 0; i < some; i++) store(du + (j + i) * LANES, sum[i]);
+}
+
+INLINE void hand_back(real *du, const real *weight, const real *dz, int64_t N, int64_t J) {
+    int64_t j = 0;
+    for (; j + TOGETHER <= J; j += TOGETHER) hand_back_some(TOGETHER, du, weight, dz, N, J, j);
+    for (; j + TOGETHER / 4 <= J; j += TOGETHER / 4) hand_back_some(TOGETHER / 4, du, weight, dz, N, J, j);
+    for (; j < J; j++) hand_back_some(1, du, weight, dz, N, J, j);
+}
+
+/* sum[j][gate] += sum over `steps` steps, the last one first, of dz[gate] u[j], for some inputs; one cell's weights */
+INLINE void learn_some(const int some, real *sum, const real *dz, const real *u, int64_t steps, int64_t N, int64_t J) {
+    vec total[ACROSS][4];
+    UNROLL for (int i = 0; i < some; i++) {
+        UNROLL for (int gate = 0; gate < 4; gate++) total[i][gate] = load(sum + (i * 4 + gate) * LANES);
+    }
+    for (int64_t t = steps - 1; t >= 0; t--) {
+        UNROLL for (int i = 0; i < some; i++) {
+            const vec heard = load(u + (t * J + i) * LANES);
+            UNROLL for (int gate = 0; gate < 4; gate++) total[i][gate] += load(dz + (t * 4 * N + gate) * LANES) * heard;
+        }
+    }
+    UNROLL for (int i = 0; i < some; i++) {
+        UNROLL for (int gate = 0; gate < 4; gate++) store(sum + (i * 4 + gate) * LANES, total[i][gate]);
+    }
+}
+
+static void learn(real *sums, const real *dz, const real *u, int64_t steps, int64_t N, int64_t J) {
+    for (int64_t n = 0; n < N; n++) {
+        int64_t j = 0;
+        for (; j + ACROSS <= J; j += ACROSS)
+            learn_some(ACROSS, sums + (n * J + j) * 4 * LANES, dz + n * 4 * LANES, u + j * LANES, steps, N, J);
+        for (; j < J; j++) learn_some(1, sums + (n * J + j) * 4 * LANES, dz + n * 4 * LANES, u + j * LANES, steps, N, J);
+    }
+}
+
+/* the biases and the peepholes: what the gates heard is 1, c(t - 1) and c(t) */
+static void learn_rest(const Plan *plan, real *memory, const real *c, int64_t steps) {
+    const int64_t N = plan->call->N;
+    for (int64_t n = 0; n < N; n++) {
+        real *to_bias = memory + plan->g_bias + n * 4 * LANES, *to_peephole = memory + plan->g_weight_ch + n * LANES;
+        vec bias[4], peephole[3];
+        UNROLL for (int gate = 0; gate < 4; gate++) bias[gate] = load(to_bias + gate * LANES);
+        UNROLL for (int gate = 0; gate < 3; gate++) peephole[gate] = load(to_peephole + gate * N * LANES);
+        for (int64_t t = steps - 1; t >= 0; t--) {
+            const real *dz = memory + plan->dz + (t * N + n) * 4 * LANES;
+            const vec before = load(c + (t * N + n) * LANES), after = load(c + ((t + 1) * N + n) * LANES);
+            UNROLL for (int gate = 0; gate < 4; gate++) bias[gate] += load(dz + gate * LANES);
+            peephole[0] += load(dz) * before;
+            peephole[1] += load(dz + LANES) * before;
+            peephole[2] += load(dz + 3 * LANES) * after;
+        }
+        UNROLL for (int gate = 0; gate < 4; gate++) store(to_bias + gate * LANES, bias[gate]);
+        UNROLL for (int gate = 0; gate < 3; gate++) store(to_peephole + gate * N * LANES, peephole[gate]);
+    }
+}
+
+/* the gradients of the gates before their activation at step t, and of c(t - 1) */
+static void backward_step(const Plan *plan, real *memory, const real *kept, int64_t t, const real *arriving, real *dz) {
+    const int64_t N = plan->call->N;
+    const real *peephole = memory + plan->weight_ch;
+    for (int64_t n = 0; n < N; n++) {
+        const int64_t at = n * LANES, now = (t * N + n) * LANES;
+        const real *gates = kept + plan->gates + 4 * now;
+        const vec i = load(gates), f = load(gates + LANES), g = load(gates + 2 * LANES), o = load(gates + 3 * LANES);
+        const vec squashed = load(kept + plan->squashed + now), before = load(kept + plan->c + now);
+        const vec dh = load(arriving + at) + load(memory + plan->dh + at);
+        const vec dz_o = dh * squashed * (o * (1 - o));
+        const vec dc = load(memory + plan->carried + at) + dh * o * (1 - squashed * squashed) +
+                       dz_o * load(peephole + 2 * N * LANES + at);
+        const vec dz_i = dc * g * (i * (1 - i)), dz_f = dc * before * (f * (1 - f));
+        store(dz + 4 * at, dz_i);
+        store(dz + 4 * at + LANES, dz_f);
+        store(dz + 4 * at + 2 * LANES, dc * i * (1 - g * g));
+        store(dz + 4 * at + 3 * LANES, dz_o);
+        store(memory + plan->carried + at,
+              dc * f + dz_i * load(peephole + at) + dz_f * load(peephole + N * LANES + at));
+    }
+}
+
+static void backward_block(void *context, int64_t task, int64_t worker) {
+    const Plan *plan = context;
+    const Lstm *call = plan->call;
+    const int64_t T = call->T, I = call->I, N = call->N;
+    const Block block = make_block(call, task);
+    real *memory = plan->memory + worker * plan->memory_size;
+    const real *kept = (const real *)call->kept + task * plan->kept_size;
+    pack_weights(plan, &block, memory);
+    clear(memory + plan->weights_size, plan->sums_size);
+    clear(memory + plan->dh, N * LANES);
+    clear(memory + plan->carried, N * LANES);
+    clear(memory + plan->arriving, SPAN * N * LANES);
+
+    for (int64_t end = block.steps; end > 0; end -= SPAN) {
+        const int64_t from = larger(0, end - SPAN);
+        real *arriving = memory + plan->arriving;
+        transpose(arriving, LANES, (const real *)call->g_hidden + block.s * call->g_hidden_s + from * N, call->g_hidden_s,
+                  block.lanes, (end - from) * N);
+        for (int64_t t = end - 1; t >= from; t--) {
+            real *now = arriving + (t - from) * N * LANES, *dz = memory + plan->dz + (t - from) * 4 * N * LANES;
+            for (int64_t n = 0; call->lengths != NULL && n < N; n++)
+                store(now + n * LANES, while_reading(&block, t, load(now + n * LANES)));
+            backward_step(plan, memory, kept, t, now, dz);
+            hand_back(memory + plan->dh, memory + plan->weight_hh, dz, N, N);
+            if (call->g_input == NULL) continue;
+            hand_back(memory + plan->dx, memory + plan->weight_ih, dz, N, I);
+            transpose((real *)call->g_input + (block.s * T + t) * I, T * I, memory + plan->dx, LANES, I, block.lanes);
+        }
+        learn(memory + plan->g_weight_hh, memory + plan->dz, kept + plan->h + from * N * LANES, end - from, N, N);
+        learn(memory + plan->g_weight_ih, memory + plan->dz, kept + plan->x + from * I * LANES, end - from, N, I);
+        learn_rest(plan, memory, kept + plan->c + from * N * LANES, end - from);
+    }
+
+    for (int64_t i = 0; call->g_input != NULL && i < block.lanes; i++)
+        clear((real *)call->g_input + ((block.s + i) * T + block.steps) * I, (T - block.steps) * I);
+    unpack(call->g_weight_ih, memory + plan->g_weight_ih, &block, N, I);
+    unpack(call->g_weight_hh, memory + plan->g_weight_hh, &block, N, N);
+    unpack(call->g_bias, memory + plan->g_bias, &block, N, 1);
+    if (call->g_weight_ch != NULL)
+        transpose((real *)call->g_weight_ch + block.s * 3 * N, 3 * N, memory + plan->g_weight_ch, LANES, 3 * N, block.lanes);
+}
+
+static int run(const Lstm *call, Body *body, int backward) {
+    Plan plan = make_plan(call, backward);
+    plan.memory = aligned(plan.workers * plan.memory_size, sizeof(real));
+    if (plan.memory == NULL) return OUT_OF_MEMORY;
+    cwrnn_parallel(body, &plan, plan.blocks, plan.workers);
+    free(plan.memory);
+    return FINE;
+}
+
+/* how many numbers forward keeps for backward */
+EXPORT int NAME(lstm_size)(const Lstm *call) {
+    const Plan plan = make_plan(call, 0);
+    *call->kept_size = plan.blocks * plan.kept_size;
+    return FINE;
+}
+
+EXPORT int NAME(lstm_forward)(const Lstm *call) { return run(call, forward_block, 0); }
+EXPORT int NAME(lstm_backward)(const Lstm *call) { return run(call, backward_block, 1); }
