@@ -131,7 +131,7 @@ def test_outputs_are_those_of_the_best():
 def test_outputs_of_runs_that_all_diverged():
     record = told(0.4, status="diverged")
     figure = figures.outputs([record, told(0.9, seed=1, status="diverged")], {"tune": dataset()})
-    [line] = lines(figure, "output-cw")
+    [line] = lines(figure, "output-cw-0")
     np.testing.assert_array_equal(line.get_ydata(), record.output)
     assert texts(figure)[0] == "diverged; its best: NMSE 0.40"
     figure = figures.outputs([told(0.4, status="failed")], {"tune": dataset()})
@@ -145,7 +145,7 @@ def test_curve_is_numpys():
     expected = np.percentile([record.curve[:, 1] for record in records], [25, 50, 75], axis=0)
     np.testing.assert_allclose(quartiles, expected)
     figure = figures.learning_curves([*records, told(0.0, seed=9, status="diverged")])
-    [line] = lines(figure, "median-cw")
+    [line] = lines(figure, "median-cw-100")
     np.testing.assert_allclose(line.get_ydata(), expected[1])
     assert "CW-RNN: 1 of 6 diverged" in texts(figure)
 
@@ -198,7 +198,8 @@ def test_rate_distortion_shows_the_points():
                 [line] = lines(figure, f"{which}-{method}-{bits}")
                 assert line.get_xdata().tolist() == [point.bits_per_sample for point in mine]
                 assert line.get_ydata().tolist() == [getattr(point, which) for point in mine]
-    for line in lines(figure, "pcm"):
+    for which in ("best", "median"):
+        [line] = lines(figure, f"pcm-{which}")
         assert line.get_ydata().tolist() == [each.nmse for each in baselines]
 
 

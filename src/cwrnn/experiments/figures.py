@@ -81,6 +81,8 @@ def render(figure: Any, format: str, dpi: int = 150) -> bytes:
     file = BytesIO()
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None} if format == "svg" else {"Software": None}
     figure.savefig(file, format=format, dpi=dpi, metadata=metadata, transparent=format == "svg")
+    # everything has its place: another format need not look for it again
+    figure.set_layout_engine("none")
     return file.getvalue()
 
 
@@ -298,10 +300,10 @@ def outputs(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> Any:
             if record is None or record.output is None:
                 outcome = "no run finished" if mine else "no runs"
             elif record.status == "finished":
-                panel.plot(time, record.output, color=COLOURS[method], gid=f"output-{method}")
+                panel.plot(time, record.output, color=COLOURS[method], gid=f"output-{method}-{place}")
                 outcome = f"NMSE {short(record.nmse)}, {record.run.size} parameters"
             else:
-                panel.plot(time, record.output, color=_paler(COLOURS[method], 0.5), gid=f"output-{method}")
+                panel.plot(time, record.output, color=_paler(COLOURS[method], 0.5), gid=f"output-{method}-{place}")
                 outcome = f"diverged; its best: NMSE {short(record.best_nmse)}"
             panel.text(0.985, 0.97, outcome, transform=panel.transAxes, ha="right", va="top", fontsize=8)
             panel.set_xlim(0, time[-1] if len(time) > 1 else 1)
@@ -332,7 +334,8 @@ def learning_curves(records: Sequence[Record]) -> Any:
             mine = _of(records, method, size)
             epochs, (lower, median, upper) = curve(mine)
             panel.fill_between(epochs, lower, upper, color=COLOURS[method], alpha=0.2, linewidth=0)
-            panel.plot(epochs, median, color=COLOURS[method], label=NAMES[method], gid=f"median-{method}")
+            panel.plot(epochs, median, color=COLOURS[method], label=NAMES[method],
+                       gid=f"median-{method}-{size}")  # fmt: skip
             here = box(mine)
             for count, what in ((here.diverged, "diverged"), (here.failed, "failed")):
                 if count:
@@ -401,7 +404,7 @@ def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ())
     titles = {"best": "the best run of each data set", "median": "the median of all runs"}
     for panel, which in zip(panels, titles, strict=True):
         panel.plot([b.bits for b in baselines], [b.nmse for b in baselines], color=MUTED, linewidth=1.0,
-                   linestyle=(0, (1, 1.2)), marker=".", markersize=3, gid="pcm")  # fmt: skip
+                   linestyle=(0, (1, 1.2)), marker=".", markersize=3, gid=f"pcm-{which}")  # fmt: skip
         panel.axvline(PCM_BITS, color=MUTED, linewidth=0.9)
         for method in methods:
             for bits in sorted({point.bits for point in points}):
