@@ -191,7 +191,8 @@ def box_plot(records: Sequence[Record], paper: Mapping[tuple[str, int], tuple[fl
     lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
     paper = paper or {}
     methods, sizes = _methods(records), _sizes(records)
-    figure = _figure(max(5.0, 1.2 + len(methods) * max(1.6, 0.78 * len(sizes))), 4.4)
+    width = max(6.0, 1.2 + len(methods) * max(1.6, 0.78 * len(sizes)))
+    figure = _figure(width, 4.4)
     panels = figure.subplots(1, len(methods), squeeze=False)[0]
     boxes = {(method, size): box(_of(records, method, size)) for method in methods for size in sizes}
     failures = any(each.failed for each in boxes.values())
@@ -226,7 +227,8 @@ def box_plot(records: Sequence[Record], paper: Mapping[tuple[str, int], tuple[fl
         axes = [panels[methods.index(method)] for method in group]
         if axes:
             shown = [v for m in group for s in sizes for v in (boxes[m, s].minimum, boxes[m, s].whiskers[1])]
-            shown += [paper[m, s][0] for m in group for s in sizes if (m, s) in paper]
+            shown += [paper[m, s][0] + sign * paper[m, s][1] for m in group for s in sizes if (m, s) in paper
+                      for sign in (-1, 1)]  # fmt: skip
             top = _scale(axes[0], shown)
             for panel, method in zip(axes, group, strict=True):
                 for place, size in enumerate(sizes):
@@ -248,7 +250,8 @@ def box_plot(records: Sequence[Record], paper: Mapping[tuple[str, int], tuple[fl
             lines.Line2D([], [], color=INK, marker="*", markersize=9, markeredgewidth=0, linestyle="",
                          label="the paper: mean and deviation")
         )  # fmt: skip
-    figure.legend(handles=keys, loc="outside lower center", ncols=4, handletextpad=0.6, columnspacing=1.8)
+    figure.legend(handles=keys, loc="outside lower center", ncols=4 if width > 9 else 2, handletextpad=0.6,
+                  columnspacing=1.8)  # fmt: skip
     return figure
 
 
@@ -308,7 +311,8 @@ def outputs(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> Any:
             panel.text(0.985, 0.97, outcome, transform=panel.transAxes, ha="right", va="top", fontsize=8)
             panel.set_xlim(0, time[-1] if len(time) > 1 else 1)
             panel.tick_params(labelbottom=len(lengths) > 1 or place == len(names) - 1)
-        row[0].set_ylabel(_wrapped(name), fontsize=8, rotation=0, ha="right", va="center", parse_math=False)
+        row[0].set_ylabel(_wrapped(name), fontsize=8, rotation=0, ha="right", va="center", multialignment="right",
+                          parse_math=False)  # fmt: skip
     # the target's range and room for a line of text, whatever a network that went astray puts out
     panels[0, 0].set_ylim(-1.2, 1.75)
     panels[0, 0].set_yticks([-1, 0, 1])
@@ -375,8 +379,8 @@ def activations(record: Record, dataset: Dataset) -> Any:
     for panel, module in zip(panels, reversed(range(schedule.modules)), strict=True):
         units = range(schedule.hidden_size)[schedule.slices[module]]
         for rank, unit in enumerate(units):
-            # from dark to light within a module; the lightest of the map would be lost on white
-            shade = shades(0.8 * rank / max(1, len(units) - 1))
+            # from dark to light within a module; the ends of the map would be lost on black and on white
+            shade = shades(0.3 + 0.5 * rank / max(1, len(units) - 1))
             panel.plot(time, states[:, unit], drawstyle="steps-post", linewidth=1.0, color=shade, gid=f"unit-{unit}")
         period = schedule.periods[module]
         panel.set_ylim(-1.15, 1.15)
@@ -464,7 +468,7 @@ def search_curve(records: Sequence[Record]) -> Any:
         for size in sizes:
             found = searched(_of(records, method, size))
             most_finished |= any(math.isfinite(each.median) for each in found)
-            rates = np.array([each.rate for each in found])
+            places = [each.rate for each in found]
             medians = np.array([each.median for each in found])
             # an upper quartile of infinity lies above any frame
             quartiles = (
@@ -472,12 +476,12 @@ def search_curve(records: Sequence[Record]) -> Any:
             )
             shade = 0.2 / len(sizes) + 0.03
             known = np.isfinite(medians)
-            above.fill_between(rates, *quartiles, where=known, color=COLOURS[method], alpha=shade, linewidth=0)
-            above.plot(rates, np.where(known, medians, np.nan), color=COLOURS[method], markersize=5,
+            above.fill_between(places, *quartiles, where=known, color=COLOURS[method], alpha=shade, linewidth=0)
+            above.plot(places, np.where(known, medians, np.nan), color=COLOURS[method], markersize=5,
                        marker=MARKERS[method], linestyle=dashes[size], gid=f"search-{method}-{size}")  # fmt: skip
         found = searched(record for record in records if record.run.method == method)
-        rates = np.array([each.rate for each in found])
-        below.vlines(rates, 0, [100 * each.diverged / each.runs for each in found], color=COLOURS[method], linewidth=6,
+        shares = [100 * each.diverged / each.runs for each in found]
+        below.vlines([each.rate for each in found], 0, shares, color=COLOURS[method], linewidth=6,
                      gid=f"share-{method}")  # fmt: skip
         for panel in (above, below):
             panel.axvline(training.LEARNING_RATES[method], color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
@@ -486,6 +490,12 @@ def search_curve(records: Sequence[Record]) -> Any:
             above.text(0.5, 0.5, "no rate at which\nmost runs finished", ha="center", va="center", color=MUTED,
                        transform=above.transAxes)  # fmt: skip
         above.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left")
+    rates = {record.run.settings.learning_rate for record in records}
+    every = rates | {training.LEARNING_RATES[method] for method in methods}
+    lower[0].set_xlim(min(every) / 1.6, max(every) * 1.6)
+    if len(rates) <= 8:
+        lower[0].set_xticks(sorted(rates), [_power(rate) for rate in sorted(rates)], fontsize=7.5)
+        lower[0].set_xticks([], minor=True)
     _logarithmic(upper, drawn)
     if drawn:
         # what is ten times worse than the target's mean need not be told from what is worse still
@@ -513,6 +523,15 @@ def short(nmse: float) -> str:
     if nmse != 0 and not 1e-4 <= abs(nmse) < 1e4:
         return f"{nmse:.1e}"
     return f"{nmse:#.2g}".rstrip(".") if abs(nmse) < 100 else f"{nmse:.0f}"
+
+
+def _power(rate: float) -> str:
+    """
+    >>> [_power(3e-5), _power(0.00025), _power(1.0)]
+    ['3e-5', '2.5e-4', '1e0']
+    """
+    mantissa, exponent = f"{rate:e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
 
 
 def label(name: str, length: int) -> str:
