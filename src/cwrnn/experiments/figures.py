@@ -81,6 +81,8 @@ def render(figure: Any, format: str, dpi: int = 150) -> bytes:
     file = BytesIO()
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None} if format == "svg" else {"Software": None}
     figure.savefig(file, format=format, dpi=dpi, metadata=metadata, transparent=format == "svg")
+    # everything has its place: another format need not look for it again
+    figure.set_layout_engine("none")
     return file.getvalue()
 
 
@@ -189,7 +191,8 @@ def box_plot(records: Sequence[Record], paper: Mapping[tuple[str, int], tuple[fl
     lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
     paper = paper or {}
     methods, sizes = _methods(records), _sizes(records)
-    figure = _figure(max(5.0, 1.2 + len(methods) * max(1.6, 0.78 * len(sizes))), 4.4)
+    width = max(6.0, 1.2 + len(methods) * max(1.6, 0.78 * len(sizes)))
+    figure = _figure(width, 4.4)
     panels = figure.subplots(1, len(methods), squeeze=False)[0]
     boxes = {(method, size): box(_of(records, method, size)) for method in methods for size in sizes}
     failures = any(each.failed for each in boxes.values())
@@ -224,7 +227,8 @@ def box_plot(records: Sequence[Record], paper: Mapping[tuple[str, int], tuple[fl
         axes = [panels[methods.index(method)] for method in group]
         if axes:
             shown = [v for m in group for s in sizes for v in (boxes[m, s].minimum, boxes[m, s].whiskers[1])]
-            shown += [paper[m, s][0] for m in group for s in sizes if (m, s) in paper]
+            shown += [paper[m, s][0] + sign * paper[m, s][1] for m in group for s in sizes if (m, s) in paper
+                      for sign in (-1, 1)]  # fmt: skip
             top = _scale(axes[0], shown)
             for panel, method in zip(axes, group, strict=True):
                 for place, size in enumerate(sizes):
@@ -246,7 +250,8 @@ def box_plot(records: Sequence[Record], paper: Mapping[tuple[str, int], tuple[fl
             lines.Line2D([], [], color=INK, marker="*", markersize=9, markeredgewidth=0, linestyle="",
                          label="the paper: mean and deviation")
         )  # fmt: skip
-    figure.legend(handles=keys, loc="outside lower center", ncols=4, handletextpad=0.6, columnspacing=1.8)
+    figure.legend(handles=keys, loc="outside lower center", ncols=4 if width > 9 else 2, handletextpad=0.6,
+                  columnspacing=1.8)  # fmt: skip
     return figure
 
 
@@ -298,15 +303,16 @@ def outputs(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> Any:
             if record is None or record.output is None:
                 outcome = "no run finished" if mine else "no runs"
             elif record.status == "finished":
-                panel.plot(time, record.output, color=COLOURS[method], gid=f"output-{method}")
+                panel.plot(time, record.output, color=COLOURS[method], gid=f"output-{method}-{place}")
                 outcome = f"NMSE {short(record.nmse)}, {record.run.size} parameters"
             else:
-                panel.plot(time, record.output, color=_paler(COLOURS[method], 0.5), gid=f"output-{method}")
+                panel.plot(time, record.output, color=_paler(COLOURS[method], 0.5), gid=f"output-{method}-{place}")
                 outcome = f"diverged; its best: NMSE {short(record.best_nmse)}"
             panel.text(0.985, 0.97, outcome, transform=panel.transAxes, ha="right", va="top", fontsize=8)
             panel.set_xlim(0, time[-1] if len(time) > 1 else 1)
             panel.tick_params(labelbottom=len(lengths) > 1 or place == len(names) - 1)
-        row[0].set_ylabel(_wrapped(name), fontsize=8, rotation=0, ha="right", va="center", parse_math=False)
+        row[0].set_ylabel(_wrapped(name), fontsize=8, rotation=0, ha="right", va="center", multialignment="right",
+                          parse_math=False)  # fmt: skip
     # the target's range and room for a line of text, whatever a network that went astray puts out
     panels[0, 0].set_ylim(-1.2, 1.75)
     panels[0, 0].set_yticks([-1, 0, 1])
@@ -323,14 +329,17 @@ def learning_curves(records: Sequence[Record]) -> Any:
     columns = min(4, len(sizes))
     rows = -(-len(sizes) // columns)
     figure = _figure(max(5.5, 1.0 + 2.45 * columns), 0.9 + 2.7 * rows)
-    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat
+    panels = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
+    for panel in panels[len(sizes) :]:
+        panel.remove()
     for panel, size in zip(panels, sizes, strict=False):
         lost = []
         for method in methods:
             mine = _of(records, method, size)
             epochs, (lower, median, upper) = curve(mine)
             panel.fill_between(epochs, lower, upper, color=COLOURS[method], alpha=0.2, linewidth=0)
-            panel.plot(epochs, median, color=COLOURS[method], label=NAMES[method], gid=f"median-{method}")
+            panel.plot(epochs, median, color=COLOURS[method], label=NAMES[method],
+                       gid=f"median-{method}-{size}")  # fmt: skip
             here = box(mine)
             for count, what in ((here.diverged, "diverged"), (here.failed, "failed")):
                 if count:
@@ -339,10 +348,8 @@ def learning_curves(records: Sequence[Record]) -> Any:
             panel.annotate(text, (0, 0), (4, 4 + 10 * line), xycoords="axes fraction", textcoords="offset points",
                            fontsize=7.5, color=colour)  # fmt: skip
         panel.set_title(f"{size} parameters", loc="left")
-        panel.set_yscale("log")
         panel.margins(x=0)
-    for panel in list(panels)[len(sizes) :]:
-        panel.remove()
+    _logarithmic(figure.axes, (value for panel in figure.axes for line in panel.lines for value in line.get_ydata()))
     figure.supxlabel("epochs", fontsize=9)
     figure.supylabel("NMSE (log scale)", fontsize=9)
     handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -372,8 +379,8 @@ def activations(record: Record, dataset: Dataset) -> Any:
     for panel, module in zip(panels, reversed(range(schedule.modules)), strict=True):
         units = range(schedule.hidden_size)[schedule.slices[module]]
         for rank, unit in enumerate(units):
-            # from dark to light within a module; the lightest of the map would be lost on white
-            shade = shades(0.8 * rank / max(1, len(units) - 1))
+            # from dark to light within a module; the ends of the map would be lost on black and on white
+            shade = shades(0.3 + 0.5 * rank / max(1, len(units) - 1))
             panel.plot(time, states[:, unit], drawstyle="steps-post", linewidth=1.0, color=shade, gid=f"unit-{unit}")
         period = schedule.periods[module]
         panel.set_ylim(-1.15, 1.15)
@@ -401,7 +408,7 @@ def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ())
     titles = {"best": "the best run of each data set", "median": "the median of all runs"}
     for panel, which in zip(panels, titles, strict=True):
         panel.plot([b.bits for b in baselines], [b.nmse for b in baselines], color=MUTED, linewidth=1.0,
-                   linestyle=(0, (1, 1.2)), marker=".", markersize=3, gid="pcm")  # fmt: skip
+                   linestyle=(0, (1, 1.2)), marker=".", markersize=3, gid=f"pcm-{which}")  # fmt: skip
         panel.axvline(PCM_BITS, color=MUTED, linewidth=0.9)
         for method in methods:
             for bits in sorted({point.bits for point in points}):
@@ -420,10 +427,10 @@ def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ())
                                        ha="right", va="top", fontsize=7, color=MUTED)  # fmt: skip
         panel.set_title(titles[which], loc="left")
         panel.set_xscale("log", base=2)
-        panel.set_yscale("log")
         panel.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, place: f"{value:g}"))
         panel.set_xlabel("bits per sample (log scale)")
     errors = [error for point in points for error in (point.best, point.median) if 0 < error < math.inf]
+    _logarithmic(panels, errors)
     if errors:
         # where the networks are, not where PCM goes
         panels[0].set_ylim(min(errors) / 4, max(2.0, 2 * max(errors)))
@@ -455,30 +462,44 @@ def search_curve(records: Sequence[Record]) -> Any:
     upper, lower = figure.subplots(2, len(methods), squeeze=False, sharex=True, sharey="row", height_ratios=[3, 1])
     dashes = {size: STROKES[place % len(STROKES)] for place, size in enumerate(reversed(sizes))}
     points = [each for m in methods for s in sizes for each in searched(_of(records, m, s))]
-    drawn = [value for each in points for value in (each.lower, each.median) if 0 < each.median < math.inf] or [1.0]
+    drawn = [value for each in points for value in (each.lower, each.median) if 0 < each.median < math.inf]
     for above, below, method in zip(upper, lower, methods, strict=True):
+        most_finished = False
         for size in sizes:
             found = searched(_of(records, method, size))
-            rates = np.array([each.rate for each in found])
+            most_finished |= any(math.isfinite(each.median) for each in found)
+            places = [each.rate for each in found]
             medians = np.array([each.median for each in found])
             # an upper quartile of infinity lies above any frame
-            quartiles = np.minimum([(each.lower, each.upper) for each in found], 100 * max(drawn)).reshape(-1, 2).T
+            quartiles = (
+                np.minimum([(each.lower, each.upper) for each in found], 100 * max(drawn, default=1.0)).reshape(-1, 2).T
+            )
             shade = 0.2 / len(sizes) + 0.03
             known = np.isfinite(medians)
-            above.fill_between(rates, *quartiles, where=known, color=COLOURS[method], alpha=shade, linewidth=0)
-            above.plot(rates, np.where(known, medians, np.nan), color=COLOURS[method], markersize=5,
+            above.fill_between(places, *quartiles, where=known, color=COLOURS[method], alpha=shade, linewidth=0)
+            above.plot(places, np.where(known, medians, np.nan), color=COLOURS[method], markersize=5,
                        marker=MARKERS[method], linestyle=dashes[size], gid=f"search-{method}-{size}")  # fmt: skip
         found = searched(record for record in records if record.run.method == method)
-        rates = np.array([each.rate for each in found])
-        below.vlines(rates, 0, [100 * each.diverged / each.runs for each in found], color=COLOURS[method], linewidth=6,
+        shares = [100 * each.diverged / each.runs for each in found]
+        below.vlines([each.rate for each in found], 0, shares, color=COLOURS[method], linewidth=6,
                      gid=f"share-{method}")  # fmt: skip
         for panel in (above, below):
             panel.axvline(training.LEARNING_RATES[method], color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
             panel.set_xscale("log")
-        above.set_yscale("log")
+        if not most_finished:
+            above.text(0.5, 0.5, "no rate at which\nmost runs finished", ha="center", va="center", color=MUTED,
+                       transform=above.transAxes)  # fmt: skip
         above.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left")
-    # what is ten times worse than the target's mean need not be told from what is worse still
-    upper[0].set_ylim(min(drawn) / 1.5, min(10.0, 3 * max(drawn)))
+    rates = {record.run.settings.learning_rate for record in records}
+    every = rates | {training.LEARNING_RATES[method] for method in methods}
+    lower[0].set_xlim(min(every) / 1.6, max(every) * 1.6)
+    if len(rates) <= 8:
+        lower[0].set_xticks(sorted(rates), [_power(rate) for rate in sorted(rates)], fontsize=7.5)
+        lower[0].set_xticks([], minor=True)
+    _logarithmic(upper, drawn)
+    if drawn:
+        # what is ten times worse than the target's mean need not be told from what is worse still
+        upper[0].set_ylim(min(drawn) / 1.5, max(3 * min(drawn), min(10.0, 3 * max(drawn))))
     # the highest lies within the panel, also when it is all of them
     lower[0].set_ylim(0, 105)
     lower[0].set_yticks([0, 50, 100])
@@ -502,6 +523,15 @@ def short(nmse: float) -> str:
     if nmse != 0 and not 1e-4 <= abs(nmse) < 1e4:
         return f"{nmse:.1e}"
     return f"{nmse:#.2g}".rstrip(".") if abs(nmse) < 100 else f"{nmse:.0f}"
+
+
+def _power(rate: float) -> str:
+    """
+    >>> [_power(3e-5), _power(0.00025), _power(1.0)]
+    ['3e-5', '2.5e-4', '1e0']
+    """
+    mantissa, exponent = f"{rate:e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
 
 
 def label(name: str, length: int) -> str:
@@ -546,6 +576,15 @@ def _scale(axes: Any, values: Iterable[float]) -> float:
     axes.set_ylim(low, high)
     axes.set_ylabel("NMSE (log scale)" if logarithmic else "NMSE")
     return high
+
+
+def _logarithmic(axes: Iterable[Any], values: Iterable[float]) -> None:
+    """Sets the axes' scale, and limits where no value could: a logarithm needs something above zero."""
+    known = any(0 < value < math.inf for value in values)
+    for each in axes:
+        if not known:
+            each.set_ylim(0.1, 2)
+        each.set_yscale("log")
 
 
 def _methods(records: Iterable[Record]) -> list[str]:
