@@ -1,6 +1,7 @@
 import dataclasses
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -348,3 +349,22 @@ def test_the_papers_runs():
         "lstm": [4, 7, 10, 15],
         "cw": [11, 19, 27, 40],
     }
+
+
+def test_bar_on_a_terminal(waves, capsys, monkeypatch):
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
+        monkeypatch.setenv(name, value)
+    batches = [batch_of("srn", 1, waves) for _ in range(2)]
+    time = [0.0]
+    with shown(Estimate(batches, clock=lambda: time[0])) as observe:
+        observe(Crew(1))
+        for batch in batches:
+            observe(Progress(batch, 10))
+            time[0] += 90.0
+            observe(Progress(batch, 100))
+            observe(finished(batch, 100.0))
+    out, err = capsys.readouterr()
+    assert out == ""
+    text = re.sub(r"\x1b\[[\d;?]*\w", "", err)
+    assert "100%" in text
+    assert "4 of 4 runs" in text
