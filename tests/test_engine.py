@@ -1,18 +1,18 @@
 import dataclasses
 import math
-import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import dying
 import numpy as np
 import pytest
 import sweeps
 
 from cwrnn.experiments import engine, generation
-from cwrnn.experiments.engine import Crew, Finished, Progress
+from cwrnn.experiments.engine import Crew, EngineError, Finished, Progress
 from cwrnn.experiments.progress import Estimate, shown
 from cwrnn.experiments.runs import Dataset, Run
 from cwrnn.experiments.store import Store
@@ -233,13 +233,20 @@ def test_workers_end_with_their_parent(tmp_path):
 
 
 def test_a_run_that_no_worker_survives_has_failed(waves, monkeypatch):
-    """The parent's side of it: workers that die as soon as they are sent something."""
-    monkeypatch.setattr(engine, "_work", os._exit)
+    monkeypatch.setattr(engine, "_work", dying.work)
     runs = sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=2)
     events = list(engine.local(iter(engine.make_batches(runs, waves)), 2))
     records = [record for event in events if isinstance(event, Finished) for record in event.records]
     assert sorted((record.run.seed, record.status) for record in records) == [(0, "failed"), (1, "failed")]
-    assert "died (exit code" in records[0].traceback
+    assert "died (exit code 3)" in records[0].traceback
+
+
+def test_workers_that_cannot_begin(waves, monkeypatch):
+    """No run is to blame."""
+    monkeypatch.setattr(engine, "_work", dying.fail)
+    batches = engine.make_batches(sweeps.plan(waves), waves)
+    with pytest.raises(EngineError, match=r"ended before it began \(exit code 4\)"):
+        list(engine.local(iter(batches), 2))
 
 
 def batch_of(method, runs, waves, epochs=100):

@@ -315,7 +315,7 @@ def _ends(stderr: Console, again: str | None) -> Iterator[None]:
         if again:
             stderr.print(f"To go on:\n  {again}")
         raise typer.Exit(130) from None
-    except (StoreError, ClusterError, _CommandError, ImportError) as error:
+    except (StoreError, engine.EngineError, ClusterError, _CommandError, ImportError) as error:
         stderr.print(f"cwrnn: {error}", markup=False)
         raise typer.Exit(1) from error
 

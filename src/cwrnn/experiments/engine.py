@@ -83,6 +83,10 @@ class Crew:
     workers: int
 
 
+class EngineError(Exception):
+    """Nothing can be trained here at all; the message says why."""
+
+
 Event = Crew | Progress | Finished
 Engine = Callable[[Iterator[Batch]], Iterator[Event]]
 """Takes batches, each when it can begin it, and says what becomes of them."""
@@ -234,6 +238,7 @@ class _Workers:
         self._context = multiprocessing.get_context("spawn")
         self._processes: dict[Connection, Any] = {}
         self._busy: dict[Connection, Batch] = {}
+        self._ready: set[Connection] = set()
         # what a worker died of, to be tried one by one
         self._again: list[Batch] = []
 
@@ -246,7 +251,9 @@ class _Workers:
                     return
                 for connection in wait(list(self._busy)):
                     assert isinstance(connection, Connection)
-                    yield self._hear(connection)
+                    event = self._hear(connection)
+                    if event is not None:
+                        yield event
         finally:
             self._end()
 
@@ -265,12 +272,15 @@ class _Workers:
             with _tolerated():
                 connection.send(batch)
 
-    def _hear(self, connection: Connection) -> Event:
+    def _hear(self, connection: Connection) -> Event | None:
         batch = self._busy[connection]
         try:
             message = connection.recv()
         except (EOFError, OSError):
             return self._lose(connection)
+        if message is None:
+            self._ready.add(connection)
+            return None
         if isinstance(message, int):
             return Progress(batch, message)
         del self._busy[connection]
@@ -281,11 +291,13 @@ class _Workers:
         batch, process = self._busy.pop(connection), self._processes.pop(connection)
         connection.close()
         process.join()
+        code = process.exitcode
+        cause = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+        if connection not in self._ready:
+            raise EngineError(f"a worker process ended before it began ({cause})")
         if len(batch.runs) > 1:
             self._again += [batch.only([place]) for place in reversed(range(len(batch.runs)))]
             return Progress(batch, 0)
-        code = process.exitcode
-        cause = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
         reason = f"The process that trained this run died ({cause}), twice if it was part of a batch.\n"
         return Finished(batch, (failed(batch.runs[0], reason),))
 
@@ -321,7 +333,10 @@ def _work(connection: Connection) -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    _serve(connection)
+    with _tolerated():
+        # it has come so far: if it ends, it is for what it is sent
+        connection.send(None)
+        _serve(connection)
 
 
 def _serve(connection: Connection) -> None:
