@@ -116,7 +116,7 @@ def train_many(
     targets = _checked(targets, seeds, settings)
     if len(seeds) == 0:
         return []
-    replicas = Replicas([_build(method, hidden, settings, seed) for seed in seeds])
+    replicas = Replicas([_build(method, hidden, settings, int(seed)) for seed in seeds])
     with torch.enable_grad():
         return _Training(replicas, targets, settings).run(progress)
 
@@ -264,7 +264,7 @@ def _build(method: str, hidden: int, settings: Settings, seed: int = 0) -> model
         forget_bias=settings.forget_bias,
         deviation=settings.deviation,
         seed=seed,
-    )
+    ).float()
 
 
 def _load(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: Settings) -> Replicas:
