@@ -490,11 +490,12 @@ def search_curve(records: Sequence[Record]) -> Any:
             above.text(0.5, 0.5, "no rate at which\nmost runs finished", ha="center", va="center", color=MUTED,
                        transform=above.transAxes)  # fmt: skip
         above.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left")
+        below.tick_params(axis="x", labelsize=8)
     rates = {record.run.settings.learning_rate for record in records}
     every = rates | {training.LEARNING_RATES[method] for method in methods}
     lower[0].set_xlim(min(every) / 1.6, max(every) * 1.6)
     if len(rates) <= 8:
-        lower[0].set_xticks(sorted(rates), [_power(rate) for rate in sorted(rates)], fontsize=7.5)
+        lower[0].set_xticks(sorted(rates), [_power(rate) for rate in sorted(rates)])
         lower[0].set_xticks([], minor=True)
     _logarithmic(upper, drawn)
     if drawn:
