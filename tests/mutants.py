@@ -29,6 +29,13 @@ KERNEL_TANH = "tests/test_kernel.py::test_tanh"
 KERNEL_STATE = "tests/test_kernel.py::test_step_notices_a_changed_state"
 KERNEL_WEIGHTS = "tests/test_kernel.py::test_step_notices_changed_weights"
 KERNEL_NAN = "tests/test_kernel.py::test_nan_stays_where_it_arises"
+LSTM = "tests/test_lstm.py::test_kernel_is_the_definition"
+LSTM_GATES = "tests/test_lstm.py::test_gates_are_exact_to_some_units_in_the_last_place"
+LSTM_END = "tests/test_lstm.py::test_what_lies_beyond_the_end_is_not_read"
+READOUTS = "tests/test_training.py::test_readout"
+UPDATES = "tests/test_training.py::test_it_is_what_torchs_optimiser_makes_of_the_network"
+DIVERGED = "tests/test_training.py::test_divergence_is_reported"
+OWN = "tests/test_training.py::test_each_run_has_its_own_target_and_seed"
 
 
 class Mutant(NamedTuple):
@@ -147,6 +154,30 @@ MUTANTS = [
     Mutant("kernel: replicas share the first one's input", "kernels/cpu.py",
            "strides = [0 if tensor is None else tensor.stride(0)",
            "strides = [0 if tensor is None or tensor is input else tensor.stride(0)", TRANSFORMS),
+    Mutant("lstm: the output gate sees the cell as it was", "kernels/lstm.c",
+           "logistic(z[3] + load(peephole + 2 * N * LANES + at) * c)",
+           "logistic(z[3] + load(peephole + 2 * N * LANES + at) * before)", LSTM),
+    Mutant("lstm: sequences go on beyond their end", "kernels/lstm.c",
+           "if (call->lengths != NULL) c = while_reading(&block, t, c);", "", LSTM),
+    Mutant("lstm: gradients beyond the end are read", "kernels/lstm.c",
+           "for (int64_t n = 0; call->lengths != NULL && n < N; n++)", "for (int64_t n = N; n < N; n++)", LSTM_END),
+    Mutant("lstm: the weights' gradient, one step late", "kernels/lstm.c",
+           "kept + plan->h + from * N * LANES, end - from, N, N)",
+           "kept + plan->h + (from + 1) * N * LANES, end - from, N, N)", LSTM),
+    Mutant("lstm: gates that see the cell hand nothing back to it", "kernels/lstm.c",
+           "dc * f + dz_i * load(peephole + at) + dz_f * load(peephole + N * LANES + at));", "dc * f);", LSTM),
+    Mutant("lstm: shut gates lose their digits", "kernels/vectors.h",
+           "return choose(x < 0, spread(1), e + 1) / (e + 2);",
+           "return choose(x < 0, 1 - (e + 1) / (e + 2), (e + 1) / (e + 2));", LSTM_GATES),
+    Mutant("readout: every second output of the kernel without its bias", "kernels/readout.c",
+           "*output++ = bias[o] + sum_of_lanes(sum);",
+           "*output++ = (o % 2 ? 0 : bias[o]) + sum_of_lanes(sum);", READOUTS),
+    Mutant("training: momentum that does not look ahead", "experiments/training.py",
+           "gradient.add_(velocity * momentum)", "gradient.copy_(velocity)", UPDATES),
+    Mutant("training: replicas share the first one's target", "experiments/training.py",
+           "errors = outputs.detach() - self.targets", "errors = outputs.detach() - self.targets[:1]", OWN),
+    Mutant("training: a run that diverged leaves its last weights", "experiments/training.py",
+           "values = self.best_values[row] if diverged", "values = self.replicas.values[row] if diverged", DIVERGED),
 ]  # fmt: skip
 
 

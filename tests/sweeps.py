@@ -8,7 +8,6 @@ from cwrnn.experiments import engine, generation
 from cwrnn.experiments.runs import Dataset
 from cwrnn.experiments.store import Store, StoreError
 
-__all__ = ["StoreError", "contents", "plan", "sweep", "times", "wave"]
 STEPS = 12
 
 
@@ -59,6 +58,11 @@ def contents(path, task="generation"):
 
 
 def times(path):
-    """When each run was finished, by key."""
-    with Store.read(path) as store:
-        return {record.key: record.finished_at for record in store.records()}
+    """When each run was finished, by key; nothing if there is no store yet."""
+    try:
+        with Store.read(path) as store:
+            return {record.key: record.finished_at for record in store.records()}
+    except StoreError as error:
+        if "there is no store" not in str(error):
+            raise
+        return {}

@@ -1,6 +1,7 @@
 import dataclasses
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def test_peepholes_are_the_lstms_concern(waves):
 
 def test_batches_are_of_one_kind_and_the_longest_first(waves):
     longer = sweeps.wave("longer", steps=20)
-    runs = sweeps.plan([*waves, longer], methods=["srn", "lstm"], sizes=[100, 1000], runs=30)
+    runs = sweeps.plan([*waves, longer], methods=["srn", "lstm"], sizes=[100, 1000], runs=40)
     batches = engine.make_batches(runs, [*waves, longer])
     assert sorted(run.key for batch in batches for run in batch.runs) == sorted(run.key for run in runs)
     for batch in batches:
@@ -71,9 +72,10 @@ def test_batches_are_of_one_kind_and_the_longest_first(waves):
 
 
 def test_every_worker_has_a_share(waves):
-    """Ten runs are one batch for one worker, two for two."""
-    runs = sweeps.plan(waves, methods=["srn"], sizes=[100], runs=5)
-    assert [len(engine.make_batches(runs, waves, workers)) for workers in (1, 2, 4, 100)] == [1, 2, 4, 10]
+    """But none is made so small that it takes as long as a larger one."""
+    runs = sweeps.plan(waves, methods=["srn"], sizes=[100], runs=40)
+    assert [len(engine.make_batches(runs, waves, workers)) for workers in (1, 2, 100)] == [4, 8, 10]
+    assert [len(engine.make_batches(runs[:5], waves, workers)) for workers in (1, 2)] == [1, 1]
 
 
 def test_a_record_is_what_training_alone_gives(tmp_path, waves):
@@ -222,7 +224,7 @@ def test_workers_make_the_same_store_though_one_is_killed(tmp_path, waves):
 
 def test_workers_end_with_their_parent(tmp_path):
     """They hold the pipe that is their output: it ends when the last of them has."""
-    with start(tmp_path, epochs=10**9, endless=True) as process:
+    with start(tmp_path, epochs=10**6, endless=True) as process:
         assert process.stdout.readline() == "training\n"
         process.kill()
         output, _ = process.communicate(timeout=120)
@@ -236,7 +238,7 @@ def test_a_run_that_no_worker_survives_has_failed(waves, monkeypatch):
     runs = sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=2)
     events = list(engine.local(iter(engine.make_batches(runs, waves)), 2))
     records = [record for event in events if isinstance(event, Finished) for record in event.records]
-    assert [(record.run.seed, record.status) for record in records] == [(0, "failed"), (1, "failed")]
+    assert sorted((record.run.seed, record.status) for record in records) == [(0, "failed"), (1, "failed")]
     assert "died (exit code" in records[0].traceback
 
 
@@ -256,8 +258,17 @@ def finished(batch, seconds):
 
 def test_estimate_follows_what_was_measured(waves):
     batches = [batch_of("srn", 2, waves), batch_of("srn", 2, waves), batch_of("lstm", 2, waves)]
-    estimate = Estimate(batches)
+    time = [0.0]
+    estimate = Estimate(batches, clock=lambda: time[0])
     estimate.observe(Crew(1))
+    assert not estimate.known
+    # a tenth of the first batch is done in 2 s
+    estimate.observe(Progress(batches[0], 10))
+    time[0] = 2.0
+    estimate.observe(Progress(batches[0], 20))
+    assert estimate.known
+    assert estimate.seconds_left() == pytest.approx(16.0 + 20.0 + 20.0 * batches[2].work / batches[0].work)
+    estimate.observe(Progress(batches[0], 0))
     assert (estimate.fraction(), estimate.runs_done, estimate.runs) == (0.0, 0, 12)
     estimate.observe(finished(batches[0], 10.0))
     ratio = batches[2].work / batches[0].work
@@ -284,17 +295,19 @@ def test_estimate_follows_what_was_measured(waves):
 
 def test_plain_lines(waves, capsys):
     batches = [batch_of("srn", 1, waves) for _ in range(4)]
-    time = iter(range(0, 1000, 30))
-    with shown(Estimate(batches), clock=lambda: next(time)) as observe:
+    time = [0.0]
+    with shown(Estimate(batches, clock=lambda: time[0])) as observe:
         observe(Crew(1))
         for batch in batches:
             observe(Progress(batch, 1))
+            time[0] += 30.0
+            observe(Progress(batch, 100))
             observe(finished(batch, 30.0))
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == " 25 %  2 of 8 runs, 0:30 gone, about 1:30 left"
-    assert lines[-1].startswith("100 %  8 of 8 runs")
-    assert lines[-1].endswith("about 0:00 left")
-    assert len(lines) == 4
+    assert lines[0] == " 25 %  0 of 8 runs, 0:30 gone, about 1:31 left"
+    assert lines[1] == " 50 %  2 of 8 runs, 1:00 gone, about 1:00 left"
+    assert lines[-1] == "100 %  8 of 8 runs, 2:00 gone, about 0:00 left"
+    assert len(lines) == 5
     with shown(Estimate(batches), quiet=True) as observe:
         observe(finished(batches[0], 30.0))
     assert capsys.readouterr() == ("", "")
@@ -336,3 +349,22 @@ def test_the_papers_runs():
         "lstm": [4, 7, 10, 15],
         "cw": [11, 19, 27, 40],
     }
+
+
+def test_bar_on_a_terminal(waves, capsys, monkeypatch):
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
+        monkeypatch.setenv(name, value)
+    batches = [batch_of("srn", 1, waves) for _ in range(2)]
+    time = [0.0]
+    with shown(Estimate(batches, clock=lambda: time[0])) as observe:
+        observe(Crew(1))
+        for batch in batches:
+            observe(Progress(batch, 10))
+            time[0] += 90.0
+            observe(Progress(batch, 100))
+            observe(finished(batch, 100.0))
+    out, err = capsys.readouterr()
+    assert out == ""
+    text = re.sub(r"\x1b\[[\d;?]*\w", "", err)
+    assert "100%" in text
+    assert "4 of 4 runs" in text

@@ -5,6 +5,7 @@ asked to run: a process that imports torch takes seconds to start.
 """
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -12,47 +13,54 @@ import random
 import signal
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
 
 KILLS = 10
 OPTIONS = ["--data", "bundle", "--length", "20", "--epochs", "3", "--runs", "1", "--methods", "srn,cw"]
-ARGUMENTS = ["reproduce", "generation", *OPTIONS, "--sizes", ",".join(map(str, range(100, 340, 30)))]
-RUNS = 2 * 8 * 5
+ARGUMENTS = ["reproduce", "generation", *OPTIONS, "--sizes", ",".join(map(str, range(100, 340, 20)))]
+BATCHES = 2 * 12
+RUNS = 5 * BATCHES
 HERE = [*ARGUMENTS, "--workers", "1", "--resume"]
 
 
 def run(arguments, calls, path):
-    """Runs the command, and is killed at its `calls`-th call of a function; else writes how many there were."""
+    """Runs the command, and is killed at the `calls`-th call or return of a function since it opened the store.
+
+    Otherwise writes how it ended, and how many there were until the first and the last batch was added.
+    """
     import warnings
 
     from cwrnn.experiments import command
 
     warnings.simplefilter("error")
     # neither figures nor page: they are made of the store, when all is done
-    command._write_page = lambda store, folder: None
-    count = at_last_record = 0
+    command._write_page = lambda store, folder: folder
+    count = 0
+    batches = []
 
     def profile(frame, event, argument):
-        nonlocal count, at_last_record
-        count += 1
-        if count == calls:
+        nonlocal count
+        count += count > 0 or frame.f_code is command.Store.open.__func__.__code__
+        if count == calls > 0:
             os.kill(os.getpid(), signal.SIGKILL)
         if event == "return" and frame.f_code is command.Store.add.__code__:
-            at_last_record = count
+            batches.append(count)
 
     errors = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
         sys.setprofile(profile)
         code = command.run(arguments)
         sys.setprofile(None)
-    Path(path).write_text(json.dumps({"code": code, "calls": at_last_record, "errors": errors.getvalue()}))
+    Path(path).write_text(json.dumps({"code": code, "batches": batches, "errors": errors.getvalue()}))
 
 
 def serve():
     """For every line of jobs: runs them at once, each in a process of its own, and says how each ended."""
-    import cwrnn.experiments.command  # noqa: F401
+    for module in ("cwrnn.experiments.command", "jinja2", "matplotlib"):
+        importlib.import_module(module)
 
     for line in sys.stdin:
         processes = []
@@ -61,8 +69,10 @@ def serve():
             if process == 0:
                 try:
                     run(**job)
-                finally:
-                    os._exit(0)
+                except BaseException:
+                    traceback.print_exc()
+                    os._exit(1)
+                os._exit(0)
             processes.append(process)
         codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
         print(json.dumps(codes), flush=True)
@@ -89,7 +99,7 @@ def commands():
 
 @pytest.fixture(scope="module")
 def undisturbed(commands, tmp_path_factory):
-    """What is in the store of a sweep that nothing happens to, and the calls that it takes."""
+    """What is in the store of a sweep that nothing happens to, and the calls until each batch was there."""
     import sweeps
 
     folder = tmp_path_factory.mktemp("undisturbed")
@@ -98,28 +108,24 @@ def undisturbed(commands, tmp_path_factory):
     assert end["code"] == 0, end["errors"]
     contents = sweeps.contents(folder)
     assert len(contents[0]) == RUNS
-    return contents, end["calls"]
+    assert len(end["batches"]) == BATCHES
+    return contents, end["batches"]
 
 
 def test_killed_again_and_again(commands, undisturbed, tmp_path):
     import sweeps
 
-    expected, calls = undisturbed
+    expected, batches = undisturbed
     chance = random.Random(0)
     finished = {}
-    stages = set()
-    for _ in range(KILLS):
-        # a tenth of the work at most, so that there is some left to be killed for the tenth time
-        moment = chance.randrange(1, calls // KILLS)
+    for kill in range(KILLS):
+        # now and then before anything is there, else in the first batches, so that some are left for the tenth time
+        moment = chance.randrange(1, batches[0]) if kill % 4 == 0 else chance.randrange(batches[0], batches[2])
         assert commands(([*HERE, "--out", tmp_path], moment, tmp_path / "end.json")) == [-signal.SIGKILL]
-        if not (tmp_path / "runs.sqlite").exists():
-            continue
-        stages.add((tmp_path / "runs.sqlite-journal").exists())
-        with contextlib.suppress(sweeps.StoreError):
-            now = sweeps.times(tmp_path)
-            # nothing that was finished is lost, and nothing of it repeated
-            assert {key: now[key] for key in finished} == finished
-            finished = now
+        # nothing that was finished is lost, and nothing of it repeated
+        now = sweeps.times(tmp_path)
+        assert {key: now[key] for key in finished} == finished
+        finished = now
     assert 0 < len(finished) < RUNS
     assert commands(([*HERE, "--out", tmp_path], 0, tmp_path / "end.json")) == [0]
     assert json.loads((tmp_path / "end.json").read_text())["code"] == 0

@@ -1,5 +1,7 @@
 """The LSTM: its plain definition, and the kernel that must give the same."""
 
+import platform
+
 import numpy as np
 import pytest
 import torch
@@ -192,6 +194,17 @@ def test_gates_are_exact_to_some_units_in_the_last_place(isa, dtype):
     assert h[0] == np.tanh(h.numpy().dtype.type(1))
     assert 0 <= h[1] < 1e-37
     assert h[2].isnan()
+
+
+@KERNEL
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others are not slower for small numbers")
+def test_what_is_too_small_counts_as_zero_but_only_inside(isa):
+    tensors = networks(3, 6, 2, 4, True, torch.float32)
+    small = torch.full((3, 6, 4), 1e-40)
+    _, *gradients = evaluate(kernel.run, tensors, None, small)
+    for gradient in gradients:
+        assert (gradient == 0).all()
+    assert (small * 0.5 > 0).all()
 
 
 @KERNEL

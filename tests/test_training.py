@@ -251,6 +251,14 @@ def test_large_stacks_that_torch_cuts_for_its_threads(method):
         assert_same(alone, results[0][s])
 
 
+def test_each_run_has_its_own_target_and_seed():
+    settings = Settings(1e-2, epochs=60, modules=4)
+    results = train_many("cw", 12, [decay(), -decay(), decay()], [0, 0, 1], settings)
+    assert all(result.nmse < 0.4 for result in results)
+    assert np.corrcoef(results[1].output, -decay())[0, 1] > 0.7
+    assert not np.array_equal(results[0].output, results[2].output)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_without_the_kernel(method, monkeypatch):
     targets, settings = targets_of(3, 25), Settings(RATES[method], epochs=4, modules=4)

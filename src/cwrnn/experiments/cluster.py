@@ -5,11 +5,13 @@ that no worker survives has failed. The cluster's Python must have cwrnn install
 scheduler that you do not trust.
 """
 
+import signal
 import time
 import traceback
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
+from logging import CRITICAL
 from queue import SimpleQueue
 from typing import Any
 
@@ -73,17 +75,25 @@ def dask(batches: Iterator[Batch], workers: int, scheduler: str | None = None) -
 
 
 def _connect(distributed: Any, stack: ExitStack, workers: int, scheduler: str | None) -> Any:
+    address: Any = scheduler
     if scheduler is None:
-        scheduler = stack.enter_context(
-            distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
-        )
+        # what becomes of workers is told by the records; Dask's log would tell it a second time, into the progress
+        options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "silence_logs": CRITICAL}
+        address = stack.enter_context(distributed.LocalCluster(n_workers=workers, **options))
     try:
         # without the client, the scheduler forgets what it was asked for
-        client = stack.enter_context(distributed.Client(scheduler, timeout=JOIN, set_as_default=False))
+        client = stack.enter_context(distributed.Client(address, timeout=JOIN, set_as_default=False))
         client.wait_for_workers(1, timeout=JOIN)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(f"no cluster at {scheduler}: {error}") from error
+    if scheduler is None:
+        # Ctrl-C reaches all processes of a terminal, but is for the one that waits
+        client.run(_ignore_interrupts)
     return client
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _train(batch: Batch, topic: str, name: str) -> tuple[Record, ...]:

@@ -1,6 +1,5 @@
 """The command line: `cwrnn reproduce generation` trains, `cwrnn report` draws what was trained."""
 
-import importlib.util
 import json
 import math
 import shlex
@@ -43,7 +42,7 @@ class Scale:
     out: str
 
 
-QUICK = Scale(runs=5, sizes=(max(SIZES),), out="out/generation")
+QUICK = Scale(runs=6, sizes=SIZES, out="out/generation")
 PAPER = Scale(runs=100, sizes=SIZES, out="out/generation")
 SEARCH = Scale(runs=2, sizes=(max(SIZES),), out="out/search")
 
@@ -124,7 +123,7 @@ def reproduce_generation(
     sizes: Annotated[
         str | None,
         typer.Option(
-            metavar="LIST", help="Parameters of the networks.", show_default="1000; --paper: 100,250,500,1000"
+            metavar="LIST", help="Parameters of the networks.", show_default="100,250,500,1000; --search: 1000"
         ),
     ] = None,
     runs: Annotated[
@@ -224,8 +223,7 @@ def reproduce_generation(
         if not (as_json and quiet):
             console.print(_search_table(rows, best) if search else _table(rows, datasets, options))
         _mention_failures(records, stderr)
-        if page is not None:
-            console.print(f"The page is {page.resolve()}", soft_wrap=True)
+        console.print(f"\nThe page is {page.resolve()}", soft_wrap=True)
         if as_json:
             print(json.dumps(_summary(rows, best, store, page, records, datasets, seconds), allow_nan=False))
         if any(record.status == FAILED for record in records):
@@ -242,7 +240,7 @@ def report(
         if not store.keys():
             raise _CommandError(f"{store.path}: there are no runs yet")
         page = _write_page(store, store.path.parent)
-        print(f"The page is {page.resolve() if page else None}")
+        print(f"The page is {page.resolve()}")
 
 
 def _train(
@@ -283,13 +281,11 @@ def _select(store: Store, planned: Sequence[Run]) -> list[Record]:
     return records
 
 
-def _write_page(store: Store, folder: Path) -> Path | None:
-    if importlib.util.find_spec(f"{__package__}.report") is None:
-        return None
-    from . import report
+def _write_page(store: Store, folder: Path) -> Path:
+    # matplotlib takes its time to load: not before it is needed
+    from .report import write
 
-    page: Path = report.write(store, folder)
-    return page
+    return write(store, folder)
 
 
 @contextmanager
@@ -402,7 +398,7 @@ def _summary(
     rows: Sequence[Row],
     best: dict[tuple[str, int], float],
     store: Store,
-    page: Path | None,
+    page: Path,
     records: Sequence[Record],
     datasets: Sequence[Dataset],
     seconds: float,
@@ -424,7 +420,7 @@ def _summary(
         "data": [dataset.name for dataset in datasets],
         "seconds": seconds,
         "store": str(store.path.resolve()),
-        "page": None if page is None else str(page.resolve()),
+        "page": str(page.resolve()),
         "environment": environment(),
     }
 

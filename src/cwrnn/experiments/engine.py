@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -35,6 +36,8 @@ from .training import Result, train_many
 
 REPLICAS = 32
 """Runs of a batch, at most. The kernels gain little from more, and no more than as many are lost with a worker."""
+SMALL = 8
+"""Runs that take hardly longer than one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +48,7 @@ class Batch:
     targets: NDArray[np.float64]
     """(S, T), one row per run."""
 
-    @property
+    @cached_property
     def work(self) -> float:
         """What it takes to train it, in seconds of a core that is as fast as the one on which this was measured."""
         return sum(work(run, self.targets.shape[1]) for run in self.runs)
@@ -92,19 +95,18 @@ def work(run: Run, steps: int) -> float:
     return 1e-6 * run.settings.epochs * steps * (fixed + each * run.parameters)
 
 
-def make_batches(runs: Iterable[Run], datasets: Iterable[Dataset], workers: int = 1) -> list[Batch]:
+def make_batches(runs: Sequence[Run], datasets: Iterable[Dataset], workers: int = 1) -> list[Batch]:
     """The runs in batches, those with the most work first, so that all workers end at about the same time."""
     samples = {(dataset.name, dataset.digest): dataset.samples for dataset in datasets}
     groups: dict[Any, list[Run]] = defaultdict(list)
     for run in runs:
         steps = len(samples[run.data, run.digest])
         groups[run.task, run.method, run.size, run.hidden, run.settings, steps].append(run)
+    # small ones take hardly less time than larger ones, but a few for each worker are needed to share the work
+    largest = min(REPLICAS, max(SMALL, math.ceil(len(runs) / (4 * workers))))
     batches = []
     for group in groups.values():
-        # as many batches as workers, or a multiple, so that none waits for the last
-        count = math.ceil(len(group) / REPLICAS)
-        count = min(len(group), workers * math.ceil(count / workers))
-        for part in np.array_split(np.arange(len(group)), count):
+        for part in np.array_split(np.arange(len(group)), math.ceil(len(group) / largest)):
             members = tuple(group[place] for place in part)
             batches.append(Batch(members, np.stack([samples[run.data, run.digest] for run in members])))
     return sorted(batches, key=lambda batch: -batch.work)

@@ -77,13 +77,12 @@ class Run:
     @property
     def parameters(self) -> int:
         """The network's parameters, as the paper counts them."""
-        settings = self.settings
-        return parameter_count(self.method, self.hidden, modules=settings.modules, peepholes=settings.peepholes)
+        return _parameters(self.method, self.hidden, self.settings.modules, self.settings.peepholes)
 
     @property
     def schedule(self) -> str | None:
         """The Clockwork RNN's modules, as `Schedule.parse` reads them; the others have none."""
-        return Schedule.exponential(self.hidden, self.settings.modules).spec if self.method == "cw" else None
+        return _spec(self.hidden, self.settings.modules) if self.method == "cw" else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +133,16 @@ def environment() -> dict[str, str]:
         "threads": "1",
         "backend": choose("auto", torch.device("cpu"), torch.float32),
     }
+
+
+@cache
+def _parameters(method: str, hidden: int, modules: int, peepholes: bool) -> int:
+    return parameter_count(method, hidden, modules=modules, peepholes=peepholes)
+
+
+@cache
+def _spec(hidden: int, modules: int) -> str:
+    return Schedule.exponential(hidden, modules).spec
 
 
 def _commit() -> str:

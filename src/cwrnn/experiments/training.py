@@ -247,8 +247,8 @@ def sum_of_squares(errors: Tensor) -> Tensor:
 def descend(values: Tensor, gradient: Tensor, velocity: Tensor, rate: float, momentum: float) -> None:
     """Changes values and velocity as `torch.optim.SGD(nesterov=True)` does, and the gradient too.
 
-    torch multiplies and adds in one operation, which rounds once or twice depending on where in memory a number lies;
-    here, where that must not matter, they are two.
+    torch multiplies and adds in one operation, and does not promise that the numbers that fill no vector, whose place
+    depends on how many networks there are, are rounded like the others. Here they are two operations.
     """
     velocity.mul_(momentum).add_(gradient)
     gradient.add_(velocity * momentum)

@@ -7,23 +7,14 @@
 
 #include "memory.h"
 
-/* the first n lanes from there, or a whole vector */
-INLINE vec load_up_to(const real *from, int64_t n) { return n < LANES ? load_some(from, n) : load(from); }
-
-INLINE void store_up_to(real *to, vec value, int64_t n) {
-    if (n < LANES)
-        store_some(to, value, n);
-    else
-        store(to, value);
-}
-
+/* halves on halves; the compiler makes one instruction of each exchange of lanes */
 INLINE real sum_of_lanes(vec value) {
-    real lane[LANES];
-    store(lane, value);
     UNROLL for (int half = LANES / 2; half > 0; half /= 2) {
-        UNROLL for (int i = 0; i < half; i++) lane[i] += lane[i + half];
+        vec other;
+        UNROLL for (int i = 0; i < LANES; i++) other[i] = value[i ^ half];
+        value += other;
     }
-    return lane[0];
+    return value[0];
 }
 
 static void forward_network(void *context, int64_t s, int64_t worker) {
@@ -45,29 +36,45 @@ static void forward_network(void *context, int64_t s, int64_t worker) {
     }
 }
 
+/* the gradients of the units from n on: as many as a vector has, or `width` of them */
+INLINE void backward_units(const Linear *c, int64_t s, int64_t n, const int some, int64_t width) {
+    const int64_t T = c->T, N = c->N, O = c->O;
+    const real *h = (const real *)c->hidden + s * c->hidden_s + n, *weight = (const real *)c->weight + s * c->weight_s + n;
+    const real *g = (const real *)c->g_output + s * T * O;
+    real *g_hidden = (real *)c->g_hidden + s * T * N + n, *g_weight = (real *)c->g_weight + s * O * N + n;
+    for (int64_t o = 0; o < O; o++) {
+        const vec own = some ? load_some(weight + o * N, width) : load(weight + o * N);
+        vec sum = {0};
+        for (int64_t t = 0; t < T; t++) {
+            const real *state = h + t * N;
+            real *to = g_hidden + t * N;
+            const vec arriving = spread(g[t * O + o]);
+            vec back = arriving * own;
+            if (o > 0) back += some ? load_some(to, width) : load(to);
+            if (some)
+                store_some(to, back, width);
+            else
+                store(to, back);
+            sum += arriving * (some ? load_some(state, width) : load(state));
+        }
+        if (some)
+            store_some(g_weight + o * N, sum, width);
+        else
+            store(g_weight + o * N, sum);
+    }
+}
+
 static void backward_network(void *context, int64_t s, int64_t worker) {
     const Linear *c = context;
-    const int64_t T = c->T, N = c->N, O = c->O;
-    const real *h = (const real *)c->hidden + s * c->hidden_s, *weight = (const real *)c->weight + s * c->weight_s;
-    const real *g = (const real *)c->g_output + s * T * O;
-    real *g_hidden = (real *)c->g_hidden + s * T * N;
+    const int64_t O = c->O;
+    const real *g = (const real *)c->g_output + s * c->T * O;
+    int64_t n = 0;
     (void)worker;
-    for (int64_t n = 0; n < N; n += LANES) {
-        const int64_t width = N - n;
-        for (int64_t t = 0; t < T; t++) {
-            vec sum = {0};
-            for (int64_t o = 0; o < O; o++) sum += g[t * O + o] * load_up_to(weight + o * N + n, width);
-            store_up_to(g_hidden + t * N + n, sum, width);
-        }
-        for (int64_t o = 0; o < O; o++) {
-            vec sum = {0};
-            for (int64_t t = 0; t < T; t++) sum += g[t * O + o] * load_up_to(h + t * N + n, width);
-            store_up_to((real *)c->g_weight + (s * O + o) * N + n, sum, width);
-        }
-    }
+    for (; n + LANES <= c->N; n += LANES) backward_units(c, s, n, 0, LANES);
+    if (n < c->N) backward_units(c, s, n, 1, c->N - n);
     for (int64_t o = 0; o < O; o++) {
         real sum = 0;
-        for (int64_t t = 0; t < T; t++) sum += g[t * O + o];
+        for (int64_t t = 0; t < c->T; t++) sum += g[t * O + o];
         ((real *)c->g_bias)[s * O + o] = sum;
     }
 }
