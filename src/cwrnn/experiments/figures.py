@@ -440,8 +440,17 @@ def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ())
         for m in methods
     ]
     keys += [
-        lines.Line2D([], [], color=INK, label="weights at float32"),
-        lines.Line2D([], [], color=INK, linestyle=(0, (4, 2)), label="weights at 8 bits"),
+        lines.Line2D([], [], color=INK, marker="D", markersize=4, label="weights at float32"),
+        lines.Line2D(
+            [],
+            [],
+            color=INK,
+            marker="D",
+            markersize=4,
+            markerfacecolor="none",
+            linestyle=(0, (4, 2)),
+            label="weights at 8 bits",
+        ),
         lines.Line2D([], [], color=MUTED, linewidth=0.9, label=f"PCM of {PCM_BITS} bits"),
     ]
     if baselines:
