@@ -13,6 +13,7 @@ import pytest
 from stories import dataset, run, told, trained
 
 from cwrnn.experiments import figures, findings, report
+from cwrnn.experiments.compression import Baseline, Point
 from cwrnn.experiments.generation import summarise
 from cwrnn.experiments.store import Store
 
@@ -333,3 +334,23 @@ def test_a_word_for_every_run():
     _, _, summary = judge(records)
     assert summary[0].startswith("3 trainings of CW-RNN on 1 sequence, 6 epochs each: 1 finished, 1 diverged")
     assert math.isclose(figures.box(records).mean, 0.1)
+
+
+def test_the_code_beside_pcm():
+    def point(size, bits, rate, best):
+        return Point("cw", size, bits, rate, runs=3, best=best, median=2 * best)
+
+    pcm = [Baseline(1, 0.5), Baseline(2, 0.1), Baseline(3, 0.02)]
+    large = [point(1000, 32, 40.0, 0.03), point(1000, 8, 12.0, 0.05)]
+    lost, beside = findings.coding([point(100, 8, 9.0, 0.4), *large], pcm)
+    assert "CW-RNN (1000) from 0.060 to 0.10" in lost
+    # 0.05 needs 3 bits: 12 / 3 is less than 9 / 2 for 0.4, and than 40 / 3
+    assert beside.startswith("No code here is smaller than plain PCM")
+    assert (
+        "1000 parameters at 8 bits each: 12.0 bits per sample for an NMSE of 0.050, which PCM reaches with 3" in beside
+    )
+    [beside] = findings.coding([point(100, 8, 1.5, 0.1)], pcm)
+    assert beside.startswith("Some code is smaller than plain PCM")
+    [beside] = findings.coding([point(100, 8, 1.5, 0.001)], pcm)
+    assert "not even with 3" in beside
+    assert findings.coding([], pcm) == []

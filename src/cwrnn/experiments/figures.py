@@ -440,8 +440,17 @@ def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ())
         for m in methods
     ]
     keys += [
-        lines.Line2D([], [], color=INK, label="weights at float32"),
-        lines.Line2D([], [], color=INK, linestyle=(0, (4, 2)), label="weights at 8 bits"),
+        lines.Line2D([], [], color=INK, marker="D", markersize=4, label="weights at float32"),
+        lines.Line2D(
+            [],
+            [],
+            color=INK,
+            marker="D",
+            markersize=4,
+            markerfacecolor="none",
+            linestyle=(0, (4, 2)),
+            label="weights at 8 bits",
+        ),
         lines.Line2D([], [], color=MUTED, linewidth=0.9, label=f"PCM of {PCM_BITS} bits"),
     ]
     if baselines:
@@ -490,11 +499,12 @@ def search_curve(records: Sequence[Record]) -> Any:
             above.text(0.5, 0.5, "no rate at which\nmost runs finished", ha="center", va="center", color=MUTED,
                        transform=above.transAxes)  # fmt: skip
         above.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left")
+        below.tick_params(axis="x", labelsize=8)
     rates = {record.run.settings.learning_rate for record in records}
     every = rates | {training.LEARNING_RATES[method] for method in methods}
     lower[0].set_xlim(min(every) / 1.6, max(every) * 1.6)
     if len(rates) <= 8:
-        lower[0].set_xticks(sorted(rates), [_power(rate) for rate in sorted(rates)], fontsize=7.5)
+        lower[0].set_xticks(sorted(rates), [_power(rate) for rate in sorted(rates)])
         lower[0].set_xticks([], minor=True)
     _logarithmic(upper, drawn)
     if drawn:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .compression import CODE, FLOAT, Baseline, Point
 from .figures import NAMES, curve, short
 from .generation import PAPER, PAPER_SIZE, Row
 from .models import METHODS
@@ -188,6 +189,34 @@ def reasons(records: Sequence[Record], rows: Iterable[Row], datasets: Mapping[st
             f"Runs that diverged have no NMSE and are no part of mean, deviation and median. The largest share is that "
             f"of {NAMES[most.method]} at {most.size} parameters, {most.diverged} of {most.runs}. The paper mentions "
             "none."
+        )
+    return found
+
+
+def coding(points: Sequence[Point], baselines: Sequence[Baseline]) -> list[str]:
+    """What 8 bits per weight cost, and how the codes compare with plain PCM of the same error."""
+    found = []
+    lost = []
+    for method in METHODS:
+        size = max((point.size for point in points if point.method == method), default=0)
+        medians = {point.bits: point.median for point in points if (point.method, point.size) == (method, size)}
+        if medians.keys() >= {FLOAT, CODE}:
+            lost.append(f"{NAMES[method]} ({size}) from {short(medians[FLOAT])} to {short(medians[CODE])}")
+    if lost:
+        found.append(f"With {CODE} bits per weight instead of {FLOAT} the median NMSE goes: {'; '.join(lost)}.")
+    # the fewest bits at which PCM is as good
+    needed = {
+        point: min((each.bits for each in baselines if each.nmse <= point.best), default=math.inf) for point in points
+    }
+    if needed:
+        point = min(points, key=lambda point: point.bits_per_sample / needed[point])
+        smaller = point.bits_per_sample < needed[point]
+        pcm = f"with {needed[point]}" if math.isfinite(needed[point]) else f"not even with {baselines[-1].bits}"
+        found.append(
+            ("Some code is smaller than plain PCM" if smaller else "No code here is smaller than plain PCM")
+            + f" of the same error. The best by that measure is {NAMES[point.method]} with {point.size} parameters at "
+            f"{point.bits} bits each: {point.bits_per_sample:.1f} bits per sample for an NMSE of {short(point.best)}, "
+            f"which PCM reaches {pcm}."
         )
     return found
 

@@ -118,6 +118,7 @@ def write(store: Store, folder: Path) -> Path:
         sounds=_sounds(records, datasets),
         points=points,
         baselines=baselines,
+        coding=findings.coding(points, baselines),
         search=_search(search),
         failures=_failures([*every, *search]),
         diverged=_diverged(every),
