@@ -245,7 +245,7 @@ def test_workers_that_cannot_begin(waves, monkeypatch):
     """No run is to blame."""
     monkeypatch.setattr(engine, "_work", dying.fail)
     batches = engine.make_batches(sweeps.plan(waves), waves)
-    with pytest.raises(EngineError, match=r"ended before it began \(exit code 4\)"):
+    with pytest.raises(EngineError, match=r"3 worker processes in a row ended before they began \(exit code 4\)"):
         list(engine.local(iter(batches), 2))
 
 

@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -38,6 +39,8 @@ REPLICAS = 32
 """Runs of a batch, at most. The kernels gain little from more, and no more than as many are lost with a worker."""
 SMALL = 8
 """Runs that take hardly longer than one."""
+ATTEMPTS = 3
+"""Workers in a row that may end before they begin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,6 +242,8 @@ class _Workers:
         self._processes: dict[Connection, Any] = {}
         self._busy: dict[Connection, Batch] = {}
         self._ready: set[Connection] = set()
+        # workers in a row that ended before they began
+        self._stillborn = 0
         # what a worker died of, to be tried one by one
         self._again: list[Batch] = []
 
@@ -268,9 +273,14 @@ class _Workers:
                 return
             connection = idle if idle is not None else self._start()
             self._busy[connection] = batch
-            # a worker that is dead is noticed when it is listened to
-            with _tolerated():
-                connection.send(batch)
+            # one that is still starting does not read: it is sent its batch when it can
+            if connection in self._ready:
+                self._send(connection)
+
+    def _send(self, connection: Connection) -> None:
+        # a worker that is dead is noticed when it is listened to
+        with _tolerated():
+            connection.send(self._busy[connection])
 
     def _hear(self, connection: Connection) -> Event | None:
         batch = self._busy[connection]
@@ -280,6 +290,8 @@ class _Workers:
             return self._lose(connection)
         if message is None:
             self._ready.add(connection)
+            self._stillborn = 0
+            self._send(connection)
             return None
         if isinstance(message, int):
             return Progress(batch, message)
@@ -294,7 +306,12 @@ class _Workers:
         code = process.exitcode
         cause = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
         if connection not in self._ready:
-            raise EngineError(f"a worker process ended before it began ({cause})")
+            # no batch is to blame
+            self._stillborn += 1
+            if self._stillborn == ATTEMPTS:
+                raise EngineError(f"{ATTEMPTS} worker processes in a row ended before they began ({cause})")
+            self._again.append(batch)
+            return Progress(batch, 0)
         if len(batch.runs) > 1:
             self._again += [batch.only([place]) for place in reversed(range(len(batch.runs)))]
             return Progress(batch, 0)
@@ -370,6 +387,8 @@ def _interrupts_held() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    # what multiprocessing starts before the first process, and that lets SIGINT through when it has
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
