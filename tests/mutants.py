@@ -37,6 +37,13 @@ UPDATES = "tests/test_training.py::test_it_is_what_torchs_optimiser_makes_of_the
 DIVERGED = "tests/test_training.py::test_divergence_is_reported"
 OWN = "tests/test_training.py::test_each_run_has_its_own_target_and_seed"
 
+STORE = "tests/test_store.py"
+ENGINE = "tests/test_engine.py::test_one_bad_run_costs_one_run"
+AGAIN = "tests/test_engine.py::test_what_is_there_is_not_trained_again"
+LEFT = "tests/test_engine.py::test_estimate_follows_what_was_measured"
+AUDIO = "tests/test_audio.py"
+FAULTS = "tests/test_faults.py::test_killed_again_and_again"
+
 
 class Mutant(NamedTuple):
     """In `file`, `old` becomes `new`; `tests` must notice."""
@@ -178,6 +185,26 @@ MUTANTS = [
            "errors = outputs.detach() - self.targets", "errors = outputs.detach() - self.targets[:1]", OWN),
     Mutant("training: a run that diverged leaves its last weights", "experiments/training.py",
            "values = self.best_values[row] if diverged", "values = self.replicas.values[row] if diverged", DIVERGED),
+    Mutant("store: a record and its arrays are two transactions", "experiments/store.py",
+           "if added.rowcount == 1:",
+           "connection.executescript('COMMIT; BEGIN')\n                if added.rowcount == 1:", FAULTS),
+    Mutant("store: a batch is added record by record", "experiments/store.py",
+           "for record in records:\n",
+           "for record in records:\n                connection.executescript('COMMIT; BEGIN')\n", STORE),
+    Mutant("store: a later record takes the place of an earlier one", "experiments/store.py",
+           "DELETE FROM runs WHERE key = ? AND status = ?", "DELETE FROM runs WHERE key = ? AND ? != ''", STORE),
+    Mutant("store: another version's file is taken", "experiments/store.py",
+           "if _number(header, 60) != VERSION:", "if False:", STORE),
+    Mutant("store: a broken file is taken", "experiments/store.py", 'if answer != "ok":', "if False:", STORE),
+    Mutant("engine: one bad run takes its batch with it", "experiments/engine.py",
+           "if len(batch.runs) == 1:\n            return (failed(first,",
+           "if True:\n            return len(batch.runs) * (failed(first,", ENGINE),
+    Mutant("engine: what is there is trained again", "experiments/engine.py",
+           "if run.key not in there]", "if run.key]", AGAIN),
+    Mutant("engine: what is left does not follow what was measured", "experiments/progress.py",
+           "return taken / planned\n", "return 1.0\n", LEFT),
+    Mutant("audio: one channel for all", "experiments/audio.py", "samples.mean(axis=1)", "samples[:, 0]", AUDIO),
+    Mutant("audio: the offset is in samples", "experiments/audio.py", "round(offset * rate)", "round(offset)", AUDIO),
 ]  # fmt: skip
 
 

@@ -1,0 +1,184 @@
+"""Runs: what is to be trained, and what became of it.
+
+    Dataset     one target sequence
+    Run         task, data set, method, size, seed and hyper-parameters: all that decides the outcome, and its key
+    Record      what became of a run: finished, diverged, or failed with its traceback
+
+They are values: a run's key is the hash of its configuration, so that the same run has the same key in every store.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .. import __version__
+from ..recurrence import choose
+from ..schedule import Schedule
+from .models import parameter_count
+from .training import Settings
+
+FINISHED, DIVERGED, FAILED = STATUSES = ("finished", "diverged", "failed")
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """One target sequence."""
+
+    name: str
+    rate: int
+    """Samples per second."""
+    samples: NDArray[np.float64]
+    """(T,), in [-1, 1]."""
+    source: str
+    """Where it comes from, in words."""
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash of the samples.
+
+        >>> Dataset("a", 8, np.array([-1.0, 1.0]), "").digest == Dataset("b", 9, np.array([-1.0, 1.0]), "").digest
+        True
+        """
+        return hashlib.sha256(np.ascontiguousarray(self.samples, dtype="<f8").tobytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: all that decides what comes out of it."""
+
+    task: str
+    data: str
+    """The data set's name."""
+    digest: str
+    """The hash of its samples: another sequence under the same name is another run."""
+    method: str
+    size: int
+    """The paper's word for the network's size: about as many parameters."""
+    hidden: int
+    seed: int
+    settings: Settings
+
+    @cached_property
+    def key(self) -> str:
+        """The hash of all of it."""
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def parameters(self) -> int:
+        """The network's parameters, as the paper counts them."""
+        return _parameters(self.method, self.hidden, self.settings.modules, self.settings.peepholes)
+
+    @property
+    def schedule(self) -> str | None:
+        """The Clockwork RNN's modules, as `Schedule.parse` reads them; the others have none."""
+        return _spec(self.hidden, self.settings.modules) if self.method == "cw" else None
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What became of a run."""
+
+    run: Run
+    parameters: int
+    schedule: str | None
+    status: str
+    """finished, diverged or failed."""
+    nmse: float
+    """Of the final output; NaN unless finished."""
+    best_nmse: float
+    best_epoch: int
+    epochs: int
+    """Updates made."""
+    curve: NDArray[np.float32] | None
+    """(n, 2): epochs done and NMSE; None where failed, as the next two."""
+    output: NDArray[np.float32] | None
+    """(T,)"""
+    weights: Mapping[str, NDArray[np.float32]] | None
+    seconds: float
+    traceback: str | None
+    environment: Mapping[str, str]
+    finished_at: str
+    """UTC, ISO 8601."""
+
+    @property
+    def key(self) -> str:
+        """The run's."""
+        return self.run.key
+
+
+@cache
+def environment() -> dict[str, str]:
+    """What a run's numbers may depend on, and is no part of its configuration.
+
+    >>> sorted(environment())
+    ['backend', 'commit', 'cwrnn', 'machine', 'python', 'threads', 'torch']
+    """
+    return {
+        "cwrnn": __version__,
+        "commit": _commit(),
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "machine": f"{platform.platform()}, {_processor()}",
+        "threads": "1",
+        "backend": choose("auto", torch.device("cpu"), torch.float32),
+    }
+
+
+@cache
+def _parameters(method: str, hidden: int, modules: int, peepholes: bool) -> int:
+    return parameter_count(method, hidden, modules=modules, peepholes=peepholes)
+
+
+@cache
+def _spec(hidden: int, modules: int) -> str:
+    return Schedule.exponential(hidden, modules).spec
+
+
+def _commit() -> str:
+    """The commit of the source that runs, with a + if files differ from it; "unknown" for an installed package."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return "unknown"
+    try:
+        commit, changes = (
+            subprocess.run(
+                ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10
+            ).stdout.strip()
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return commit + ("+" if changes else "")
+
+
+def _processor() -> str:
+    """The processor's name and the cores that this process may use."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return f"{name}, {cores()} cores"
+
+
+def cores() -> int:
+    """The cores that this process may use.
+
+    >>> cores() >= 1
+    True
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,70 @@
+"""Records for the tests of figures and page: of networks that were trained for some epochs, or that never were."""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from cwrnn.experiments import models, training
+from cwrnn.experiments.runs import Dataset, Record, Run
+from cwrnn.experiments.training import Settings
+
+ENVIRONMENT = {"cwrnn": "0.1.0", "commit": "0" * 40, "torch": "2.13.0", "python": "3.12", "machine": "a machine",
+               "threads": "1", "backend": "cpu"}  # fmt: skip
+HIDDEN = {"srn": {100: 3, 200: 4}, "lstm": {100: 2, 200: 3}, "cw": {100: 4, 200: 6}}
+
+
+def dataset(name: str = "tune", *, steps: int = 48, rate: int = 8000, seed: int = 0) -> Dataset:
+    samples = np.random.default_rng(seed).uniform(-1, 1, steps)
+    samples[:2] = -1, 1
+    return Dataset(name, rate, samples, "made for a test")
+
+
+def run(method="cw", size=100, seed=0, data=None, *, hidden=None, task="generation", **settings) -> Run:
+    data = data or dataset()
+    settings = Settings(**{"learning_rate": training.LEARNING_RATES[method], "epochs": 6, "modules": 2, **settings})
+    hidden = HIDDEN[method][size] if hidden is None else hidden
+    return Run(task, data.name, data.digest, method, size, hidden, seed, settings)
+
+
+def trained(*runs: Run, data: Dataset) -> list[Record]:
+    """What became of the runs, which are trained one by one."""
+    records = []
+    for each in runs:
+        [result] = training.train_many(each.method, each.hidden, data.samples[None], [each.seed], each.settings)
+        values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        # the clock's, which differs from time to time
+        values["seconds"] = 0.5
+        records.append(_record(each, traceback=None, **values))
+    return records
+
+
+def told(nmse: float, *, status="finished", data=None, traceback=None, **options) -> Record:
+    """A record that says that NMSE, of a network with its initial weights and what that generates."""
+    data = data or dataset()
+    each = run(data=data, **options)
+    weights, output = _untrained(each.method, each.hidden, each.seed, len(data.samples), each.settings)
+    failed = status == "failed"
+    epochs = each.settings.epochs
+    points = np.linspace(0, epochs, 4)
+    curve = np.stack([points, np.linspace(1, nmse if math.isfinite(nmse) else 2, 4)], axis=1).astype(np.float32)
+    return _record(
+        each, status=status, nmse=nmse if status == "finished" else math.nan,
+        best_nmse=math.nan if failed else nmse, best_epoch=0 if failed else 2, epochs=0 if failed else epochs,
+        curve=None if failed else curve, weights=None if failed else weights,
+        output=None if failed else output,
+        seconds=0.5, traceback=traceback if failed else None,
+    )  # fmt: skip
+
+
+@functools.cache
+def _untrained(method, hidden, seed, steps, settings):
+    network = models.build(method, hidden, modules=settings.modules, peepholes=settings.peepholes, seed=seed)
+    weights = {name: value.detach().numpy().copy() for name, value in network.named_parameters()}
+    return weights, training.generate(method, hidden, weights, steps, settings)
+
+
+def _record(each: Run, **values) -> Record:
+    return Record(run=each, parameters=each.parameters, schedule=each.schedule, environment=ENVIRONMENT,
+                  finished_at="2026-01-01T00:00:00+00:00", **values)  # fmt: skip

@@ -1,0 +1,272 @@
+import dataclasses
+import math
+import shutil
+import sqlite3
+import threading
+
+import numpy as np
+import pytest
+import sweeps
+
+from cwrnn.experiments import engine, store
+from cwrnn.experiments.store import Store, StoreError
+
+
+def record(seed=0, status="finished", **changes):
+    dataset = sweeps.wave()
+    run = sweeps.plan([dataset], runs=1, seed=seed)[0]
+    made = engine.failed(run, "Traceback: it went wrong")
+    if status != "failed":
+        made = dataclasses.replace(
+            made,
+            status=status,
+            nmse=0.25 if status == "finished" else math.nan,
+            best_nmse=0.125,
+            best_epoch=2,
+            epochs=3,
+            curve=np.array([[0, 1.5], [3, 0.25]], dtype=np.float32),
+            output=np.linspace(-1, 1, 12, dtype=np.float32),
+            weights={"layer.weight": np.eye(3, dtype=np.float32), "bias": np.zeros((0,), dtype=np.float32)},
+            seconds=1.5,
+            traceback=None,
+        )
+    return dataclasses.replace(made, **changes)
+
+
+def assert_same(actual, expected):
+    for field in dataclasses.fields(expected):
+        mine, theirs = getattr(actual, field.name), getattr(expected, field.name)
+        if field.name == "weights" and theirs is not None:
+            assert list(mine) == list(theirs)
+            for name in theirs:
+                np.testing.assert_array_equal(mine[name], theirs[name], strict=True)
+        elif isinstance(theirs, np.ndarray):
+            np.testing.assert_array_equal(mine, theirs, strict=True)
+        elif isinstance(theirs, float) and math.isnan(theirs):
+            assert math.isnan(mine)
+        else:
+            assert mine == theirs, field.name
+
+
+@pytest.mark.parametrize("status", ["finished", "diverged", "failed"])
+def test_what_is_added_is_there_for_the_next_process(tmp_path, status):
+    expected = record(status=status)
+    with Store.open(tmp_path, create=True) as first:
+        first.add(expected)
+        # before it is closed: another process would see it too
+        with Store.read(tmp_path) as second:
+            (found,) = second.records()
+    assert_same(found, expected)
+    assert found.key == expected.key == expected.run.key
+
+
+def test_infinity_and_nan_survive(tmp_path):
+    with Store.open(tmp_path, create=True) as opened:
+        opened.add(record(status="diverged", best_nmse=math.inf))
+        (found,) = opened.records()
+    assert math.isnan(found.nmse)
+    assert found.best_nmse == math.inf
+
+
+def test_a_record_stays_as_it_is(tmp_path):
+    with Store.open(tmp_path, create=True) as opened:
+        opened.add(record(nmse=0.5))
+        opened.add(record(nmse=0.75), record(seed=1))
+        opened.add(record(status="failed"))
+        assert [found.nmse for found in opened.records()] == [0.5, 0.25]
+
+
+def test_a_failed_record_is_replaced(tmp_path):
+    with Store.open(tmp_path, create=True) as opened:
+        opened.add(record(status="failed"))
+        key = record().key
+        assert (opened.keys(), opened.keys(failed=False)) == ({key}, set())
+        opened.add(record())
+        (found,) = opened.records()
+        assert_same(found, record(environment=found.environment, finished_at=found.finished_at))
+        assert opened.keys(failed=False) == {key}
+
+
+def test_all_or_nothing(tmp_path):
+    with Store.open(tmp_path, create=True) as opened:
+        with pytest.raises(StoreError):
+            opened.add(record(), record(seed=1, epochs=None))
+        assert opened.keys() == set()
+        opened.add(record())
+        assert len(opened.records()) == 1
+
+
+def test_order_is_fixed(tmp_path):
+    records = [record(seed=seed) for seed in range(5)]
+    orders = []
+    for name, given in (("a", records), ("b", records[::-1])):
+        with Store.open(tmp_path / name, create=True) as opened:
+            for each in given:
+                opened.add(each)
+            orders.append([found.run.seed for found in opened.records()])
+    assert orders == [[0, 1, 2, 3, 4]] * 2
+
+
+def test_tasks_are_apart(tmp_path):
+    searched = record(run=dataclasses.replace(record().run, task="search"))
+    with Store.open(tmp_path, create=True) as opened:
+        opened.add(record(), searched)
+        assert [found.run.task for found in opened.records("search")] == ["search"]
+        assert len(opened.records()) == 1
+
+
+def test_datasets(tmp_path):
+    with Store.open(tmp_path, create=True) as opened:
+        for name in ("z", "a"):
+            opened.add_dataset(sweeps.wave(name))
+        opened.add_dataset(sweeps.wave("a"))
+        with pytest.raises(StoreError, match="'a' there has other samples than a test's a now"):
+            opened.add_dataset(sweeps.wave("a", phase=1.0))
+        found = opened.datasets()
+    assert list(found) == ["z", "a"]
+    assert found["a"].samples.tolist() == sweeps.wave().samples.tolist()
+    assert (found["a"].rate, found["a"].source) == (8000, "a test's a")
+
+
+def test_how_it_was_begun(tmp_path):
+    with Store.open(tmp_path, create=True, command="cwrnn reproduce") as opened:
+        created = opened.created
+    with Store.open(tmp_path, create=True, command="another") as opened:
+        assert opened.command == "cwrnn reproduce"
+        assert opened.created == created
+
+
+def test_none_is_made_unasked(tmp_path):
+    for how in (Store.open, Store.read):
+        with pytest.raises(StoreError, match="there is no store"):
+            how(tmp_path / "runs.sqlite")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_writes_nothing(tmp_path):
+    with Store.open(tmp_path, create=True) as opened:
+        opened.add(record())
+    before = (tmp_path / "runs.sqlite").read_bytes()
+    with Store.read(tmp_path) as opened:
+        with pytest.raises(StoreError, match="readonly"):
+            opened.add(record(seed=1))
+        assert len(opened.records()) == 1
+    assert (tmp_path / "runs.sqlite").read_bytes() == before
+
+
+def foreign(path):
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE runs (key TEXT)")
+    connection.commit()
+    connection.close()
+
+
+def another_version(path):
+    Store.open(path, create=True).close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {store.VERSION + 1}")
+    connection.close()
+
+
+def cut_short(path):
+    with Store.open(path, create=True) as opened:
+        opened.add(*(record(seed=seed) for seed in range(50)))
+    path.write_bytes(path.read_bytes()[: -path.stat().st_size // 2])
+
+
+def scrambled(path):
+    with Store.open(path, create=True) as opened:
+        opened.add(*(record(seed=seed) for seed in range(50)))
+    content = bytearray(path.read_bytes())
+    content[4096:] = np.random.default_rng(0).bytes(len(content) - 4096)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: path.write_text("a diary, longer than a header\n" * 100), "not a store of cwrnn's"),
+        (lambda path: path.write_text("short"), "not a store of cwrnn's"),
+        (foreign, "not a store of cwrnn's"),
+        (another_version, f"another version of cwrnn \\(format {store.VERSION + 1}, this one has {store.VERSION}\\)"),
+        (cut_short, "broken"),
+        (scrambled, "broken"),
+    ],
+    ids=["text", "short", "foreign", "version", "cut", "scrambled"],
+)
+def test_what_is_no_store_is_left_alone(tmp_path, make, message):
+    path = tmp_path / "runs.sqlite"
+    make(path)
+    before, modified = path.read_bytes(), path.stat().st_mtime_ns
+    for how in (Store.open, Store.read, lambda path: Store.open(path, create=True)):
+        with pytest.raises(StoreError, match=message) as refused:
+            how(path)
+        assert str(path) in str(refused.value)
+    assert path.read_bytes() == before
+    assert path.stat().st_mtime_ns == modified
+    assert [entry.name for entry in tmp_path.iterdir()] == ["runs.sqlite"]
+
+
+def test_a_row_that_is_not_its_run(tmp_path):
+    with Store.open(tmp_path, create=True) as opened:
+        opened.add(record())
+    connection = sqlite3.connect(tmp_path / "runs.sqlite")
+    connection.execute("UPDATE runs SET seed = 7")
+    connection.commit()
+    connection.close()
+    with Store.read(tmp_path) as opened, pytest.raises(StoreError, match="not the one that its row describes"):
+        opened.records()
+
+
+def test_killed_in_the_middle_of_writing(tmp_path):
+    """What a killed process leaves is file and journal, as they were at that moment."""
+    (tmp_path / "after").mkdir()
+    with Store.open(tmp_path, create=True) as opened:
+        opened.add(record())
+        # a small cache makes SQLite write to the file before the end of the transaction
+        opened._connection.execute("PRAGMA cache_size = 1")
+        with opened._writing() as connection:
+            connection.execute("UPDATE runs SET nmse = 99")
+            values = [(record().key, str(place), "<f4", "[1000]", bytes(4000)) for place in range(200)]
+            connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", values)
+            for file in ("runs.sqlite", "runs.sqlite-journal"):
+                shutil.copy(tmp_path / file, tmp_path / "after" / file)
+    assert (tmp_path / "after" / "runs.sqlite").stat().st_size > 200 * 4000 / 2
+    with Store.read(tmp_path / "after") as opened:
+        (found,) = opened.records()
+        assert found.nmse == 0.25
+        assert sorted(found.weights) == ["bias", "layer.weight"]
+
+
+def test_killed_while_it_was_made(tmp_path):
+    (tmp_path / "runs.sqlite").touch()
+    with pytest.raises(StoreError, match="there is no store"):
+        Store.read(tmp_path)
+    with Store.open(tmp_path, create=True) as opened:
+        opened.add(record())
+        assert len(opened.keys()) == 1
+
+
+def test_many_writers(tmp_path):
+    """They make the store at once, and add the same runs."""
+    start = threading.Barrier(4)
+    failures = []
+
+    def write():
+        try:
+            start.wait()
+            with Store.open(tmp_path / "runs.sqlite", create=True) as opened:
+                for seed in range(10):
+                    opened.add_dataset(sweeps.wave())
+                    opened.add(record(seed=seed))
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    with Store.read(tmp_path) as opened:
+        assert [found.run.seed for found in opened.records()] == list(range(10))
