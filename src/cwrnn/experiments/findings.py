@@ -16,7 +16,7 @@ from .figures import NAMES, curve, short
 from .generation import PAPER, PAPER_SIZE, Row
 from .models import METHODS
 from .runs import Dataset, Record
-from .training import EPOCHS, LEARNING_RATES
+from .training import EPOCHS, HOPELESS, LEARNING_RATES
 
 PAPER_RUNS = 100
 PAPER_FACTOR = 5.7
@@ -60,7 +60,8 @@ def summary(records: Sequence[Record], rows: Iterable[Row], datasets: Mapping[st
     sentences = [
         f"{_number(len(records), 'training')} of {_listed(methods)} on {_number(len(names), 'sequence')}, "
         f"{_listed([str(each) for each in epochs])} epochs each: {counts['finished']} finished, {counts['diverged']} "
-        f"diverged (their error ceased to be a finite number), {counts['failed']} failed with an error of the program."
+        f"diverged (their error ceased to be a finite number, or ended above {HOPELESS:g} times that of the target's "
+        f"mean), {counts['failed']} failed with an error of the program."
     ]
     known = _known(rows)
     size = _largest_common(known)

@@ -31,6 +31,9 @@ EPOCHS = 2000
 POINTS = 200
 """Of a learning curve that is kept, about."""
 
+HOPELESS = 10.0
+"""An NMSE above which a run has diverged, even if its loss is still a number: ten times the error of the target's mean."""
+
 PATIENCE = 0.1
 """Seconds from one report of progress to the next, at least."""
 
@@ -59,7 +62,7 @@ class Result:
     """What became of one run. A run that diverged is a result too."""
 
     status: str
-    """"finished", or "diverged": the loss ceased to be finite."""
+    """"finished", or "diverged": the loss ceased to be finite, or the NMSE is above `HOPELESS` in the end."""
     nmse: float
     """Of the final output; NaN if the run diverged."""
     best_nmse: float
@@ -214,7 +217,8 @@ class _Training:
     def _finish(self, row: int, epochs: int, outputs: Tensor) -> None:
         run = self.runs[row]
         target, losses = self.wanted[run], self.losses[: epochs + 1, run]
-        diverged = not math.isfinite(losses[-1])
+        lost = not math.isfinite(losses[-1])
+        diverged = lost or not nmse(outputs[row].numpy(), target) <= HOPELESS
         best_output = self.best_outputs[row].numpy().copy()
         output = best_output if diverged else outputs[row].numpy().copy()
         values = self.best_values[row] if diverged else self.replicas.values[row]
@@ -224,7 +228,7 @@ class _Training:
             best_nmse=nmse(best_output, target),
             best_epoch=0 if math.isinf(self.best[row]) else int(np.nanargmin(losses)),
             epochs=epochs,
-            curve=_curve(losses[:-1] if diverged else losses, target, self.settings.epochs),
+            curve=_curve(losses[:-1] if lost else losses, target, self.settings.epochs),
             output=output,
             weights=self.replicas.weights(values),
             seconds=float(self.seconds[run]),
