@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from ..recurrence import BACKENDS, choose
-from . import layers, regimes
+from . import gpu, layers, regimes
 from .layers import Size
 from .timing import machine, measure_floor, measure_peak
 
 REGIMES = ("layers", "replicas", "step", "growth")
+GPU_REGIMES = ("gpu", "sweep")
 REPLICAS = 100
 STEP_UNITS = (128, 1024)
 
@@ -29,7 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [each for each in options.what if not isinstance(each, Size)]
     if sizes and chosen not in ([], ["layers"]):
         parser.error("sizes are those of layers: name no other regime beside them")
-    if options.picture and (sizes or chosen):
+    on_gpu = options.device.startswith("cuda")
+    if not on_gpu and set(chosen) & set(GPU_REGIMES):
+        parser.error(f"{', '.join(GPU_REGIMES)}: add --device cuda")
+    if options.picture and (sizes or chosen or on_gpu):
         parser.error("--picture shows all regimes: leave out sizes and regimes")
     try:
         device, dtype = torch.device(options.device), getattr(torch, options.dtype)
@@ -40,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     try:
         record = _measure(
-            ["layers"] if sizes else chosen or list(REGIMES),
+            ["layers"] if sizes else chosen or (["gpu"] if on_gpu else list(REGIMES)),
             sizes or layers.DEFAULT_SIZES,
             (backend, options.repeats, device, dtype),
         )
@@ -67,6 +71,8 @@ def _measure(chosen: Sequence[str], sizes: Sequence[Size], how: tuple[str, int, 
     backend, _, device, dtype = how
     environment = machine(device)
     print(", ".join(f"{name} {value}" for name, value in environment.items()), f"backend {backend}", sep=", ")
+    if set(chosen) <= set(GPU_REGIMES):
+        return _measure_gpu(chosen, backend, device, environment)
     peak = measure_peak(device, dtype)
     floor = measure_floor(backend, device, dtype)
     environment |= {"backend": backend, "peak": peak, "floor_forward": floor[0], "floor_training": floor[1]}
@@ -102,6 +108,25 @@ def _measure(chosen: Sequence[str], sizes: Sequence[Size], how: tuple[str, int, 
     return record
 
 
+def _measure_gpu(chosen: Sequence[str], backend: str, device: torch.device, environment: dict[str, Any]) -> Any:
+    rates, bandwidth = gpu.measure_ceilings(device)
+    print(
+        "peak "
+        + ", ".join(f"{name} {rate / 1e12:.0f}" for name, rate in rates.items())
+        + f" TMAC/s (a matrix product of torch's); a copy moves {bandwidth / 1e12:.1f} TB/s"
+    )
+    environment |= {"backend": backend, "peaks": rates, "bandwidth": bandwidth}
+    record: dict[str, Any] = {"environment": environment, "unit": "seconds, medians"}
+    for regime in chosen:
+        rows = record[regime] = []
+        print(f"\n{gpu.HEAD}", flush=True)
+        for row in gpu.measure(gpu.SIZES if regime == "gpu" else gpu.SWEEP, backend, device):
+            rows.append(row.record())
+            print(row.line(rates), flush=True)
+    print("RNN: milliseconds of torch.nn.RNN; times: how many times faster; error: the largest, against float64")
+    return record
+
+
 def _report(point: regimes.Point, rows: list[Any]) -> None:
     rows.append(point._asdict())
     print(
@@ -112,7 +137,7 @@ def _report(point: regimes.Point, rows: list[Any]) -> None:
 
 
 def _what(text: str) -> Any:
-    return text if text in REGIMES else Size.parse(text)
+    return text if text in REGIMES + GPU_REGIMES else Size.parse(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -122,7 +147,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "what", nargs="*", type=_what, metavar="regime or n,modules,T,B,inputs",
-        help=f"what to time: {', '.join(REGIMES)}, or sizes of layers; default: all regimes",
+        help=f"what to time: {', '.join(REGIMES)}, or sizes of layers; default: all of these, and with --device cuda "
+        f"gpu; there is also {GPU_REGIMES[1]}",
     )  # fmt: skip
     parser.add_argument("--backend", default="auto", choices=("auto", *BACKENDS), help="default: auto")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ...; default: cpu")

@@ -32,7 +32,7 @@ POINTS = 200
 """Of a learning curve that is kept, about."""
 
 HOPELESS = 10.0
-"""An NMSE above which a run has diverged, even if its loss is still a number: ten times the error of the target's mean."""
+"""An NMSE above which a run has diverged, even if its loss is a number: ten times the error of the target's mean."""
 
 PATIENCE = 0.1
 """Seconds from one report of progress to the next, at least."""

@@ -22,6 +22,15 @@ def _tanh(x, FAST: tl.constexpr):
 
 
 @triton.jit
+def _operand(x, PRECISION: tl.constexpr):
+    """x, rounded to what a product of tf32 looks at: the unit that multiplies cuts off the rest."""
+    if PRECISION == "tf32":
+        bits = x.to(tl.int32, bitcast=True)
+        x = ((bits + 0x1000) & ~0x1FFF).to(tl.float32, bitcast=True)
+    return x
+
+
+@triton.jit
 def _row_at(t, first, period):
     """The row that holds at time t."""
     return tl.where(t >= first, (t - first) // period + 1, 0)
@@ -77,7 +86,7 @@ def drive(
             weight + s * weight_s + (start + u)[None, :] * I + i[:, None],
             mask=(u[None, :] < K) & (i[:, None] < I), other=0,
         )  # fmt: skip
-        acc = tl.dot(xs, w, acc, input_precision=PRECISION)
+        acc = tl.dot(_operand(xs, PRECISION), _operand(w, PRECISION), acc, input_precision=PRECISION)
     if BIAS:
         acc += tl.load(bias + s * bias_s + start + u, mask=u < K, other=0).to(tl.float32)[None, :]
     to = driven + s * states_s + tl.load(m + 5) + (line + B).to(tl.int64)[:, None] * K + u[None, :]
@@ -118,14 +127,14 @@ def _tick(
 ):  # fmt: skip
     """f(a + W h). If W is not resident, it is read again at every tick, and h from memory."""
     if RESIDENT:
-        a = tl.dot(W, h, a, input_precision=PRECISION)
+        a = tl.dot(W, _operand(h, PRECISION), a, input_precision=PRECISION)
     else:
         tl.debug_barrier()
         for k0 in range(0, K, BI):
             i = k0 + tl.arange(0, BI)
             w = tl.load(weight + k[:, None] * N + i[None, :], mask=(k[:, None] < K) & (i[None, :] < K), other=0)
             part = tl.load(before + b[None, :] * K + i[:, None], mask=(i[:, None] < K) & (b[None, :] < B), other=0)
-            a = tl.dot(w, part, a, input_precision=PRECISION)
+            a = tl.dot(_operand(w, PRECISION), _operand(part, PRECISION), a, input_precision=PRECISION)
     if RECTIFY:
         a = tl.where(a < 0, 0.0, a)
     else:
@@ -162,7 +171,7 @@ def _scan(
     weight += start.to(tl.int64) * (N + 1)
     W = tl.load(weight + k[:, None] * N + k[None, :], mask=(k[:, None] < K) & (k[None, :] < K) & RESIDENT, other=0)
     # times one: the compiler reads again from shared memory, at every tick, what was merely loaded, but not a product
-    W = W * (G > 0).to(W.dtype)
+    W = _operand(W, PRECISION) * (G > 0).to(W.dtype)
     h = tl.load(h0 + start + b[None, :] * h0_b + k[:, None], mask=inside, other=0)
     here = b[None, :] * K + k[:, None]
     there = b[None, :] * start2 + k[:, None]
@@ -270,7 +279,7 @@ def _send(
                         weight + start + u[None, :] * N + k[:, None],
                         mask=(u[None, :] < end) & (k[:, None] < K), other=0,
                     )  # fmt: skip
-                    acc = tl.dot(h, w, acc, input_precision=PRECISION)
+                    acc = tl.dot(_operand(h, PRECISION), _operand(w, PRECISION), acc, input_precision=PRECISION)
                 tl.store(own + begin * start + line[:, None] * start + u[None, :], acc, mask=keep)
                 u0 += BU
             _signal(flag, c1)
@@ -420,14 +429,14 @@ def _reverse_tick(
 ):  # fmt: skip
     """The gradient of a state, and of the sum that it is a function of. da: that of the tick after, also at `after`."""
     if RESIDENT:
-        a = tl.dot(W, da, a, input_precision=PRECISION)
+        a = tl.dot(W, _operand(da, PRECISION), a, input_precision=PRECISION)
     else:
         tl.debug_barrier()
         for k0 in range(0, K, BI):
             i = k0 + tl.arange(0, BI)
             w = tl.load(weight + i[None, :] * N + k[:, None], mask=(k[:, None] < K) & (i[None, :] < K), other=0)
             part = tl.load(after + b[None, :] * end + i[:, None], mask=(i[:, None] < K) & (b[None, :] < B), other=0)
-            a = tl.dot(w, part, a, input_precision=PRECISION)
+            a = tl.dot(_operand(w, PRECISION), _operand(part, PRECISION), a, input_precision=PRECISION)
     h = h.to(tl.float32)
     if RECTIFY:
         d = tl.where(h <= 0, 0.0, a)
@@ -459,7 +468,7 @@ def _scan_back(
     inside = (k[:, None] < K) & (b[None, :] < B)
     weight += start.to(tl.int64) * (N + 1)
     W = tl.load(weight + k[None, :] * N + k[:, None], mask=(k[:, None] < K) & (k[None, :] < K) & RESIDENT, other=0)
-    W = W * (G > 0).to(W.dtype)
+    W = _operand(W, PRECISION) * (G > 0).to(W.dtype)
     here = b[None, :] * K + k[:, None]
     there = b[None, :] * end + k[:, None]
     row_size = B.to(tl.int64) * K
@@ -556,7 +565,7 @@ def _gather(
                 w_block = tl.load(
                     weight + u[:, None] * N + start + k[None, :], mask=(u[:, None] < endq) & (k[None, :] < K), other=0
                 )
-                acc = tl.dot(heard, w_block, acc, input_precision=PRECISION)
+                acc = tl.dot(_operand(heard, PRECISION), _operand(w_block, PRECISION), acc, input_precision=PRECISION)
         tl.store(e + begin * K + line[:, None] * K + k[None, :], acc, mask=inside[:, None] & (k[None, :] < K))
         _signal(flags + (G + j) * tiles + tile, n + 1 - lowest)
 
@@ -617,7 +626,7 @@ def weights(
                 back + at * end + line[:, None] * end + u[None, :], mask=inside[:, None] & (u[None, :] < end), other=0
             )
             h = tl.load(states + at * K + line[:, None] * K + v[None, :], mask=inside[:, None] & (v[None, :] < K), other=0)
-            acc = tl.dot(tl.trans(d), h, acc, input_precision=PRECISION)
+            acc = tl.dot(tl.trans(_operand(d, PRECISION)), _operand(h, PRECISION), acc, input_precision=PRECISION)
     else:
         for l in range(begin, stop, BL):
             at = (l + begin * 0).to(tl.int64)
@@ -632,7 +641,7 @@ def weights(
                 inside = inside & (t < tl.load(lengths + s * B + b, mask=inside, other=0))
             rows = x + s * x_s + t * x_t + b * x_b
             xs = tl.load(rows[:, None] + v[None, :], mask=inside[:, None] & (v[None, :] < I), other=0)
-            acc = tl.dot(tl.trans(d), xs, acc, input_precision=PRECISION)
+            acc = tl.dot(tl.trans(_operand(d, PRECISION)), _operand(xs, PRECISION), acc, input_precision=PRECISION)
     number = s * tl.num_programs(0) + tl.program_id(0)
     tl.store(parts + number * BM * BN + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :], acc)
     tl.store(sums + number * BM + tl.arange(0, BM), total)
@@ -696,6 +705,6 @@ def inputs(
                 k = k0 + tl.arange(0, BI)
                 d = tl.load(rows + b[:, None] * end + k[None, :], mask=(b[:, None] < B) & (k[None, :] < K), other=0)
                 w = tl.load(weight + (start + k)[:, None] * I + i[None, :], mask=(k[:, None] < K) & (i[None, :] < I), other=0)
-                acc = tl.dot(d, w, acc, input_precision=PRECISION)
+                acc = tl.dot(_operand(d, PRECISION), _operand(w, PRECISION), acc, input_precision=PRECISION)
     to = g_input + ((s * (tl.num_programs(0) // blocks) + t) * B + b[:, None]) * I + i[None, :]
     tl.store(to, acc, mask=(b[:, None] < B) & (i[None, :] < I))

@@ -21,7 +21,7 @@ as float32. Sums are float32 throughout. No sum depends on which program comes f
 """
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -34,8 +34,8 @@ from .library import dense, whole
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LARGEST_RESIDENT = 128 * 1024
 """Bytes of K x K weights that stay in a program's registers; larger ones are read again at every tick."""
-LARGEST = 2**18
-"""Numbers of K x K weights, from which on plain matrix products, each on the whole GPU, are faster."""
+LARGEST = 512
+"""Units of a module, beyond which plain matrix products, each on the whole GPU, take over."""
 
 
 def refuse(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -44,11 +44,22 @@ def refuse(device: torch.device, dtype: torch.dtype) -> str | None:
         return "it runs on CUDA devices only"
     if dtype not in DTYPES:
         return "it takes float32, bfloat16 and float16 only"
-    return _missing(device.index)
+    missing: str | None = _missing(device.index)
+    return missing
 
 
-@cache
+_known: dict[int | None, str | None] = {}
+
+
+# a graph takes the answer as it is; functools.cache would be looked through
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _missing(index: int | None) -> str | None:
+    if index not in _known:
+        _known[index] = _look(index)
+    return _known[index]
+
+
+def _look(index: int | None) -> str | None:
     if torch.version.hip is not None:
         return "it was not written for AMD's devices"
     if find_spec("triton") is None:
@@ -60,7 +71,7 @@ def _missing(index: int | None) -> str | None:
 
 def suits(schedule: Schedule) -> bool:
     """Whether its modules are small enough."""
-    return _power_of_two(max(schedule.sizes)) ** 2 <= LARGEST
+    return max(schedule.sizes) <= LARGEST
 
 
 class Plan(NamedTuple):
