@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from cwrnn.experiments.models import HIDDEN, METHODS, SIZES, build, hidden_for, parameter_count
+from cwrnn.experiments.replicas import Replicas
 
 # tables 1 and 2 of the paper: hidden sizes, and the parameters that they make
 TASK_1 = {
@@ -120,3 +121,14 @@ def test_a_budget_follows_what_is_asked_for():
 def test_deviation():
     weight = build("srn", 80, deviation=0.02).layer.weight_hh_l0
     assert abs(weight.std().item() - 0.02) < 0.001
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_softmax_readout(method):
+    linear, softmax = (build(method, 12, 3, 5, seed=1, softmax=each) for each in (False, True))
+    x = torch.randn(7, 2, 3)
+    torch.testing.assert_close(softmax(x).exp().sum(-1), torch.ones(7, 2))
+    torch.testing.assert_close(softmax(x), linear(x).log_softmax(-1))
+    # many at once as each alone
+    replicas = Replicas([softmax, build(method, 12, 3, 5, seed=2, softmax=True)])
+    torch.testing.assert_close(replicas.outputs(x.transpose(0, 1))[0], softmax(x)[:, 0])

@@ -13,7 +13,7 @@ from cwrnn.experiments import training
 from cwrnn.experiments.lstm import LSTM
 from cwrnn.experiments.models import METHODS, build
 from cwrnn.experiments.replicas import Replicas
-from cwrnn.experiments.training import Settings, generate, nmse, states, train_many
+from cwrnn.experiments.training import HOPELESS, Settings, generate, nmse, states, train_many
 from cwrnn.kernels import library, readout
 
 KERNEL = pytest.mark.skipif(library.current_isa() is None, reason="the kernel was not built")
@@ -186,6 +186,18 @@ def test_divergence_is_reported(method):
     assert result.best_nmse == nmse(result.output, decay())
     again = generate(method, HIDDEN[method], result.weights, 20, Settings(1e6, modules=4))
     np.testing.assert_array_equal(again, result.output)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_that_ends_hopeless_has_diverged(method):
+    """Its error is a number, but no result: a mean over it would be one of this run alone."""
+    result = train_many(method, 12, [np.sin(np.arange(40) / 3)], [0], Settings(0.3, epochs=2, modules=4))[0]
+    assert (result.status, result.epochs) == ("diverged", 2)
+    assert math.isnan(result.nmse)
+    # the curve goes to its end, and what is left is the best
+    assert result.curve[-1, 0] == 2
+    assert result.curve[-1, 1] > HOPELESS > result.best_nmse
+    assert result.best_nmse == nmse(result.output, np.sin(np.arange(40) / 3))
 
 
 def test_never_finite():

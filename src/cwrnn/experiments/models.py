@@ -1,4 +1,4 @@
-"""Models: the three networks that the paper compares, with one hidden layer and a linear readout each.
+"""Models: the three networks that the paper compares, with one hidden layer and a linear or softmax readout each.
 
     srn    simple recurrent network (Elman): a Clockwork RNN with one module of period 1
     lstm   Long Short-Term Memory, with peephole connections unless they are refused
@@ -38,6 +38,7 @@ def build(
     input_size: int = 0,
     output_size: int = 1,
     *,
+    softmax: bool = False,
     modules: int = MODULES,
     peepholes: bool = True,
     forget_bias: float = 5.0,
@@ -50,7 +51,8 @@ def build(
         method: "srn", "lstm" or "cw"
         hidden_size: hidden units, or cells of an LSTM
         input_size: features of the input, 0 if there is none
-        output_size: linear outputs
+        output_size: outputs
+        softmax: whether they are the logarithms of a softmax, as `torch.nn.NLLLoss` takes them, or linear
         modules: modules of a Clockwork RNN; the others have none
         peepholes: whether an LSTM's gates see its cells
         forget_bias: initial bias of an LSTM's forget gates
@@ -66,7 +68,7 @@ def build(
         layer = LSTM(input_size, hidden_size, peepholes=peepholes)
     else:
         layer = ClockworkRNN(input_size, hidden_size, schedule=modules if method == "cw" else 1)
-    network = Network(layer, output_size)
+    network = Network(layer, output_size, softmax=softmax)
     init.paper_(network, deviation, generator=torch.Generator().manual_seed(seed))
     if isinstance(layer, LSTM):
         nn.init.constant_(layer.bias[hidden_size : 2 * hidden_size], forget_bias)
@@ -141,18 +143,19 @@ def parameter_count(
 
 
 class Network(nn.Module):
-    """A hidden layer and its linear readout at every time step."""
+    """A hidden layer and its readout at every time step, linear or, as logarithms, softmax."""
 
-    def __init__(self, layer: ClockworkRNN | LSTM, output_size: int) -> None:
+    def __init__(self, layer: ClockworkRNN | LSTM, output_size: int, *, softmax: bool = False) -> None:
         super().__init__()
         self.layer = layer
         self.readout = Readout(layer.hidden_size, output_size)
+        self.softmax = softmax
 
     def forward(self, input: Tensor) -> Tensor:
         """The outputs (T, B, O) for the input (T, B, I)."""
         hidden = self.layer.ticks(input)[0] if isinstance(self.layer, ClockworkRNN) else self.layer(input)
         output: Tensor = self.readout(hidden)
-        return output
+        return output.log_softmax(-1) if self.softmax else output
 
 
 def _check_method(method: str) -> None:

@@ -73,5 +73,7 @@ class Replicas:
         hidden = self.states(input)
         weight, bias = self.parameters["readout.weight"], self.parameters["readout.bias"]
         if library.refuse(input.device, input.dtype) is None:
-            return readout_kernel.run(hidden, weight, bias)
-        return torch.einsum("stn,son->sto", hidden, weight) + bias[:, None]
+            outputs = readout_kernel.run(hidden, weight, bias)
+        else:
+            outputs = torch.einsum("stn,son->sto", hidden, weight) + bias[:, None]
+        return outputs.log_softmax(-1) if self.shape.softmax else outputs

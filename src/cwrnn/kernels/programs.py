@@ -625,7 +625,9 @@ def weights(
             d = tl.load(
                 back + at * end + line[:, None] * end + u[None, :], mask=inside[:, None] & (u[None, :] < end), other=0
             )
-            h = tl.load(states + at * K + line[:, None] * K + v[None, :], mask=inside[:, None] & (v[None, :] < K), other=0)
+            h = tl.load(
+                states + at * K + line[:, None] * K + v[None, :], mask=inside[:, None] & (v[None, :] < K), other=0
+            )
             acc = tl.dot(tl.trans(_operand(d, PRECISION)), _operand(h, PRECISION), acc, input_precision=PRECISION)
     else:
         for l in range(begin, stop, BL):
@@ -704,7 +706,9 @@ def inputs(
             for k0 in range(0, K, BI):
                 k = k0 + tl.arange(0, BI)
                 d = tl.load(rows + b[:, None] * end + k[None, :], mask=(b[:, None] < B) & (k[None, :] < K), other=0)
-                w = tl.load(weight + (start + k)[:, None] * I + i[None, :], mask=(k[:, None] < K) & (i[None, :] < I), other=0)
+                w = tl.load(
+                    weight + (start + k)[:, None] * I + i[None, :], mask=(k[:, None] < K) & (i[None, :] < I), other=0
+                )
                 acc = tl.dot(_operand(d, PRECISION), _operand(w, PRECISION), acc, input_precision=PRECISION)
     to = g_input + ((s * (tl.num_programs(0) // blocks) + t) * B + b[:, None]) * I + i[None, :]
     tl.store(to, acc, mask=(b[:, None] < B) & (i[None, :] < I))
