@@ -237,7 +237,8 @@ def test_a_run_is_the_same_alone(method, threads):
     targets, settings = mixed(method, S)
     seeds = [7 * s % 20 for s in range(S)]
     together = train_many(method, hidden, targets, seeds, settings)
-    assert 3 <= [result.status for result in together].count("diverged") <= 10
+    # some leave the others before the end
+    assert 3 <= sum(result.epochs < settings.epochs for result in together) <= 10
     torch.set_num_threads(1)
     for s in range(S):
         (alone,) = train_many(method, hidden, targets[s : s + 1], seeds[s : s + 1], settings)
