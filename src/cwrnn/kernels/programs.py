@@ -3,7 +3,8 @@
 `table` has eight numbers for each module: period, size, first unit, first tick (counted from the start of the sequence),
 ticks, and the places where its rows begin: in the states, in what it says (`sent`), in what it hears back (`back`). Row 0
 of a module is its initial state, row n its state after tick n. s is a replica, j a module, m its line in the table.
-Numbers that change from call to call are not specialised on: nothing is compiled again for another T or B.
+Numbers that change from call to call are not specialised on: another T or B compiles nothing again, but for a few
+variants by the alignment of strides.
 """
 
 import triton
@@ -26,7 +27,8 @@ def _operand(x, PRECISION: tl.constexpr):
     """x, rounded to what a product of tf32 looks at: the unit that multiplies cuts off the rest."""
     if PRECISION == "tf32":
         bits = x.to(tl.int32, bitcast=True)
-        x = ((bits + 0x1000) & ~0x1FFF).to(tl.float32, bitcast=True)
+        # not a number stays none: with all bits set, as the device makes it, it would become a zero
+        x = tl.where(x == x, ((bits + 0x1000) & ~0x1FFF).to(tl.float32, bitcast=True), x)
     return x
 
 
@@ -77,7 +79,7 @@ def drive(
     known = inside
     if LENGTHS:
         known = inside & (t < tl.load(lengths + s * B + b, mask=inside, other=0))
-    rows = x + s * x_s + t * x_t + b * x_b
+    rows = x + s * x_s + t * x_t + b.to(tl.int64) * x_b
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     for i0 in range(0, I, BI):
         i = i0 + tl.arange(0, BI)
@@ -172,7 +174,7 @@ def _scan(
     W = tl.load(weight + k[:, None] * N + k[None, :], mask=(k[:, None] < K) & (k[None, :] < K) & RESIDENT, other=0)
     # times one: the compiler reads again from shared memory, at every tick, what was merely loaded, but not a product
     W = _operand(W, PRECISION) * (G > 0).to(W.dtype)
-    h = tl.load(h0 + start + b[None, :] * h0_b + k[:, None], mask=inside, other=0)
+    h = tl.load(h0 + start + b.to(tl.int64)[None, :] * h0_b + k[:, None], mask=inside, other=0)
     here = b[None, :] * K + k[:, None]
     there = b[None, :] * start2 + k[:, None]
     row_size = B.to(tl.int64) * K
@@ -293,7 +295,7 @@ def forward(
     RECTIFY: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """All modules at once, slowest first: the scan of one, what it says, the scan of the next. Nobody waits for a program
-    with a higher number, so that all come to their end however many run at a time."""
+    with a higher number: the device starts them in that order, so that all come to their end however many run at a time."""
     s = tl.program_id(1).to(tl.int64)
     role = tl.program_id(0) // tiles
     tile = tl.program_id(0) % tiles
@@ -381,7 +383,7 @@ def collect(
     if LENGTHS:
         length = tl.load(lengths + s * B + b, mask=b < B, other=0)
     if HELD:
-        units = start + b[:, None] * held_b + u[None, :]
+        units = start + b.to(tl.int64)[:, None] * held_b + u[None, :]
         if P >= BT:
             # several steps at a time
             for t0 in range(begin, end, BT):
@@ -546,18 +548,20 @@ def _gather(
             if NESTED:
                 ready = _wait(flags + i * tiles + tile, ready, nq + 1 - least)
                 u_begin = startq * 0
-                most = P // Pq
+                # both longer than the sequence: at most the initial state and one tick
+                most = tl.maximum(P // Pq, tl.minimum(nq, 1) + 1)
             else:
                 u_begin = startq
                 most = (P + Pq - 1) // Pq + 1
+            row_size = B.to(tl.int64) * endq
             theirs = back + tl.load(q + 7) + least.to(tl.int64) * B * endq
-            lineq = ((low - least) * B + b) * endq
+            lineq = ((low - least).to(tl.int64) * B + b) * endq
             for u0 in range(u_begin, endq, BU):
                 u = u0 + tl.arange(0, BU)
                 sums = tl.zeros((C * BT, BU), dtype=tl.float32)
                 for w in range(0, most):
                     keep = (inside & (low + w < high))[:, None] & (u[None, :] < endq)
-                    more = theirs + (w * B) * endq + lineq[:, None] + u[None, :]
+                    more = theirs + w * row_size + lineq[:, None] + u[None, :]
                     sums += tl.load(more, mask=keep, other=0, cache_modifier=".cg").to(tl.float32)
                 heard = sums.to(weight.dtype.element_ty)
                 to = own + begin * end + line[:, None] * end + u[None, :]
@@ -577,7 +581,8 @@ def backward(
     BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, BI: tl.constexpr, NESTED: tl.constexpr,
     RECTIFY: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr, INITIAL: tl.constexpr,
 ):  # fmt: skip
-    """All modules at once, fastest first: its scan, what it sends back to the next, the scan of that one."""
+    """All modules at once, fastest first: its scan, what it sends back to the next, the scan of that one. As in forward,
+    nobody waits for a program with a higher number."""
     s = tl.program_id(1).to(tl.int64)
     role = tl.program_id(0) // tiles + 1
     tile = tl.program_id(0) % tiles
@@ -641,7 +646,7 @@ def weights(
             t = first + (l + line) // B * P
             if LENGTHS:
                 inside = inside & (t < tl.load(lengths + s * B + b, mask=inside, other=0))
-            rows = x + s * x_s + t * x_t + b * x_b
+            rows = x + s * x_s + t * x_t + b.to(tl.int64) * x_b
             xs = tl.load(rows[:, None] + v[None, :], mask=inside[:, None] & (v[None, :] < I), other=0)
             acc = tl.dot(tl.trans(_operand(d, PRECISION)), _operand(xs, PRECISION), acc, input_precision=PRECISION)
     number = s * tl.num_programs(0) + tl.program_id(0)
@@ -683,8 +688,8 @@ def add_up(
 
 @triton.jit(do_not_specialize=["B", "G", "weight_s", "back_s"])
 def inputs(
-    table, back, weight, g_input, B, I, G, weight_s, back_s,
-    BB: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, PRECISION: tl.constexpr,
+    table, back, weight, lengths, g_input, B, I, G, weight_s, back_s,
+    BB: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the input. A program: one step, BB sequences, BN inputs."""
     s = tl.program_id(2).to(tl.int64)
@@ -693,6 +698,9 @@ def inputs(
     b = tl.program_id(0) % blocks * BB + tl.arange(0, BB)
     i = tl.program_id(1) * BN + tl.arange(0, BN)
     weight += s * weight_s
+    known = b < B
+    if LENGTHS:
+        known = known & (t < tl.load(lengths + s * B + b, mask=known, other=0))
     acc = tl.zeros((BB, BN), dtype=tl.float32)
     for j in range(0, G):
         m = table + j * 8
@@ -705,7 +713,7 @@ def inputs(
             rows = back + s * back_s + tl.load(m + 7) + ((t - first) // P).to(tl.int64) * B * end + start
             for k0 in range(0, K, BI):
                 k = k0 + tl.arange(0, BI)
-                d = tl.load(rows + b[:, None] * end + k[None, :], mask=(b[:, None] < B) & (k[None, :] < K), other=0)
+                d = tl.load(rows + b[:, None] * end + k[None, :], mask=known[:, None] & (k[None, :] < K), other=0)
                 w = tl.load(
                     weight + (start + k)[:, None] * I + i[None, :], mask=(k[:, None] < K) & (i[None, :] < I), other=0
                 )

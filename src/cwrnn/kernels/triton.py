@@ -17,12 +17,16 @@ faster modules' ticks for as long as it was held, and that of the module's own n
 the gradient of the weights, and with the weights that of the state.
 
 float32 is multiplied as tf32 where torch lets cuDNN's recurrent layers do so (`torch.backends.cudnn.allow_tf32`), else
-as float32. Sums are float32 throughout. No sum depends on which program comes first: the same bits in every run.
+as float32. Products are added up in float32; what a module hears back is rounded to the dtype of the weights. No sum
+depends on which program comes first: the same bits in every run.
+
+The tables that the programs read are made once for each shape and phase of the clock, and kept. To capture a CUDA
+graph, run the same shapes once before; what a graph was captured with is kept for ever.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 import torch
@@ -34,6 +38,8 @@ from .library import dense, whole
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 LARGEST_RESIDENT = 128 * 1024
 """Bytes of K x K weights that stay in a program's registers; larger ones are read again at every tick."""
+OLDEST = (3, 6)
+"""The Triton that it was tried with: older ones refuse a product of eight columns."""
 LARGEST = 512
 """Units of a module, beyond which plain matrix products, each on the whole GPU, take over."""
 
@@ -44,26 +50,31 @@ def refuse(device: torch.device, dtype: torch.dtype) -> str | None:
         return "it runs on CUDA devices only"
     if dtype not in DTYPES:
         return "it takes float32, bfloat16 and float16 only"
-    missing: str | None = _missing(device.index)
-    return missing
+    return _missing(device.index)
 
 
 _known: dict[int | None, str | None] = {}
 
 
-# a graph takes the answer as it is; functools.cache would be looked through
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _missing(index: int | None) -> str | None:
     if index not in _known:
         _known[index] = _look(index)
     return _known[index]
 
 
+# a graph takes the answer as it is. What torch.compiler.assume_constant_result sets: to call it imports torch._dynamo
+_missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def _look(index: int | None) -> str | None:
     if torch.version.hip is not None:
         return "it was not written for AMD's devices"
-    if find_spec("triton") is None:
+    try:
+        release = tuple(int(part) for part in version("triton").split(".")[:2])
+    except (PackageNotFoundError, ValueError):
         return "Triton is not installed"
+    if release < OLDEST:
+        return f"it needs Triton {'.'.join(map(str, OLDEST))} or above"
     if torch.cuda.get_device_capability(index) < (8, 0):
         return "it needs a device of compute capability 8.0 or above"
     return None
@@ -205,6 +216,7 @@ def backward(
         if g_weight_ih is not None or g_weight_hh is not None or g_bias is not None:
             of_inputs = g_weight_ih is not None or g_bias is not None
             items, blocks = _items(schedule, plan.ticks, B, I, g_weight_hh is not None, of_inputs, input.device)
+            _keep_for_graphs(items, blocks)
             count = len(items)
             parts = torch.empty(S, count, BLOCK, BLOCK, dtype=torch.float32, device=input.device)
             sums = torch.empty(S, count, BLOCK, dtype=torch.float32, device=input.device)
@@ -223,8 +235,9 @@ def backward(
         if g_input is not None and g_input.numel() > 0:
             tall = _block(B, 64)
             programs.inputs[T * _blocks(B, tall), _blocks(I, 64), S](
-                plan.table, back, weight_ih, g_input, B, I, G, _replica(weight_ih, lead), plan.back,
-                BB=tall, BN=64, BI=_block(max(schedule.sizes), 64), PRECISION=options["PRECISION"],
+                plan.table, back, weight_ih, end, g_input, B, I, G, _replica(weight_ih, lead), plan.back,
+                BB=tall, BN=64, BI=_block(max(schedule.sizes), 64), LENGTHS=lengths is not None,
+                PRECISION=options["PRECISION"],
             )  # fmt: skip
     return gradients
 
@@ -237,18 +250,29 @@ LINES = 4096
 
 def _plan(schedule: Schedule, t0: int, T: int, B: int, device: torch.device) -> Plan:
     """What depends on the clock by its phase only is made once for all streams in that phase."""
-    return _plan_of(schedule, tuple(-t0 % period for period in schedule.periods), T, B, device)
+    # a module that does not tick is in no phase
+    plan = _plan_of(schedule, tuple(min(-t0 % period, T) for period in schedule.periods), T, B, device)
+    _keep_for_graphs(plan.table)
+    return plan
 
 
-@lru_cache(maxsize=256)
+_captured: list[Tensor] = []
+
+
+def _keep_for_graphs(*tables: Tensor) -> None:
+    """A graph that is being captured will read them for as long as it lives, of which nobody tells us."""
+    if tables[0].is_cuda and torch.cuda.is_current_stream_capturing():
+        _captured.extend(tables)
+
+
+@lru_cache(maxsize=4096)
 def _plan_of(schedule: Schedule, firsts: tuple[int, ...], T: int, B: int, device: torch.device) -> Plan:
     lines = []
     states = sent = back = 0
     faster = 1
     for period, size, units, first in zip(schedule.periods, schedule.sizes, schedule.slices, firsts, strict=True):
         # a period that no sequence is as long as is any such period
-        period = faster = min(period, (T // faster + 2) * faster)
-        first = min(first, T)
+        period = faster = min(period, (T // faster + 2) * faster if faster <= T else faster)
         ticks = (T - 1 - first) // period + 1 if first < T else 0
         lines.append([period, size, units.start, first, ticks, states, sent, back])
         states += (ticks + 1) * B * size
@@ -258,7 +282,7 @@ def _plan_of(schedule: Schedule, firsts: tuple[int, ...], T: int, B: int, device
     return Plan(table, tuple(line[4] for line in lines), states, max(sent, 1), back)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _items(
     schedule: Schedule, ticks: tuple[int, ...], B: int, I: int, recurrent: bool, inputs: bool, device: torch.device
 ) -> tuple[Tensor, Tensor]:
@@ -298,7 +322,12 @@ def _options(schedule: Schedule, states: Tensor, nonlinearity: str) -> dict[str,
 
 
 def _precision(dtype: torch.dtype) -> str:
-    return "tf32" if dtype == torch.float32 and torch.backends.cudnn.allow_tf32 else "ieee"
+    if dtype != torch.float32:
+        return "ieee"
+    # from torch 2.9 on each operator has a switch of its own; the common one raises where they differ
+    switch = getattr(getattr(torch.backends.cudnn, "rnn", None), "fp32_precision", None)
+    allowed = torch.backends.cudnn.allow_tf32 if switch is None else switch == "tf32"
+    return "tf32" if allowed else "ieee"
 
 
 def _replica(tensor: Tensor, lead: Sequence[int]) -> int:
