@@ -13,7 +13,7 @@ import pytest
 from stories import dataset, run, told, trained
 
 from cwrnn.experiments import figures, findings, report
-from cwrnn.experiments.compression import Baseline, Point
+from cwrnn.experiments.compression import CODE, OVERHEAD, Baseline, Point
 from cwrnn.experiments.generation import summarise
 from cwrnn.experiments.store import Store
 
@@ -191,6 +191,8 @@ def test_summary(folder, records):
 
     numbers = json.loads(text, parse_constant=refuse)
     assert numbers["counts"] == {"finished": 24, "diverged": 1, "failed": 2}
+    assert numbers["search_counts"] == {"finished": 6, "diverged": 0, "failed": 0}
+    assert numbers["seconds"] == 0.5 * len(records)
     generation = [record for record in records if record.run.task == "generation"]
     rows = summarise(generation)
     assert [(row["method"], row["size"], row["runs"], row["mean"]) for row in numbers["rows"]] == [
@@ -222,6 +224,14 @@ def test_a_single_run_can_be_repeated_as_the_page_says(page, folder):
 def test_commands_are_named(page):
     assert "cwrnn reproduce generation --out here" in page.preformatted[""]
     assert "cwrnn report DIR" in page.preformatted[""]
+    assert "as this store was begun" in page.text
+
+
+def test_what_a_code_costs_is_said_as_it_is_counted(page):
+    assert 2**CODE == 256
+    assert OVERHEAD == 2 * 32
+    assert "256 evenly spaced levels" in page.text
+    assert "the offset and the scale that place them\nare counted, 32 bits each" in page.text
 
 
 def test_empty_store(tmp_path):
@@ -230,6 +240,64 @@ def test_empty_store(tmp_path):
     assert "There are no runs in this store yet." in page.text
     assert "svg" not in page.tags
     assert json.loads((tmp_path / "summary.json").read_text())["rows"] == []
+
+
+def searching(nmse=0.2, **options):
+    return told(nmse, task="search", **options)
+
+
+def test_search_alone(tmp_path):
+    records = [searching(0.1 * (1 + seed), seed=seed, learning_rate=1e-4) for seed in range(3)]
+    records += [searching(learning_rate=1e-3, seed=seed, status="diverged") for seed in range(2)]
+    records += [searching(learning_rate=1e-2, status="failed", traceback="Error: none")]
+    with fill(tmp_path, records, {"tune": dataset()}) as store:
+        page = Page(report.write(store, tmp_path).read_text())
+    assert "6 trainings to search the learning rate: 3 finished, 2 diverged and 1 failed." in page.text
+    for wrong in ("no runs", "No runs", "Nothing to draw", "in the table above"):
+        assert wrong not in page.text
+    assert "2 runs of the search of the learning rate." in page.text
+    assert not {"table", "figures", "#table", "#figures"} & {*page.ids, *page.links}
+    assert page.tags.count("svg") == 1
+    assert "learning rate 0.001, epochs 6" in page.text
+    numbers = json.loads((tmp_path / "summary.json").read_text())
+    assert numbers["counts"] == {"finished": 0, "diverged": 0, "failed": 0}
+    assert numbers["search_counts"] == {"finished": 3, "diverged": 2, "failed": 1}
+    assert numbers["seconds"] == 3.0
+
+
+def test_diverged_runs_of_table_and_search(tmp_path):
+    records = [told(0.4, status="diverged"), *(searching(seed=seed, status="diverged") for seed in range(2))]
+    with fill(tmp_path, records, {"tune": dataset()}) as store:
+        page = Page(report.write(store, tmp_path).read_text())
+    assert "3 runs, 1 counted in the table above and 2 of the search of the learning rate." in page.text
+    assert {"table", "figures"} <= set(page.ids)
+
+
+def test_a_search_is_of_one_set_of_hyper_parameters(tmp_path):
+    """All but the learning rate; those of most runs."""
+    records = [searching(0.3, method="lstm", seed=s, learning_rate=r) for r in (1e-4, 1e-3) for s in range(2)]
+    records += [searching(0.01, method="lstm", learning_rate=1e-3, peepholes=False)]
+    records += [searching(0.01, method="lstm", seed=s, learning_rate=1e-3, epochs=9) for s in range(2)]
+    with fill(tmp_path, records, {"tune": dataset()}) as store:
+        page = Page(report.write(store, tmp_path).read_text())
+    found = json.loads((tmp_path / "summary.json").read_text())["search"]
+    assert [(each["rate"], each["runs"], each["median"], each["best"]) for each in found] == [
+        (1e-4, 2, 0.3, True), (1e-3, 2, 0.3, False)
+    ]  # fmt: skip
+    assert "3 runs of the search with\nothers are not shown" in page.text
+    assert "7 trainings" in page.text
+
+
+def test_every_command_is_on_the_page(tmp_path):
+    data = {"tune": dataset()}
+    fill(tmp_path, [told(0.5)], data, command="cwrnn one").close()
+    with fill(tmp_path, [told(0.5, seed=1)], data, command="cwrnn two --resume") as store:
+        page = Page(report.write(store, tmp_path).read_text())
+    assert page.preformatted[""].startswith("cwrnn onecwrnn two --resume")
+    assert "each of the others added runs to it" in page.text
+    numbers = json.loads((tmp_path / "summary.json").read_text())
+    assert numbers["commands"] == ["cwrnn one", "cwrnn two --resume"]
+    assert numbers["command"] == "cwrnn one"
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed"])

@@ -33,6 +33,13 @@ def record(seed=0, status="finished", **changes):
     return dataclasses.replace(made, **changes)
 
 
+def new(path, **options):
+    """A store that has the data set of the records."""
+    opened = Store.open(path, create=True, **options)
+    opened.add_dataset(sweeps.wave())
+    return opened
+
+
 def assert_same(actual, expected):
     for field in dataclasses.fields(expected):
         mine, theirs = getattr(actual, field.name), getattr(expected, field.name)
@@ -51,7 +58,7 @@ def assert_same(actual, expected):
 @pytest.mark.parametrize("status", ["finished", "diverged", "failed"])
 def test_what_is_added_is_there_for_the_next_process(tmp_path, status):
     expected = record(status=status)
-    with Store.open(tmp_path, create=True) as first:
+    with new(tmp_path) as first:
         first.add(expected)
         # before it is closed: another process would see it too
         with Store.read(tmp_path) as second:
@@ -61,7 +68,7 @@ def test_what_is_added_is_there_for_the_next_process(tmp_path, status):
 
 
 def test_infinity_and_nan_survive(tmp_path):
-    with Store.open(tmp_path, create=True) as opened:
+    with new(tmp_path) as opened:
         opened.add(record(status="diverged", best_nmse=math.inf))
         (found,) = opened.records()
     assert math.isnan(found.nmse)
@@ -69,7 +76,7 @@ def test_infinity_and_nan_survive(tmp_path):
 
 
 def test_a_record_stays_as_it_is(tmp_path):
-    with Store.open(tmp_path, create=True) as opened:
+    with new(tmp_path) as opened:
         opened.add(record(nmse=0.5))
         opened.add(record(nmse=0.75), record(seed=1))
         opened.add(record(status="failed"))
@@ -77,7 +84,7 @@ def test_a_record_stays_as_it_is(tmp_path):
 
 
 def test_a_failed_record_is_replaced(tmp_path):
-    with Store.open(tmp_path, create=True) as opened:
+    with new(tmp_path) as opened:
         opened.add(record(status="failed"))
         key = record().key
         assert (opened.keys(), opened.keys(failed=False)) == ({key}, set())
@@ -88,7 +95,7 @@ def test_a_failed_record_is_replaced(tmp_path):
 
 
 def test_all_or_nothing(tmp_path):
-    with Store.open(tmp_path, create=True) as opened:
+    with new(tmp_path) as opened:
         with pytest.raises(StoreError):
             opened.add(record(), record(seed=1, epochs=None))
         assert opened.keys() == set()
@@ -100,7 +107,7 @@ def test_order_is_fixed(tmp_path):
     records = [record(seed=seed) for seed in range(5)]
     orders = []
     for name, given in (("a", records), ("b", records[::-1])):
-        with Store.open(tmp_path / name, create=True) as opened:
+        with new(tmp_path / name) as opened:
             for each in given:
                 opened.add(each)
             orders.append([found.run.seed for found in opened.records()])
@@ -109,7 +116,7 @@ def test_order_is_fixed(tmp_path):
 
 def test_tasks_are_apart(tmp_path):
     searched = record(run=dataclasses.replace(record().run, task="search"))
-    with Store.open(tmp_path, create=True) as opened:
+    with new(tmp_path) as opened:
         opened.add(record(), searched)
         assert [found.run.task for found in opened.records("search")] == ["search"]
         assert len(opened.records()) == 1
@@ -136,6 +143,27 @@ def test_how_it_was_begun(tmp_path):
         assert opened.created == created
 
 
+def test_every_command_that_added_runs(tmp_path):
+    for seed, command in enumerate(["first", "second", "", "first", *(f"number {place}" for place in range(3, 12))]):
+        with new(tmp_path, command=command) as opened:
+            opened.add(record(seed=seed))
+    # one that finds all its runs there, and one that adds none
+    with new(tmp_path, command="late") as opened:
+        opened.add(record())
+    new(tmp_path, command="refused").close()
+    with Store.read(tmp_path) as opened:
+        assert opened.command == "first"
+        assert opened.commands == ["first", "second", *(f"number {place}" for place in range(3, 12))]
+
+
+def test_the_command_is_kept_by_what_replaces_a_failed_record(tmp_path):
+    for command, status in (("first", "failed"), ("again", "finished")):
+        with new(tmp_path, command=command) as opened:
+            opened.add(record(status=status))
+    with Store.read(tmp_path) as opened:
+        assert opened.commands == ["first", "again"]
+
+
 def test_none_is_made_unasked(tmp_path):
     for how in (Store.open, Store.read):
         with pytest.raises(StoreError, match="there is no store"):
@@ -144,7 +172,7 @@ def test_none_is_made_unasked(tmp_path):
 
 
 def test_reading_writes_nothing(tmp_path):
-    with Store.open(tmp_path, create=True) as opened:
+    with new(tmp_path) as opened:
         opened.add(record())
     before = (tmp_path / "runs.sqlite").read_bytes()
     with Store.read(tmp_path) as opened:
@@ -208,7 +236,7 @@ def test_what_is_no_store_is_left_alone(tmp_path, make, message):
 
 
 def test_a_row_that_is_not_its_run(tmp_path):
-    with Store.open(tmp_path, create=True) as opened:
+    with new(tmp_path) as opened:
         opened.add(record())
     connection = sqlite3.connect(tmp_path / "runs.sqlite")
     connection.execute("UPDATE runs SET seed = 7")
@@ -218,10 +246,61 @@ def test_a_row_that_is_not_its_run(tmp_path):
         opened.records()
 
 
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("UPDATE runs SET status = 'asleep'", "is 'asleep', not one of finished, diverged, failed"),
+        ("DELETE FROM arrays WHERE name LIKE 'weight:%'", "has {status}, but without weights"),
+        ("DELETE FROM arrays WHERE name = 'output'", "has {status}, but without output"),
+        ("DELETE FROM arrays WHERE name = 'curve'", "has {status}, but without curve"),
+        ("DELETE FROM datasets", "the data set 'wave' of the run"),
+        ("UPDATE datasets SET digest = 'another'", "the data set 'wave' of the run"),
+        ("DELETE FROM about", "does not say its 'command'"),
+    ],
+)
+@pytest.mark.parametrize("status", ["finished", "diverged"])
+def test_what_is_missing_is_said(tmp_path, damage, message, status):
+    with new(tmp_path) as opened:
+        opened.add(record(status=status))
+    connection = sqlite3.connect(tmp_path / "runs.sqlite")
+    connection.execute(damage)
+    connection.commit()
+    connection.close()
+    with Store.read(tmp_path) as opened, pytest.raises(StoreError, match=message.format(status=status)) as refused:
+        assert (opened.records(), opened.commands) == ([], [])
+    assert f"{tmp_path / 'runs.sqlite'}: the store is broken: " in str(refused.value)
+
+
+@pytest.mark.parametrize("changes", [{"epochs": 10**20}, {"epochs": None}, {"environment": {"a": object()}}])
+def test_what_cannot_be_stored(tmp_path, changes):
+    with new(tmp_path) as opened:
+        with pytest.raises(StoreError, match="cannot be stored") as refused:
+            opened.add(record(**changes))
+        assert "broken" not in str(refused.value)
+        with pytest.raises(StoreError, match="cannot be stored"):
+            opened.add_dataset(dataclasses.replace(sweeps.wave("fast"), rate=10**20))
+        assert (opened.records(), list(opened.datasets())) == ([], ["wave"])
+
+
+@pytest.mark.parametrize("how", [Store.open, Store.read, lambda path: Store.open(path, create=True)])
+def test_no_permission(tmp_path, monkeypatch, how):
+    """As root there is always permission, so it is taken here."""
+    new(tmp_path).close()
+
+    def refuse(self, **options):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(type(tmp_path), "stat", refuse)
+    with pytest.raises(StoreError, match="cannot be read: Permission denied") as refused:
+        how(tmp_path / "runs.sqlite")
+    monkeypatch.undo()
+    assert str(tmp_path / "runs.sqlite") in str(refused.value)
+
+
 def test_killed_in_the_middle_of_writing(tmp_path):
     """What a killed process leaves is file and journal, as they were at that moment."""
     (tmp_path / "after").mkdir()
-    with Store.open(tmp_path, create=True) as opened:
+    with new(tmp_path) as opened:
         opened.add(record())
         # a small cache makes SQLite write to the file before the end of the transaction
         opened._connection.execute("PRAGMA cache_size = 1")
@@ -242,7 +321,7 @@ def test_killed_while_it_was_made(tmp_path):
     (tmp_path / "runs.sqlite").touch()
     with pytest.raises(StoreError, match="there is no store"):
         Store.read(tmp_path)
-    with Store.open(tmp_path, create=True) as opened:
+    with new(tmp_path) as opened:
         opened.add(record())
         assert len(opened.keys()) == 1
 

@@ -15,7 +15,7 @@ from .compression import CODE, FLOAT, Baseline, Point
 from .figures import NAMES, curve, short
 from .generation import PAPER, PAPER_SIZE, Row
 from .models import METHODS
-from .runs import Dataset, Record
+from .runs import STATUSES, Dataset, Record
 from .training import EPOCHS, HOPELESS, LEARNING_RATES
 
 PAPER_RUNS = 100
@@ -81,6 +81,15 @@ def summary(records: Sequence[Record], rows: Iterable[Row], datasets: Mapping[st
             + ("the order of the paper." if same else "not the order of the paper.")
         )
     return sentences
+
+
+def search_summary(records: Sequence[Record]) -> str:
+    """What a search of the learning rate was made of, in a sentence."""
+    counts = {status: sum(record.status == status for record in records) for status in STATUSES}
+    return (
+        f"{_number(len(records), 'training')} to search the learning rate: "
+        f"{_listed([f'{count} {status}' for status, count in counts.items()])}."
+    )
 
 
 def claims(rows: Iterable[Row]) -> list[Claim]:

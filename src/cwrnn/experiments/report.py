@@ -15,7 +15,7 @@ import re
 import wave
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,9 @@ from ..extras import require
 from . import compression, figures, findings, generation
 from .generation import summarise
 from .models import METHODS
-from .runs import DIVERGED, FAILED, FINISHED, Dataset, Record
+from .runs import DIVERGED, FAILED, FINISHED, STATUSES, Dataset, Record
 from .store import Store
-from .training import LEARNING_RATES
+from .training import LEARNING_RATES, Settings
 
 SECONDS = 1.0
 """What a sequence is repeated to, so that it can be heard."""
@@ -75,12 +75,13 @@ def write(store: Store, folder: Path) -> Path:
     jinja2 = require("jinja2", extra="experiments", purpose="the report")
     every, search, datasets = store.records(), store.records(generation.SEARCH), store.datasets()
     records, others = _main(every)
+    found, unfound = _main(search, rate=False)
     rows = summarise(every)
     main = summarise(records)
     points = compression.measure(records, datasets)
     baselines = compression.baselines(datasets[name] for name in datasets if any(r.run.data == name for r in records))
     shown = _shown(records)
-    drawn = _figures(records, search, datasets, shown, points, baselines)
+    drawn = _figures(records, found, datasets, shown, points, baselines)
 
     place = folder / "figures"
     place.mkdir(parents=True, exist_ok=True)
@@ -104,7 +105,7 @@ def write(store: Store, folder: Path) -> Path:
     environment.filters |= {"short": figures.short, "method": figures.NAMES.get, "count": "{:,}".format}
     template = environment.from_string((files(__package__) / "page.html.j2").read_text(encoding="utf-8"))
     page = template.render(
-        summary=findings.summary(records, main, datasets),
+        summary=findings.summary(records, main, datasets) if every or not search else [findings.search_summary(search)],
         claims=findings.claims(main),
         reasons=findings.reasons(records, main, datasets),
         rows=rows,
@@ -119,14 +120,16 @@ def write(store: Store, folder: Path) -> Path:
         points=points,
         baselines=baselines,
         coding=findings.coding(points, baselines),
-        search=_search(search),
+        search=_search(found),
+        search_others=len(unfound),
         failures=_failures([*every, *search]),
-        diverged=_diverged(every),
+        diverged=_diverged([*every, *search]),
+        searching=generation.SEARCH,
         listed=LISTED,
         environments=environments([*every, *search]),
-        settings=_settings(every),
+        settings=_settings([*every, *search]),
         datasets=list(datasets.values()),
-        command=store.command,
+        commands=store.commands,
         created=store.created,
         example=figures.best(r for r in records if r.status == FINISHED),
         seconds=SECONDS,
@@ -148,20 +151,23 @@ def summary(
 ) -> dict[str, Any]:
     """The numbers of the page, for JSON: what is not finite is None."""
     main, _ = _main(records)
+    found, _ = _main(search, rate=False)
     main_rows = summarise(main)
     numbers: dict[str, Any] = _plain(
         {
             "command": store.command,
+            "commands": store.commands,
             "created": store.created,
-            "counts": {status: sum(r.status == status for r in records) for status in (FINISHED, DIVERGED, FAILED)},
-            "seconds": round(math.fsum(record.seconds for record in records), 1),
+            "counts": _counts(records),
+            "search_counts": _counts(search),
+            "seconds": round(math.fsum(record.seconds for record in (*records, *search)), 1),
             "rows": [asdict(row) for row in summarise(records)],
             "claims": [asdict(claim) for claim in findings.claims(main_rows)],
             "reasons": findings.reasons(main, main_rows, datasets),
             "by_dataset": by_dataset(main, datasets),
             "compression": [asdict(point) for point in points],
             "pcm": [asdict(baseline) for baseline in baselines],
-            "search": _search(search),
+            "search": _search(found),
             "datasets": [
                 {"name": d.name, "source": d.source, "rate": d.rate, "samples": len(d.samples), "digest": d.digest}
                 for d in datasets.values()
@@ -225,9 +231,16 @@ def inline(svg: str, name: str, title: str) -> Any:
     )
 
 
-def _main(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """The records that are drawn, and the rest: for each method, the hyper-parameters that most of its runs have."""
-    counts = Counter((record.run.method, record.run.settings) for record in records)
+def _main(records: Sequence[Record], *, rate: bool = True) -> tuple[list[Record], list[Record]]:
+    """The records that are drawn, and the rest: for each method, the hyper-parameters that most of its runs have.
+
+    Without `rate` all learning rates are one, as in a search of them.
+    """
+
+    def settings_of(record: Record) -> Settings:
+        return record.run.settings if rate else replace(record.run.settings, learning_rate=0.0)
+
+    counts = Counter((record.run.method, settings_of(record)) for record in records)
     chosen = {
         method: max(
             (settings for each, settings in counts if each == method),
@@ -235,8 +248,8 @@ def _main(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
         )
         for method in {method for method, _ in counts}
     }
-    main = [record for record in records if record.run.settings == chosen[record.run.method]]
-    return main, [record for record in records if record.run.settings != chosen[record.run.method]]
+    main = [record for record in records if settings_of(record) == chosen[record.run.method]]
+    return main, [record for record in records if settings_of(record) != chosen[record.run.method]]
 
 
 def _shown(records: Iterable[Record]) -> Record | None:
@@ -312,10 +325,19 @@ def _failures(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
     return sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
 
 
+def _counts(records: Iterable[Record]) -> dict[str, int]:
+    counts = Counter(record.status for record in records)
+    return {status: counts[status] for status in STATUSES}
+
+
 def _diverged(records: Iterable[Record]) -> list[Record]:
     order = {method: place for place, method in enumerate(METHODS)}
     found = [record for record in records if record.status == DIVERGED]
-    return sorted(found, key=lambda r: (order[r.run.method], r.run.size, r.run.data, r.run.seed, r.key))
+    return sorted(
+        found,
+        key=lambda r: (r.run.task, order[r.run.method], r.run.size, r.run.data, r.run.settings.learning_rate,
+                       r.run.seed, r.key),
+    )  # fmt: skip
 
 
 def _settings(records: Iterable[Record]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The store: one SQLite file that holds every run's record, whatever became of the run.
 
-    runs.sqlite     about      how and when the store was begun
+    runs.sqlite     about      how and when the store was begun, and what added to it later
                     datasets   the target sequences
                     runs       one row per run, by its key
                     arrays     curve, output and weights of a run: raw numbers with dtype and shape
@@ -15,6 +15,7 @@ A file that is no store, is broken, or is another version's raises a StoreError,
 import json
 import os
 import sqlite3
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .runs import FAILED, Dataset, Record, Run
+from .runs import FAILED, STATUSES, Dataset, Record, Run
 from .training import Settings
 
 FILE = "runs.sqlite"
@@ -58,6 +59,8 @@ COLUMNS = (
     "key, task, data, digest, method, size, hidden, seed, settings, parameters, schedule, status, nmse, best_nmse, "
     "best_epoch, epochs, seconds, traceback, environment, finished_at"
 )
+LATER = "command "
+"""Stands before the number of a command that added runs to a store, from 2 on."""
 WEIGHT = "weight:"
 """Stands before a parameter's name in the table of arrays."""
 
@@ -69,9 +72,10 @@ class StoreError(Exception):
 class Store:
     """An open store; `Store.open` or `Store.read` make one, `close` or a with statement ends it."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, command: str = "") -> None:
         self.path = path
         self._connection = connection
+        self._command = command
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, create: bool = False, command: str = "") -> "Store":
@@ -80,10 +84,11 @@ class Store:
         Args:
             path: a file, or a folder: then its runs.sqlite
             create: whether to begin one where none is
-            command: how it was begun, in words that repeat it; kept in a store that is new
+            command: what opens it, in words that repeat it; kept in a store that is new, and in another one if it
+                adds runs
         """
         path = _file(path)
-        if path.exists() and path.stat().st_size > 0:
+        if _size(path) > 0:
             _check_header(path)
         elif not create:
             raise StoreError(f"{path}: there is no store")
@@ -100,13 +105,13 @@ class Store:
             except BaseException:
                 connection.close()
                 raise
-        return cls(path, connection)
+        return cls(path, connection, command)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Store":
         """The store at `path` for reading only."""
         path = _file(path)
-        if not path.exists() or path.stat().st_size == 0:
+        if _size(path) == 0:
             raise StoreError(f"{path}: there is no store")
         _check_header(path)
         # what a killed process left half written is taken back by whoever opens next, if it may write
@@ -139,6 +144,12 @@ class Store:
         return self._about("command")
 
     @property
+    def commands(self) -> list[str]:
+        """Every command that added runs, in their order; the first is the one that the store was begun with."""
+        with _explained(self.path):
+            return [self.command, *_later_commands(self._connection)]
+
+    @property
     def created(self) -> str:
         """When the store was begun: UTC, ISO 8601."""
         return self._about("created")
@@ -149,6 +160,7 @@ class Store:
         A record of a run that has one already is dropped, unless the old one failed: then the new one takes its place.
         """
         with self._writing() as connection:
+            before = connection.total_changes
             for record in records:
                 connection.execute("DELETE FROM runs WHERE key = ? AND status = ?", (record.key, FAILED))
                 values = _row(record)
@@ -158,6 +170,8 @@ class Store:
                 added = connection.execute(statement, values)
                 if added.rowcount == 1:
                     connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", list(_arrays(record)))
+            if connection.total_changes > before:
+                self._remember(connection)
 
     def add_dataset(self, dataset: Dataset) -> None:
         """Adds a data set; a StoreError if another sequence has its name."""
@@ -190,16 +204,21 @@ class Store:
                     (task,),
                 ).fetchall()
                 arrays: dict[str, dict[str, NDArray[Any]]] = {row[0]: {} for row in rows}
-                found = self._connection.execute(
+                parts = self._connection.execute(
                     "SELECT key, name, dtype, shape, data FROM arrays "
                     "WHERE key IN (SELECT key FROM runs WHERE task = ?) ORDER BY rowid",
                     (task,),
                 )
-                for key, name, dtype, shape, data in found:
+                for key, name, dtype, shape, data in parts:
                     arrays[key][name] = _array(data, dtype, json.loads(shape))
+                datasets = set(self._connection.execute("SELECT name, digest FROM datasets"))
             finally:
                 self._connection.execute("COMMIT")
-            return [_record(row, arrays[row[0]]) for row in rows]
+            found = [_record(row, arrays[row[0]]) for row in rows]
+            for each in found:
+                if (each.run.data, each.run.digest) not in datasets:
+                    raise ValueError(f"the data set {each.run.data!r} of the run {each.key} is not there")
+            return found
 
     def datasets(self) -> dict[str, Dataset]:
         """The data sets by name, in the order in which they were added."""
@@ -214,7 +233,16 @@ class Store:
 
     def _about(self, name: str) -> str:
         with _explained(self.path):
-            return str(self._connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()[0])
+            row = self._connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
+            if row is None:
+                raise StoreError(f"{self.path}: the store is broken: it does not say its {name!r}")
+            return str(row[0])
+
+    def _remember(self, connection: sqlite3.Connection) -> None:
+        """Keeps the command that is adding runs, if it is not known yet."""
+        known = [self.command, *_later_commands(connection)]
+        if self._command and self._command not in known:
+            connection.execute("INSERT INTO about VALUES (?, ?)", (f"{LATER}{len(known) + 1}", self._command))
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -223,15 +251,35 @@ class Store:
             try:
                 yield self._connection
                 self._connection.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
+                if isinstance(error, (OverflowError, TypeError, ValueError, sqlite3.IntegrityError)):
+                    # the fault of what was given: nothing is wrong with the store
+                    raise StoreError(f"{self.path}: cannot be stored: {type(error).__name__}: {error}") from error
                 raise
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
-    return path / FILE if path.is_dir() else path
+    status = _status(path)
+    return path / FILE if status is not None and stat.S_ISDIR(status.st_mode) else path
+
+
+def _size(path: Path) -> int:
+    """In bytes; 0 where there is none."""
+    status = _status(path)
+    return 0 if status is None else status.st_size
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """None where there is no file."""
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -256,6 +304,12 @@ def _make(connection: sqlite3.Connection, command: str) -> None:
     connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _later_commands(connection: sqlite3.Connection) -> list[str]:
+    # by rowid: the order in which they came
+    rows = connection.execute("SELECT value FROM about WHERE name LIKE ? ORDER BY rowid", (f"{LATER}%",))
+    return [command for (command,) in rows]
 
 
 def _check_header(path: Path) -> None:
@@ -322,7 +376,12 @@ def _record(row: tuple[Any, ...], arrays: Mapping[str, NDArray[Any]]) -> Record:
     run = Run(task, data, digest, method, size, hidden, seed, Settings(**json.loads(settings)))
     if run.key != key:
         raise ValueError(f"the run {key} is not the one that its row describes")
+    if status not in STATUSES:
+        raise ValueError(f"the status of the run {key} is {status!r}, not one of {', '.join(STATUSES)}")
     weights = {name.removeprefix(WEIGHT): value for name, value in arrays.items() if name.startswith(WEIGHT)}
+    for name, there in (("weights", weights), ("output", "output" in arrays), ("curve", "curve" in arrays)):
+        if status != FAILED and not there:
+            raise ValueError(f"the run {key} has {status}, but without {name}")
     return Record(
         run=run,
         parameters=parameters,
