@@ -63,17 +63,20 @@ def read(path: Path, *, offset: float = 0.0, length: int = LENGTH, source: str |
         # opened here, because soundfile judges a file by its name's ending, and calls a missing one a system error
         with path.open("rb") as file, soundfile.SoundFile(file) as sound:
             rate, frames = int(sound.samplerate), int(sound.frames)
-            start = round(offset * rate)
+            # a whole number, but one that may be too large for an integer
+            start = float(np.rint(offset * rate))
             if start > 0:
-                sound.seek(min(start, frames))
+                sound.seek(int(min(start, frames)))
             samples = sound.read(length, dtype="float64", always_2d=True)
     except OSError as error:
         raise AudioError(f"{path}: cannot be read: {error.strerror}") from error
     except RuntimeError as error:
-        raise AudioError(f"{path}: not a sound file that can be read ({error})") from error
+        # the whole message names the opened file as Python does, not as the user did
+        reason = getattr(error, "error_string", error)
+        raise AudioError(f"{path}: not a sound file that can be read ({reason})") from error
     if len(samples) < length:
         raise AudioError(
-            f"{path}: too short: {length} samples from {offset:g} s on (sample {start}) are asked for, "
+            f"{path}: too short: {length} samples from {offset:g} s on (sample {start:.15g}) are asked for, "
             f"{len(samples)} are there"
         )
     if not np.isfinite(samples).all():
@@ -82,7 +85,17 @@ def read(path: Path, *, offset: float = 0.0, length: int = LENGTH, source: str |
     if not mixed.max() > mixed.min():
         raise AudioError(f"{path}: silent or constant in the part that is asked for: there is nothing to learn")
     where = f"{path}" if source is None else source
-    return Dataset(path.stem, rate, scaled(mixed), where + (f", from {offset:g} s on" if offset else ""))
+    where += f", from {offset:g} s on" if offset else ""
+    return Dataset(storable(path.stem), rate, scaled(mixed), storable(where))
+
+
+def storable(text: str) -> str:
+    """`text` with a question mark for each byte of a file's name that is not UTF-8, as store, page and terminal are.
+
+    >>> storable("caf\udce9.wav")
+    'caf?.wav'
+    """
+    return text.encode("utf-8", "replace").decode()
 
 
 def scaled(signal: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -105,13 +118,20 @@ def _load(source: str | Path, offset: float, length: int) -> list[Dataset]:
                 read(path, offset=offset, length=length, source=f"the bundled snippet {path.name}")
                 for path in _sounds(folder)
             ]
+    if source == "":
+        # a Path would make the current folder of it
+        raise AudioError("expected a file, a folder or 'bundle', got ''")
     path = Path(source)
-    if path.is_dir():
+    try:
+        is_folder, is_there = path.is_dir(), path.exists()
+    except OSError as error:
+        raise AudioError(f"{path}: cannot be read: {error.strerror}") from error
+    if is_folder:
         paths = _sounds(path)
         if not paths:
             raise AudioError(f"{path}: no sound in this folder: no file ends in {', '.join(SUFFIXES)}")
         return [read(each, offset=offset, length=length) for each in paths]
-    if not path.exists():
+    if not is_there:
         raise AudioError(f"{path}: there is no such file or folder")
     return [read(path, offset=offset, length=length)]
 

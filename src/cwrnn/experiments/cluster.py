@@ -5,18 +5,19 @@ that no worker survives has failed. The cluster's Python must have cwrnn install
 scheduler that you do not trust.
 """
 
-import signal
+import asyncio
 import time
 import traceback
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, contextmanager
 from logging import CRITICAL
 from queue import SimpleQueue
 from typing import Any
 
 from ..extras import require
-from .engine import Batch, Crew, Event, Finished, Progress, failed, train
+from .engine import Batch, Crew, Event, Finished, Progress, failed, interrupts_held, train
 from .runs import Record
 
 AHEAD = 2
@@ -28,7 +29,7 @@ JOIN = 60.0
 
 
 class ClusterError(Exception):
-    """There is no cluster to work on; the message says why."""
+    """There is no cluster to work on, or none any more; the message says why."""
 
 
 def dask(batches: Iterator[Batch], workers: int, scheduler: str | None = None) -> Iterator[Event]:
@@ -44,7 +45,8 @@ def dask(batches: Iterator[Batch], workers: int, scheduler: str | None = None) -
         crew = 0
         while True:
             # asked each time: workers come and go
-            threads = client.nthreads()
+            with _reached(scheduler):
+                threads = client.nthreads()
             if len(threads) != crew and threads:
                 crew = len(threads)
                 yield Crew(sum(threads.values()))
@@ -53,7 +55,8 @@ def dask(batches: Iterator[Batch], workers: int, scheduler: str | None = None) -
                 if batch is None:
                     break
                 name = f"cwrnn-{uuid.uuid4().hex}"
-                future = client.submit(_train, batch, topic, name, key=name)
+                with _reached(scheduler):
+                    future = client.submit(_train, batch, topic, name, key=name)
                 futures[name] = future, batch
                 future.add_done_callback(lambda future: news.put((future.key, None)))
             if not futures:
@@ -66,7 +69,8 @@ def dask(batches: Iterator[Batch], workers: int, scheduler: str | None = None) -
                 yield Progress(batch, epochs)
                 continue
             del futures[name]
-            records = _records(future, batch)
+            with _reached(scheduler):
+                records = _records(future, batch)
             if records is None:
                 again += [batch.only([place]) for place in reversed(range(len(batch.runs)))]
                 yield Progress(batch, 0)
@@ -79,21 +83,27 @@ def _connect(distributed: Any, stack: ExitStack, workers: int, scheduler: str | 
     if scheduler is None:
         # what becomes of workers is told by the records; Dask's log would tell it a second time, into the progress
         options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "silence_logs": CRITICAL}
-        address = stack.enter_context(distributed.LocalCluster(n_workers=workers, **options))
+        # Ctrl-C reaches all processes of a terminal, but is for the one that waits; workers inherit that
+        with interrupts_held():
+            address = stack.enter_context(distributed.LocalCluster(n_workers=workers, **options))
     try:
         # without the client, the scheduler forgets what it was asked for
         client = stack.enter_context(distributed.Client(address, timeout=JOIN, set_as_default=False))
         client.wait_for_workers(1, timeout=JOIN)
-    except (OSError, TimeoutError, ValueError) as error:
+    # until Python 3.11, asyncio's is another TimeoutError, and no OSError
+    except (OSError, TimeoutError, asyncio.TimeoutError, ValueError) as error:
         raise ClusterError(f"no cluster at {scheduler}: {error}") from error
-    if scheduler is None:
-        # Ctrl-C reaches all processes of a terminal, but is for the one that waits
-        client.run(_ignore_interrupts)
     return client
 
 
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _reached(scheduler: str | None) -> Iterator[None]:
+    """What the cluster is asked for needs its scheduler."""
+    try:
+        yield
+    except (OSError, TimeoutError, asyncio.TimeoutError, CancelledError) as error:
+        where = "on this machine" if scheduler is None else f"at {scheduler}"
+        raise ClusterError(f"the cluster {where} is gone: {error}; go on with --resume") from error
 
 
 def _train(batch: Batch, topic: str, name: str) -> tuple[Record, ...]:
@@ -116,6 +126,9 @@ def _records(future: Any, batch: Batch) -> tuple[Record, ...] | None:
         records: tuple[Record, ...] = future.result()
         return records
     except Exception:
+        if future.status != "error":
+            # cancelled or lost, as all are when the scheduler goes: no batch is to blame
+            raise
         # training catches its own errors: this is the cluster's, such as workers that died of the batch
         if len(batch.runs) > 1:
             return None

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shlex
 import shutil
 import sys
@@ -23,14 +24,16 @@ from .. import __version__
 from ..extras import require
 from . import audio, engine, generation
 from .cluster import ClusterError, dask
+from .figures import NAMES
 from .generation import Row
 from .models import METHODS, SIZES
 from .progress import Estimate, duration, shown
 from .runs import FAILED, Dataset, Record, Run, cores, environment
-from .store import FILE, Store, StoreError
+from .store import Store, StoreError
 from .training import EPOCHS, LEARNING_RATES
 
-NAMES = {"srn": "SRN", "lstm": "LSTM", "cw": "CW-RNN"}
+LARGEST = 10**9
+"""Parameters of a network, at most; a number that the store could not hold is refused with it."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def reproduce_generation(
     context: typer.Context,
     more: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[DATA]...", help="More data, as the shell makes of --data *.wav.", show_default=False),
+        typer.Argument(metavar="DATA", help="More data, as the shell makes of --data *.wav.", show_default=False),
     ] = None,
     data: Annotated[
         list[str] | None,
@@ -185,6 +188,8 @@ def reproduce_generation(
         raise typer.BadParameter("needs --engine dask", param_hint="--scheduler")
     if workers is not None and scheduler is not None:
         raise typer.BadParameter("is the cluster's to decide", param_hint="--workers")
+    if not math.isfinite(offset):
+        raise typer.BadParameter(f"expected a number of seconds, got {offset}", param_hint="--offset")
     scale = SEARCH if search else PAPER if paper else QUICK
     chosen = _methods(methods)
     datasets = _datasets([*(data or []), *(more or [])] or [audio.BUNDLE], offset, length)
@@ -209,7 +214,7 @@ def reproduce_generation(
     train: engine.Engine = partial(engine.local, workers=count)
     if engine_name is EngineName.DASK:
         train = partial(dask, workers=count, scheduler=scheduler)
-    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+    stderr = _console(stderr=True, soft_wrap=True)
     with _ends(stderr, _resuming(context.obj)), _open(folder, resume, context.obj) as store:
         started = time.monotonic()
         _train(store, datasets, planned, train, count, stderr, quiet)
@@ -219,13 +224,15 @@ def reproduce_generation(
         best = generation.best_rates(records) if search else {}
         page = _write_page(store, folder)
 
-        console = stderr if as_json else Console(highlight=False)
+        console = stderr if as_json else _console()
         if not (as_json and quiet):
             console.print(_search_table(rows, best) if search else _table(rows, datasets, options))
         _mention_failures(records, stderr)
-        console.print(f"\nThe page is {page.resolve()}", soft_wrap=True)
+        console.print(f"\n{_told(page)}", soft_wrap=True)
         if as_json:
-            print(json.dumps(_summary(rows, best, store, page, records, datasets, seconds), allow_nan=False))
+            found = _summary(rows, best, store, page, records, datasets, seconds)
+            # now, so that a full disk is noticed
+            print(json.dumps(found, allow_nan=False), flush=True)
         if any(record.status == FAILED for record in records):
             raise typer.Exit(1)
 
@@ -235,12 +242,12 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of what was run.")],
 ) -> None:
     """Draw figures and page again, from the store alone."""
-    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+    stderr = _console(stderr=True, soft_wrap=True)
     with _ends(stderr, None), Store.read(folder) as store:
         if not store.keys():
             raise _CommandError(f"{store.path}: there are no runs yet")
         page = _write_page(store, store.path.parent)
-        print(f"The page is {page.resolve()}")
+        print(_told(page), flush=True)
 
 
 def _train(
@@ -252,7 +259,9 @@ def _train(
     stderr: Console,
     quiet: bool,
 ) -> None:
-    for dataset in datasets:
+    # those whose names are there first: if one has other samples now, none has been added
+    named = store.datasets()
+    for dataset in sorted(datasets, key=lambda dataset: dataset.name not in named):
         store.add_dataset(dataset)
     there = store.keys(failed=False)
     todo = [run for run in planned if run.key not in there]
@@ -295,7 +304,8 @@ def _open(folder: Path, resume: bool, arguments: Sequence[str]) -> Iterator[Stor
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise typer.BadParameter(f"cannot make the folder {folder}: {error.strerror}", param_hint="--out") from error
-    with Store.open(folder / FILE, create=True, command=shlex.join(["cwrnn", *arguments])) as store:
+    command = audio.storable(shlex.join(["cwrnn", *arguments]))
+    with Store.open(folder, create=True, command=command) as store:
         if not resume and store.keys():
             raise typer.BadParameter(
                 f"{folder} has {len(store.keys())} runs already: add --resume to go on with them, "
@@ -316,8 +326,38 @@ def _ends(stderr: Console, again: str | None) -> Iterator[None]:
             stderr.print(f"To go on:\n  {again}")
         raise typer.Exit(130) from None
     except (StoreError, engine.EngineError, ClusterError, _CommandError, ImportError) as error:
-        stderr.print(f"cwrnn: {error}", markup=False)
+        stderr.print(f"cwrnn: {error}")
         raise typer.Exit(1) from error
+    except BrokenPipeError:
+        # who read has read enough: no news
+        raise
+    except OSError as error:
+        where = "standard output" if _stuck() else error.filename
+        stderr.print(f"cwrnn: {'' if where is None else f'{where}: '}{error.strerror or error}")
+        if again:
+            stderr.print(f"What was trained is in the store. To go on:\n  {again}")
+        raise typer.Exit(1) from error
+
+
+def _stuck() -> bool:
+    """Whether what was printed cannot be written; if so it is dropped, or Python would try again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return True
+    return False
+
+
+def _console(**options: Any) -> Console:
+    """Prints what it is given: brackets and colons in a path are no markup."""
+    return Console(highlight=False, markup=False, emoji=False, **options)
+
+
+def _told(page: Path) -> str:
+    return f"The page is {audio.storable(str(page.resolve()))}"
 
 
 def _resuming(arguments: Sequence[str]) -> str:
@@ -337,8 +377,7 @@ def _mention_failures(records: Sequence[Record], stderr: Console) -> None:
     run, reason = failures[0].run, failures[0].traceback or ""
     stderr.print(
         f"{len(failures)} runs failed, and are tried again with --resume. The first, {run.method} of size {run.size} "
-        f"on {run.data} with seed {run.seed}:\n{reason}",
-        markup=False,
+        f"on {run.data} with seed {run.seed}:\n{reason}"
     )
 
 
@@ -459,26 +498,31 @@ def _sizes(text: str) -> tuple[int, ...]:
         values = [0]
     if values[0] < 1:
         raise typer.BadParameter(f"expected numbers of parameters, such as 100,250, got {text!r}", param_hint="--sizes")
+    if values[-1] > LARGEST:
+        raise typer.BadParameter(f"expected at most {LARGEST} parameters, got {values[-1]}", param_hint="--sizes")
     return tuple(values)
 
 
 def _rates(text: str | None, methods: Sequence[str]) -> dict[str, float]:
     """The learning rate of each method."""
-    rates = dict(LEARNING_RATES)
-    if text is not None:
-        for word in text.split(","):
-            method, sign, number = word.rpartition("=")
-            value = _rate(number, text)
-            if not sign and "," not in text:
-                rates = dict.fromkeys(methods, value)
-            elif method.strip() in methods:
-                rates[method.strip()] = value
-            else:
-                raise typer.BadParameter(
-                    f"expected one number, or METHOD=NUMBER with one of {', '.join(methods)}, got {word!r}",
-                    param_hint="--learning-rate",
-                )
-    return rates
+    if text is None:
+        return dict(LEARNING_RATES)
+    expected = f"expected one number, or METHOD=NUMBER with one of {', '.join(methods)}"
+    if "=" not in text:
+        if "," in text:
+            raise typer.BadParameter(f"{expected}; a list is for --search", param_hint="--learning-rate")
+        return dict.fromkeys(methods, _rate(text, text))
+    rates: dict[str, float] = {}
+    for word in text.split(","):
+        method, _, number = word.rpartition("=")
+        value = _rate(number, text)
+        method = method.strip()
+        if method not in methods:
+            raise typer.BadParameter(f"{expected}, got {word!r}", param_hint="--learning-rate")
+        if method in rates:
+            raise typer.BadParameter(f"names {method} twice: {text!r}", param_hint="--learning-rate")
+        rates[method] = value
+    return LEARNING_RATES | rates
 
 
 def _grid(text: str | None) -> tuple[float, ...]:

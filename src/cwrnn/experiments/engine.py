@@ -322,7 +322,7 @@ class _Workers:
         parent, child = self._context.Pipe()
         process = self._context.Process(target=_work, args=(child,), daemon=True)
         # Ctrl-C reaches all processes of a terminal; workers inherit that they do not hear it, and end when told
-        with _interrupts_held():
+        with interrupts_held():
             process.start()
         child.close()
         self._processes[parent] = process
@@ -382,7 +382,7 @@ def _tolerated() -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """SIGINT waits until the end of this; what is started meanwhile never gets it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield

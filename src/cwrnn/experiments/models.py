@@ -104,7 +104,12 @@ def hidden_for(
     # a module needs a unit
     fewest = modules if method == "cw" else 1
     if size < count(fewest):
-        raise ValueError(f"size must be at least {count(fewest)} parameters for this {method}, got {size}")
+        network = {
+            "srn": "an SRN",
+            "lstm": f"an LSTM with{'' if peepholes else 'out'} peepholes",
+            "cw": f"a CW-RNN of {modules} module{'s' if modules > 1 else ''}",
+        }[method]
+        raise ValueError(f"size must be at least {count(fewest)} parameters for {network}, got {size}")
     enough, too_many = fewest, 2 * fewest
     while count(too_many) <= size:
         enough, too_many = too_many, 2 * too_many

@@ -70,7 +70,7 @@ class Result:
     best_epoch: int
     """Updates before the loss was lowest."""
     epochs: int
-    """Updates made: fewer than asked for if the run diverged."""
+    """Updates made: fewer than asked for if its loss ceased to be finite."""
     curve: NDArray[np.float32]
     """(n, 2): updates made, and the NMSE then; about 200 points, the first and the last that are finite among them."""
     output: NDArray[np.float32]
