@@ -112,13 +112,15 @@ def reproduce_generation(
     context: typer.Context,
     more: Annotated[
         list[str] | None,
-        typer.Argument(metavar="DATA", help="More data, as the shell makes of --data *.wav.", show_default=False),
+        # what the shell makes of --data *.wav; told there
+        typer.Argument(metavar="DATA", hidden=True),
     ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
             metavar="bundle|FILE|FOLDER",
-            help="What to learn: the five bundled snippets, a WAV, FLAC or OGG file, all in a folder; may be repeated.",
+            help="What to learn: the five bundled snippets, a WAV, FLAC or OGG file, all in a folder; more may follow, "
+            "as in --data *.wav, and it may be repeated.",
             show_default="bundle",
         ),
     ] = None,
