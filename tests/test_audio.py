@@ -99,6 +99,8 @@ def test_exactly_enough(tmp_path):
         (lambda path: path.mkdir(), {}, "no sound in this folder"),
         (write, {"offset": -1.0}, "offset must be zero or more seconds, got -1"),
         (write, {"offset": float("nan")}, "offset must be zero or more seconds, got nan"),
+        (lambda path: write(path, tone(500)), {"offset": 1e300}, r"\(sample 1.6e\+304\) are asked for, 0 are there"),
+        (lambda path: write(path, tone(500)), {"offset": 1e308}, "asked for, 0 are there"),
         (write, {"length": 1}, "length must be at least 2 samples, got 1"),
     ],
 )
@@ -129,6 +131,30 @@ def test_two_of_one_name(tmp_path):
 def test_no_sources():
     with pytest.raises(AudioError, match="no data"):
         audio.load([])
+    with pytest.raises(AudioError, match="expected a file, a folder or 'bundle', got ''"):
+        audio.load([""])
+
+
+def test_a_path_that_cannot_be_asked_for(tmp_path):
+    """A name that is too long raises as early as a folder without permission does."""
+    with pytest.raises(AudioError, match=r"xxx: (cannot be read: File name too long|there is no such file)"):
+        audio.load([tmp_path / ("x" * 300)])
+
+
+def test_what_is_no_sound_is_told_in_the_users_words(tmp_path):
+    (tmp_path / "a.wav").write_text("no music at all")
+    with pytest.raises(AudioError, match=r"a\.wav: not a sound file that can be read \(Format not recognised\.\)$"):
+        audio.load([tmp_path / "a.wav"])
+
+
+def test_a_name_that_is_not_utf_8(tmp_path):
+    path = tmp_path / os.fsdecode(b"bad\xff.wav")
+    try:
+        write(tmp_path / "good.wav").rename(path)
+    except OSError:
+        pytest.skip("no such names here")
+    (found,) = audio.load([path])
+    assert (found.name, found.source) == ("bad?", f"{tmp_path}/bad?.wav")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import sqlite3
 import sys
@@ -165,7 +166,14 @@ def test_data_of_ones_own(generate, song, tmp_path):
         (["--learning-rate", "fast"], "--learning-rate: expected numbers above 0, got 'fast'"),
         (["--learning-rate", "-1"], "--learning-rate: expected numbers above 0, got '-1'"),
         (["--learning-rate", "gru=1"], "--learning-rate: expected one number, or METHOD=NUMBER"),
-        (["--learning-rate", "1,2"], "--learning-rate: expected one number, or METHOD=NUMBER"),
+        (
+            ["--learning-rate", "1e-4,2e-4"],
+            "--learning-rate: expected one number, or METHOD=NUMBER with one of srn, lstm, cw; a list is for --search",
+        ),
+        (["--learning-rate", "cw=1e-4,cw=2e-4"], "--learning-rate: names cw twice: 'cw=1e-4,cw=2e-4'"),
+        (["--data", ""], "--data: expected a file, a folder or 'bundle', got ''"),
+        (["--offset", "inf"], "--offset: expected a number of seconds, got inf"),
+        (["--sizes", "100,99999999999999999999"], "--sizes: expected at most 1000000000 parameters, got 9999"),
         (["--paper", "--search"], "--paper: is of no use with --search"),
         (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler: needs --engine dask"),
         (["--engine", "cloud"], "'--engine'"),
@@ -184,6 +192,71 @@ def test_a_folder_that_cannot_be(generate, song):
     code, _, err = generate(out=song / "out")
     assert code == 2
     assert "--out: cannot make the folder" in err
+
+
+@pytest.mark.parametrize("name", ["o_[/x]", "o_[red]:smile:"])
+def test_brackets_and_colons_in_a_path(generate, tmp_path, name):
+    out = tmp_path / name
+    code, printed, err = generate("--methods", "cw", "--runs", "1", out=out)
+    assert code == 0
+    assert f"The page is {out / 'index.html'}" in printed
+    assert f"the store is {out / 'runs.sqlite'}" in err
+    code, _, err = generate("--data", "bundle", "--offset", "0.001", "--resume", out=out)
+    assert code == 1
+    assert str(out / "runs.sqlite") in err
+
+
+def test_a_folder_in_place_of_the_store(generate, tmp_path):
+    (tmp_path / "out" / "runs.sqlite").mkdir(parents=True)
+    code, out, err = generate()
+    assert (code, out) == (1, "")
+    assert f"cwrnn: {tmp_path / 'out' / 'runs.sqlite'}: cannot be read: Is a directory" in err
+    assert list((tmp_path / "out" / "runs.sqlite").iterdir()) == []
+
+
+def test_a_conflict_adds_nothing(generate, song, tmp_path):
+    assert generate("--data", song)[0] == 0
+    other = tmp_path / "other.wav"
+    soundfile.write(other, np.sin(np.arange(3000) / 5), 8000)
+    assert generate("--data", other, song, "--offset", "0.05", "--resume")[0] == 1
+    with Store.read(tmp_path / "out") as store:
+        assert list(store.datasets()) == ["song"]
+
+
+def test_a_name_that_is_not_utf_8(generate, song, tmp_path):
+    bad = tmp_path / os.fsdecode(b"bad\xff.flac")
+    try:
+        song.rename(bad)
+    except OSError:
+        pytest.skip("no such names here")
+    code, out, _ = generate("--data", bad, "--methods", "cw", "--json")
+    assert code == 0
+    assert json.loads(out)["data"] == ["bad?"]
+    with Store.read(tmp_path / "out") as store:
+        assert "bad?.flac" in store.command
+
+
+def test_a_page_that_cannot_be_written(generate, tmp_path, monkeypatch):
+    page = tmp_path / "out" / "index.html"
+    monkeypatch.setattr(command, "_write_page", lambda store, folder: page.write_text("the page"))
+    page.mkdir(parents=True)
+    code, out, err = generate("--methods", "cw")
+    assert (code, out) == (1, "")
+    assert f"cwrnn: {page}: Is a directory\nWhat was trained is in the store. To go on:\n" in err
+    assert err.endswith("--methods cw --resume\n")
+    assert cli.main(["report", str(tmp_path / "out")]) == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a disk that is full")
+@pytest.mark.parametrize("more", [["--json", "--quiet"], []], ids=["json", "table"])
+def test_nothing_can_be_printed(generate, monkeypatch, more):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        code, _, err = generate("--methods", "cw", *more)
+        # nothing is left that would fail once more
+        full.flush()
+    assert code == 1
+    assert "cwrnn: standard output: No space left on device\nWhat was trained is in the store." in err
 
 
 def test_failed_runs_are_told_and_tried_again(generate, monkeypatch):
@@ -278,6 +351,8 @@ def test_help_has_examples(capsys):
         assert f"--{option}" in out
     assert "examples:" in out
     assert "exit codes:" in out
+    assert "[OPTIONS] [DATA]...\n" in out
+    assert "list[str]" not in out
 
 
 def test_examples_are_understood(monkeypatch):

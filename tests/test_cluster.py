@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -13,6 +14,7 @@ import sweeps
 from cwrnn.experiments import cluster
 from cwrnn.experiments.cluster import ClusterError
 from cwrnn.experiments.engine import Crew, Finished, failed, make_batches
+from cwrnn.experiments.store import Store
 
 pytest.importorskip("distributed")
 
@@ -64,6 +66,63 @@ def test_a_worker_is_killed_in_the_middle(scheduler, tmp_path):
     assert sweeps.contents(tmp_path / "dask") == sweeps.contents(tmp_path / "local")
 
 
+def test_the_scheduler_is_killed_in_the_middle(tmp_path, monkeypatch):
+    """No run is to blame: those that were finished are kept, the others have no record."""
+    monkeypatch.setattr(cluster, "JOIN", 10.0)
+    waves = [sweeps.wave()]
+    runs = sweeps.plan(waves, methods=["srn"], sizes=[100, 150, 200, 250], runs=1)
+    with processes(1, "scheduler", "--port", "0") as (process,):
+        address = said(process, r"Scheduler at: *(tcp://\S+)")
+
+        def observe(event):
+            if isinstance(event, Finished) and process.returncode is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+
+        with processes(1, "worker", address, "--nthreads", "1", "--no-nanny") as (worker,):
+            assert said(worker, r"Registered to: *(tcp://\S+)") == address
+            with pytest.raises(ClusterError, match=f"the cluster at {address} is gone: .*; go on with --resume"):
+                sweeps.sweep(tmp_path, waves, runs, lambda batches: cluster.dask(batches, 0, address), observe)
+    with Store.read(tmp_path) as store:
+        assert 1 <= len(store.records()) < len(runs)
+        assert {record.status for record in store.records()} == {"finished"}
+
+
+def test_what_was_cancelled_has_not_failed():
+    waves = [sweeps.wave()]
+
+    class Cancelled:
+        status = "cancelled"
+
+        def result(self):
+            raise CancelledError("the scheduler is gone")
+
+    (batch,) = make_batches(sweeps.plan(waves, methods=["srn"], sizes=[100], runs=1), waves)
+    with (
+        pytest.raises(ClusterError, match="the cluster at tcp://somewhere is gone: the scheduler is gone; go on with"),
+        cluster._reached("tcp://somewhere"),
+    ):
+        cluster._records(Cancelled(), batch)
+
+
+def _deaf():
+    """Whether a worker does not hear Ctrl-C; the thread that started it decided."""
+    return any(
+        int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1
+        for line in open("/proc/self/status")
+        if line.startswith("SigBlk")
+    )
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")
+def test_local_workers_do_not_hear_interrupts():
+    with ExitStack() as stack:
+        client = cluster._connect(pytest.importorskip("distributed"), stack, 1, None)
+        (deaf,) = client.run(_deaf).values()
+    assert deaf
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 def test_no_cluster(monkeypatch):
     monkeypatch.setattr(cluster, "JOIN", 0.5)
     with pytest.raises(ClusterError, match="no cluster at tcp://127.0.0.1:9"):
@@ -75,6 +134,8 @@ def test_a_batch_that_no_worker_survives_is_tried_in_parts():
     waves = [sweeps.wave()]
 
     class Lost:
+        status = "error"
+
         def result(self):
             raise RuntimeError("three workers died")
 

@@ -107,7 +107,9 @@ def test_a_budget_is_filled_and_not_exceeded(method, shape):
         assert count(hidden) <= size < count(hidden + 1)
     smallest = count(shape.get("modules", 9) if method == "cw" else 1)
     assert count(hidden_for(method, smallest, **shape)) == smallest
-    with pytest.raises(ValueError, match=f"size must be at least {smallest} parameters for this {method}, got"):
+    modules = shape.get("modules", 9)
+    network = {"srn": "an SRN", "lstm": "an LSTM with peepholes", "cw": f"a CW-RNN of {modules} modules"}[method]
+    with pytest.raises(ValueError, match=f"size must be at least {smallest} parameters for {network}, got"):
         hidden_for(method, smallest - 1, **shape)
 
 

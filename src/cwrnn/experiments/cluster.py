@@ -46,7 +46,7 @@ def dask(batches: Iterator[Batch], workers: int, scheduler: str | None = None) -
         while True:
             # asked each time: workers come and go
             with _reached(scheduler):
-                threads = client.nthreads()
+                threads = _threads(client)
             if len(threads) != crew and threads:
                 crew = len(threads)
                 yield Crew(sum(threads.values()))
@@ -82,7 +82,9 @@ def _connect(distributed: Any, stack: ExitStack, workers: int, scheduler: str | 
     address: Any = scheduler
     if scheduler is None:
         # what becomes of workers is told by the records; Dask's log would tell it a second time, into the progress
-        options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "silence_logs": CRITICAL}
+        options: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "silence_logs": CRITICAL}
+        # no dashboard; the scheduler's web server, which it starts all the same, takes a port that is free
+        options |= {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
         # Ctrl-C reaches all processes of a terminal, but is for the one that waits; workers inherit that
         with interrupts_held():
             address = stack.enter_context(distributed.LocalCluster(n_workers=workers, **options))
@@ -94,6 +96,15 @@ def _connect(distributed: Any, stack: ExitStack, workers: int, scheduler: str | 
     except (OSError, TimeoutError, asyncio.TimeoutError, ValueError) as error:
         raise ClusterError(f"no cluster at {scheduler}: {error}") from error
     return client
+
+
+def _threads(client: Any) -> dict[str, int]:
+    """The threads of each worker."""
+    if client.status != "running":
+        # to ask would be to wait for as long as JOIN
+        raise ConnectionError("its scheduler has hung up")
+    threads: dict[str, int] = client.nthreads()
+    return threads
 
 
 @contextmanager

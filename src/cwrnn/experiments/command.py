@@ -112,13 +112,15 @@ def reproduce_generation(
     context: typer.Context,
     more: Annotated[
         list[str] | None,
-        typer.Argument(metavar="DATA", help="More data, as the shell makes of --data *.wav.", show_default=False),
+        # what the shell makes of --data *.wav; told there
+        typer.Argument(metavar="DATA", hidden=True),
     ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
             metavar="bundle|FILE|FOLDER",
-            help="What to learn: the five bundled snippets, a WAV, FLAC or OGG file, all in a folder; may be repeated.",
+            help="What to learn: the five bundled snippets, a WAV, FLAC or OGG file, all in a folder; more may follow, "
+            "as in --data *.wav, and it may be repeated.",
             show_default="bundle",
         ),
     ] = None,
@@ -225,14 +227,15 @@ def reproduce_generation(
         page = _write_page(store, folder)
 
         console = stderr if as_json else _console()
-        if not (as_json and quiet):
-            console.print(_search_table(rows, best) if search else _table(rows, datasets, options))
-        _mention_failures(records, stderr)
-        console.print(f"\n{_told(page)}", soft_wrap=True)
+        with _printing():
+            if not (as_json and quiet):
+                console.print(_search_table(rows, best) if search else _table(rows, datasets, options))
+            _mention_failures(records, stderr)
+            console.print(f"\n{_told(page)}", soft_wrap=True)
         if as_json:
             found = _summary(rows, best, store, page, records, datasets, seconds)
-            # now, so that a full disk is noticed
-            print(json.dumps(found, allow_nan=False), flush=True)
+            with _printing():
+                print(json.dumps(found, allow_nan=False))
         if any(record.status == FAILED for record in records):
             raise typer.Exit(1)
 
@@ -247,7 +250,8 @@ def report(
         if not store.keys():
             raise _CommandError(f"{store.path}: there are no runs yet")
         page = _write_page(store, store.path.parent)
-        print(_told(page), flush=True)
+        with _printing():
+            print(_told(page))
 
 
 def _train(
@@ -332,23 +336,27 @@ def _ends(stderr: Console, again: str | None) -> Iterator[None]:
         # who read has read enough: no news
         raise
     except OSError as error:
-        where = "standard output" if _stuck() else error.filename
-        stderr.print(f"cwrnn: {'' if where is None else f'{where}: '}{error.strerror or error}")
+        where = "" if error.filename is None else f"{error.filename}: "
+        stderr.print(f"cwrnn: {where}{error.strerror or error}")
         if again:
             stderr.print(f"What was trained is in the store. To go on:\n  {again}")
         raise typer.Exit(1) from error
 
 
-def _stuck() -> bool:
-    """Whether what was printed cannot be written; if so it is dropped, or Python would try again at its end."""
+@contextmanager
+def _printing() -> Iterator[None]:
+    """What cannot be printed is an error that says so."""
     try:
+        yield
         sys.stdout.flush()
-    except OSError:
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # or Python would try again to write what is left, at its very end
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-        return True
-    return False
+        raise OSError(error.errno, error.strerror, "standard output") from error
 
 
 def _console(**options: Any) -> Console:
