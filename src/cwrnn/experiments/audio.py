@@ -92,7 +92,7 @@ def read(path: Path, *, offset: float = 0.0, length: int = LENGTH, source: str |
 def storable(text: str) -> str:
     """`text` with a question mark for each byte of a file's name that is not UTF-8, as store, page and terminal are.
 
-    >>> storable("caf\udce9.wav")
+    >>> storable("caf" + chr(0xDCE9) + ".wav")
     'caf?.wav'
     """
     return text.encode("utf-8", "replace").decode()
