@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import os
 import re
 import signal
 import subprocess
@@ -375,3 +376,24 @@ def test_bar_on_a_terminal(waves, capsys, monkeypatch):
     text = re.sub(r"\x1b\[[\d;?]*\w", "", err)
     assert "100%" in text
     assert "4 of 4 runs" in text
+
+
+def test_an_interrupt_that_python_drops_is_heard(monkeypatch):
+    dropped = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+
+    class Destroyed:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            # where the signal arrives, at the latest
+            for _ in range(1000):
+                pass
+
+    interrupts = engine.Interrupts()
+    with interrupts.remembered():
+        interrupts.check()
+        Destroyed()
+        assert len(dropped) == 1
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+    interrupts.check()

@@ -323,7 +323,9 @@ def _open(folder: Path, resume: bool, arguments: Sequence[str]) -> Iterator[Stor
 def _ends(stderr: Console, again: str | None) -> Iterator[None]:
     """What ends the command, in words and as an exit code."""
     try:
-        yield
+        with engine.interrupts.remembered():
+            yield
+            engine.interrupts.check()
     except KeyboardInterrupt:
         stderr.print("Interrupted. What was finished is in the store." if again else "Interrupted.")
         if again:

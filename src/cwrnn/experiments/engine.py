@@ -251,6 +251,7 @@ class _Workers:
         """Keeps every worker busy until all batches are trained."""
         try:
             while True:
+                interrupts.check()
                 self._feed(batches)
                 if not self._busy:
                     return
@@ -379,6 +380,39 @@ def _tolerated() -> Iterator[None]:
     """The other end of a pipe may be gone."""
     with suppress(_Gone, EOFError, OSError):
         yield
+
+
+class Interrupts:
+    """Ctrl-C, remembered: Python drops a KeyboardInterrupt that is raised where none can be caught, as in `__del__`."""
+
+    def __init__(self) -> None:
+        self._heard = False
+
+    @contextmanager
+    def remembered(self) -> Iterator[None]:
+        """Within this, `check` knows of every SIGINT that has come."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._heard = False
+        before = signal.signal(signal.SIGINT, self._hear)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+            self._heard = False
+
+    def check(self) -> None:
+        """Raises the KeyboardInterrupt that was dropped."""
+        if self._heard:
+            raise KeyboardInterrupt
+
+    def _hear(self, number: int, frame: Any) -> None:
+        self._heard = True
+        raise KeyboardInterrupt
+
+
+interrupts = Interrupts()
 
 
 @contextmanager
