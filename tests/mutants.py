@@ -204,7 +204,8 @@ MUTANTS = [
     Mutant("engine: what is left does not follow what was measured", "experiments/progress.py",
            "return taken / planned\n", "return 1.0\n", LEFT),
     Mutant("audio: one channel for all", "experiments/audio.py", "samples.mean(axis=1)", "samples[:, 0]", AUDIO),
-    Mutant("audio: the offset is in samples", "experiments/audio.py", "round(offset * rate)", "round(offset)", AUDIO),
+    Mutant("audio: the offset is in samples", "experiments/audio.py",
+           "np.rint(offset * rate)", "np.rint(offset)", AUDIO),
 ]  # fmt: skip
 
 
