@@ -48,7 +48,7 @@ bench: install
 	$(BIN)/python -m cwrnn.bench
 
 gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest -q -m gpu tests
+	PYTHONPATH=src $(PYTHON) -m pytest -q -m gpu tests/test_gpu.py tests/test_backends.py
 
 clean:
 	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/cwrnn/kernels/*.so

@@ -151,8 +151,8 @@ def check_lengths(lengths: "Tensor | Sequence[int]", T: int, B: int, device: tor
     if given.shape != (B,):
         raise ValueError(f"lengths must have one entry per sequence, shape ({B},), got {tuple(given.shape)}")
     # a bound that depends on data cannot be checked inside a compiled graph, nor while a CUDA graph is captured
-    captured = given.is_cuda and not torch.compiler.is_compiling() and torch.cuda.is_current_stream_capturing()
-    if not torch.compiler.is_compiling() and not captured and given.numel() > 0 and not given.is_meta:
+    recorded = torch.compiler.is_compiling() or (given.is_cuda and torch.cuda.is_current_stream_capturing())
+    if not recorded and given.numel() > 0 and not given.is_meta:
         shortest, longest = int(given.min()), int(given.max())
         if shortest < 1 or longest > T:
             wrong = shortest if shortest < 1 else longest

@@ -4,7 +4,6 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ import torch
 from .. import __version__
 from ..kernels import library
 from ..layer import ClockworkRNN
+from ..machine import processor
 
 SHORTEST = 0.15
 """Seconds of a turn: what takes less is called several times in a row, as in a training loop."""
@@ -86,7 +86,7 @@ def training_of(layer: torch.nn.Module, x: Any, gradient: torch.Tensor) -> Calla
 
 def machine(device: torch.device) -> dict[str, Any]:
     """Where the numbers come from."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     return {
         "cwrnn": __version__,
         "torch": torch.__version__,
@@ -95,11 +95,3 @@ def machine(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "CPU kernel": library.current_isa() or f"none: {library.refuse(torch.device('cpu'), torch.float32)}",
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()

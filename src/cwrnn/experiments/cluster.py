@@ -72,7 +72,7 @@ def dask(batches: Iterator[Batch], workers: int, scheduler: str | None = None) -
             with _reached(scheduler):
                 records = _records(future, batch)
             if records is None:
-                again += [batch.only([place]) for place in reversed(range(len(batch.runs)))]
+                again += reversed(batch.parts())
                 yield Progress(batch, 0)
             else:
                 yield Finished(batch, records)

@@ -60,6 +60,10 @@ class Batch:
         """The batch of some of its runs."""
         return Batch(tuple(self.runs[place] for place in places), self.targets[list(places)])
 
+    def parts(self) -> list["Batch"]:
+        """A batch for each of its runs."""
+        return [self.only([place]) for place in range(len(self.runs))]
+
 
 @dataclass(frozen=True, eq=False)
 class Progress:
@@ -138,6 +142,7 @@ def sweep(store: Store, batches: Iterable[Batch], engine: Engine, observe: Calla
             if isinstance(event, Finished):
                 store.add(*event.records)
             observe(event)
+            interrupts.check()
     finally:
         # an engine is a generator: closing it ends its workers
         getattr(events, "close", lambda: None)()
@@ -161,7 +166,7 @@ def train(batch: Batch, progress: Callable[[int], None] | None = None) -> tuple[
     except Exception:
         if len(batch.runs) == 1:
             return (failed(first, traceback.format_exc(), time.perf_counter() - started),)
-    return tuple(record for place in range(len(batch.runs)) for record in train(batch.only([place]), progress))
+    return tuple(record for part in batch.parts() for record in train(part, progress))
 
 
 def finished(run: Run, result: Result) -> Record:
@@ -251,7 +256,6 @@ class _Workers:
         """Keeps every worker busy until all batches are trained."""
         try:
             while True:
-                interrupts.check()
                 self._feed(batches)
                 if not self._busy:
                     return
@@ -314,7 +318,7 @@ class _Workers:
             self._again.append(batch)
             return Progress(batch, 0)
         if len(batch.runs) > 1:
-            self._again += [batch.only([place]) for place in reversed(range(len(batch.runs)))]
+            self._again += reversed(batch.parts())
             return Progress(batch, 0)
         reason = f"The process that trained this run died ({cause}), twice if it was part of a batch.\n"
         return Finished(batch, (failed(batch.runs[0], reason),))

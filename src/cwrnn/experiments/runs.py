@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from .. import __version__
+from ..machine import processor
 from ..recurrence import choose
 from ..schedule import Schedule
 from .models import parameter_count
@@ -129,7 +130,7 @@ def environment() -> dict[str, str]:
         "commit": _commit(),
         "torch": str(torch.__version__),
         "python": platform.python_version(),
-        "machine": f"{platform.platform()}, {_processor()}",
+        "machine": f"{platform.platform()}, {processor()}, {cores()} cores",
         "threads": "1",
         "backend": choose("auto", torch.device("cpu"), torch.float32),
     }
@@ -160,17 +161,6 @@ def _commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return commit + ("+" if changes else "")
-
-
-def _processor() -> str:
-    """The processor's name and the cores that this process may use."""
-    name = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return f"{name}, {cores()} cores"
 
 
 def cores() -> int:
