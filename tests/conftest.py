@@ -43,19 +43,6 @@ def close():
     return check
 
 
-@pytest.fixture(
-    params=[
-        "cpu",
-        pytest.param(
-            "cuda",
-            marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")],
-        ),
-    ]
-)
-def device(request):
-    return torch.device(request.param)
-
-
 @pytest.fixture(params=LAYERS)
 def make(request):
     """torch.nn.RNN, and the ClockworkRNN that must do the same."""
