@@ -1,0 +1,1 @@
+"""Spoken words: the sequences of the paper's second task, section 4.2."""
