@@ -50,8 +50,8 @@ def told(nmse: float, *, status="finished", data=None, traceback=None, **options
     points = np.linspace(0, epochs, 4)
     curve = np.stack([points, np.linspace(1, nmse if math.isfinite(nmse) else 2, 4)], axis=1).astype(np.float32)
     return _record(
-        each, status=status, nmse=nmse if status == "finished" else math.nan,
-        best_nmse=math.nan if failed else nmse, best_epoch=0 if failed else 2, epochs=0 if failed else epochs,
+        each, status=status, error=nmse if status == "finished" else math.nan,
+        best_error=math.nan if failed else nmse, best_epoch=0 if failed else 2, epochs=0 if failed else epochs,
         curve=None if failed else curve, weights=None if failed else weights,
         output=None if failed else output,
         seconds=0.5, traceback=traceback if failed else None,

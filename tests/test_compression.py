@@ -73,8 +73,8 @@ def test_float_weights_decode_to_what_was_recorded():
     for record in trained(*(a_run(method, data=data) for method in ("srn", "lstm", "cw")), data=data):
         run = record.run
         output = training.generate(run.method, run.hidden, record.weights, len(data.samples), run.settings)
-        assert training.nmse(output.astype(float), data.samples) == pytest.approx(record.nmse, rel=1e-4)
-        assert compression.decoded_nmse(record, data, 32) == record.nmse
+        assert training.nmse(output.astype(float), data.samples) == pytest.approx(record.error, rel=1e-4)
+        assert compression.decoded_nmse(record, data, 32) == record.error
 
 
 def test_eight_bits_decode_by_generating():
@@ -84,8 +84,8 @@ def test_eight_bits_decode_by_generating():
     output = training.generate("cw", record.run.hidden, weights, len(data.samples), record.run.settings)
     expected = training.nmse(output.astype(float), data.samples)
     assert compression.decoded_nmse(record, data, 8) == expected
-    assert expected != record.nmse
-    assert expected == pytest.approx(record.nmse, rel=0.05)
+    assert expected != record.error
+    assert expected == pytest.approx(record.error, rel=0.05)
 
 
 def test_points():

@@ -88,7 +88,7 @@ def test_a_record_is_what_training_alone_gives(tmp_path, waves):
         run = record.run
         target = {dataset.name: dataset for dataset in waves}[run.data].samples
         (alone,) = train_many(run.method, run.hidden, target[None], [run.seed], run.settings)
-        assert (record.status, record.nmse, record.epochs) == (alone.status, alone.nmse, alone.epochs)
+        assert (record.status, record.error, record.epochs) == (alone.status, alone.error, alone.epochs)
         np.testing.assert_array_equal(record.output, alone.output)
         for name, value in alone.weights.items():
             np.testing.assert_array_equal(record.weights[name], value)
@@ -324,7 +324,7 @@ def test_plain_lines(waves, capsys):
 def test_summary_counts_everything(waves):
     run = sweeps.plan(waves[:1], methods=["cw"], sizes=[1000], runs=1)[0]
     lost = engine.failed(run, "gone")
-    done = [dataclasses.replace(lost, status="finished", nmse=nmse) for nmse in (0.1, 0.2, 0.6)]
+    done = [dataclasses.replace(lost, status="finished", error=nmse) for nmse in (0.1, 0.2, 0.6)]
     (row,) = generation.summarise([*done, lost, dataclasses.replace(lost, status="diverged")])
     assert (row.method, row.size, row.hidden, row.parameters) == ("cw", 1000, 40, 980)
     assert (row.runs, row.diverged, row.failed) == (5, 1, 1)
@@ -337,7 +337,7 @@ def test_best_rate_is_not_that_of_the_survivors(waves):
     runs = generation.plan_search(waves[:1], rates=[1e-4, 1e-3], methods=["cw"], sizes=[1000], runs=3, epochs=5)
     outcomes = {1e-4: [0.5, 0.6, 0.7], 1e-3: [0.1, math.nan, math.nan]}
     records = [
-        dataclasses.replace(engine.failed(run, ""), status="diverged" if math.isnan(nmse) else "finished", nmse=nmse)
+        dataclasses.replace(engine.failed(run, ""), status="diverged" if math.isnan(nmse) else "finished", error=nmse)
         for run, nmse in zip(runs, [*outcomes[1e-4], *outcomes[1e-3]], strict=True)
     ]
     assert generation.best_rates(records) == {("cw", 1000): 1e-4}

@@ -53,7 +53,7 @@ def test_box_is_numpys():
 def test_box_is_matplotlibs():
     cbook = pytest.importorskip("matplotlib.cbook")
     records = many(60, ("cw",), (100,))
-    values = [record.nmse for record in records if record.status == "finished"]
+    values = [record.error for record in records if record.status == "finished"]
     [expected] = cbook.boxplot_stats(values)
     box = figures.box(records)
     assert (box.lower, box.median, box.upper) == pytest.approx((expected["q1"], expected["med"], expected["q3"]))
@@ -124,7 +124,7 @@ def test_outputs_are_those_of_the_best():
             np.testing.assert_array_equal(target.get_ydata(), data[name].samples)
             np.testing.assert_array_equal(output.get_ydata(), record.output)
             np.testing.assert_allclose(output.get_xdata()[-1], 1000 * 47 / 8000)
-            assert f"NMSE {figures.short(record.nmse)}" in panel.texts[0].get_text()
+            assert f"NMSE {figures.short(record.error)}" in panel.texts[0].get_text()
 
 
 def test_outputs_of_runs_that_all_diverged():

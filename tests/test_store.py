@@ -20,8 +20,8 @@ def record(seed=0, status="finished", **changes):
         made = dataclasses.replace(
             made,
             status=status,
-            nmse=0.25 if status == "finished" else math.nan,
-            best_nmse=0.125,
+            error=0.25 if status == "finished" else math.nan,
+            best_error=0.125,
             best_epoch=2,
             epochs=3,
             curve=np.array([[0, 1.5], [3, 0.25]], dtype=np.float32),
@@ -69,18 +69,18 @@ def test_what_is_added_is_there_for_the_next_process(tmp_path, status):
 
 def test_infinity_and_nan_survive(tmp_path):
     with new(tmp_path) as opened:
-        opened.add(record(status="diverged", best_nmse=math.inf))
+        opened.add(record(status="diverged", best_error=math.inf))
         (found,) = opened.records()
-    assert math.isnan(found.nmse)
-    assert found.best_nmse == math.inf
+    assert math.isnan(found.error)
+    assert found.best_error == math.inf
 
 
 def test_a_record_stays_as_it_is(tmp_path):
     with new(tmp_path) as opened:
-        opened.add(record(nmse=0.5))
-        opened.add(record(nmse=0.75), record(seed=1))
+        opened.add(record(error=0.5))
+        opened.add(record(error=0.75), record(seed=1))
         opened.add(record(status="failed"))
-        assert [found.nmse for found in opened.records()] == [0.5, 0.25]
+        assert [found.error for found in opened.records()] == [0.5, 0.25]
 
 
 def test_a_failed_record_is_replaced(tmp_path):
@@ -305,7 +305,7 @@ def test_killed_in_the_middle_of_writing(tmp_path):
         # a small cache makes SQLite write to the file before the end of the transaction
         opened._connection.execute("PRAGMA cache_size = 1")
         with opened._writing() as connection:
-            connection.execute("UPDATE runs SET nmse = 99")
+            connection.execute("UPDATE runs SET error = 99")
             values = [(record().key, str(place), "<f4", "[1000]", bytes(4000)) for place in range(200)]
             connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", values)
             for file in ("runs.sqlite", "runs.sqlite-journal"):
@@ -313,7 +313,7 @@ def test_killed_in_the_middle_of_writing(tmp_path):
     assert (tmp_path / "after" / "runs.sqlite").stat().st_size > 200 * 4000 / 2
     with Store.read(tmp_path / "after") as opened:
         (found,) = opened.records()
-        assert found.nmse == 0.25
+        assert found.error == 0.25
         assert sorted(found.weights) == ["bias", "layer.weight"]
 
 

@@ -68,8 +68,8 @@ def test_nmse_by_hand():
 def test_training_learns_and_repeats(method):
     result, again, other = (train(method, seed=seed) for seed in (0, 0, 1))
     # beyond the mean of the target, which is all that a network without memory can learn
-    assert result.nmse < 0.4
-    assert result.nmse < 0.4 * result.curve[0, 1]
+    assert result.error < 0.4
+    assert result.error < 0.4 * result.curve[0, 1]
     assert (result.status, result.epochs, len(result.curve)) == ("finished", 60, 61)
     assert result.seconds > 0
     assert_same(result, again)
@@ -128,7 +128,7 @@ def test_weights_states_and_output_belong_together(method):
     output = generate(method, HIDDEN[method], result.weights, 30, settings)
     np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(output[:20], result.output)
-    assert result.nmse == nmse(result.output, target)
+    assert result.error == nmse(result.output, target)
     np.testing.assert_allclose(
         states(method, HIDDEN[method], result.weights, 30, settings), hidden[:, 0].numpy(), rtol=1e-5, atol=1e-6
     )
@@ -149,8 +149,8 @@ def test_the_best_is_the_lowest_of_the_curve():
     result = train("cw")
     best = int(np.argmin(result.curve[:, 1]))
     assert result.best_epoch == best < result.epochs
-    assert result.best_nmse == pytest.approx(result.curve[best, 1], rel=1e-5)
-    assert result.curve[-1].tolist() == [60, pytest.approx(result.nmse, rel=1e-5)]
+    assert result.best_error == pytest.approx(result.curve[best, 1], rel=1e-5)
+    assert result.curve[-1].tolist() == [60, pytest.approx(result.error, rel=1e-5)]
 
 
 def test_a_long_curve_is_thinned(monkeypatch):
@@ -161,7 +161,7 @@ def test_a_long_curve_is_thinned(monkeypatch):
     result = train("srn", epochs=43)
     assert result.curve[:, 0].tolist() == [*range(0, 43, 3), 43]
     # the best is not one of the points
-    assert train("cw").best_nmse < train("cw").curve[:, 1].min()
+    assert train("cw").best_error < train("cw").curve[:, 1].min()
 
 
 def test_settings_are_plain_data():
@@ -177,13 +177,13 @@ def test_settings_are_plain_data():
 def test_divergence_is_reported(method):
     result = train(method, epochs=200, learning_rate=1e6)
     assert result.status == "diverged"
-    assert math.isnan(result.nmse)
+    assert math.isnan(result.error)
     assert 0 < result.epochs < 200
     assert np.isfinite(result.curve).all()
     assert result.curve[-1, 0] == result.epochs - 1
-    assert result.best_nmse == pytest.approx(result.curve[:, 1].min(), rel=1e-5)
+    assert result.best_error == pytest.approx(result.curve[:, 1].min(), rel=1e-5)
     # what is left is the best: the output, and the weights that generate it
-    assert result.best_nmse == nmse(result.output, decay())
+    assert result.best_error == nmse(result.output, decay())
     again = generate(method, HIDDEN[method], result.weights, 20, Settings(1e6, modules=4))
     np.testing.assert_array_equal(again, result.output)
 
@@ -193,17 +193,17 @@ def test_a_run_that_ends_hopeless_has_diverged(method):
     """Its error is a number, but no result: a mean over it would be one of this run alone."""
     result = train_many(method, 12, [np.sin(np.arange(40) / 3)], [0], Settings(0.3, epochs=2, modules=4))[0]
     assert (result.status, result.epochs) == ("diverged", 2)
-    assert math.isnan(result.nmse)
+    assert math.isnan(result.error)
     # the curve goes to its end, and what is left is the best
     assert result.curve[-1, 0] == 2
-    assert result.curve[-1, 1] > HOPELESS > result.best_nmse
-    assert result.best_nmse == nmse(result.output, np.sin(np.arange(40) / 3))
+    assert result.curve[-1, 1] > HOPELESS > result.best_error
+    assert result.best_error == nmse(result.output, np.sin(np.arange(40) / 3))
 
 
 def test_never_finite():
     result = train("srn", target=1e30 * decay())
     assert (result.status, result.epochs, result.best_epoch, result.curve.shape) == ("diverged", 0, 0, (0, 2))
-    assert math.isnan(result.best_nmse)
+    assert math.isnan(result.best_error)
     assert np.isnan(result.output).all()
     assert result.output.shape == (20,)
     np.testing.assert_array_equal(result.weights["layer.bias_l0"], build("srn", 6).layer.bias_l0.detach().numpy())
@@ -267,7 +267,7 @@ def test_large_stacks_that_torch_cuts_for_its_threads(method):
 def test_each_run_has_its_own_target_and_seed():
     settings = Settings(1e-2, epochs=60, modules=4)
     results = train_many("cw", 12, [decay(), -decay(), decay()], [0, 0, 1], settings)
-    assert all(result.nmse < 0.4 for result in results)
+    assert all(result.error < 0.4 for result in results)
     assert np.corrcoef(results[1].output, -decay())[0, 1] > 0.7
     assert not np.array_equal(results[0].output, results[2].output)
 

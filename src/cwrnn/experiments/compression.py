@@ -107,7 +107,7 @@ def code_bits(record: Record, bits: int) -> int:
 def decoded_nmse(record: Record, dataset: Dataset, bits: int) -> float:
     """The NMSE of what the network generates from the weights at that precision; float32 is how they are."""
     if bits == FLOAT:
-        return record.nmse
+        return record.error
     run = record.run
     assert record.weights is not None
     weights = quantise(record.weights, record.schedule)

@@ -110,7 +110,7 @@ def box(records: Iterable[Record]) -> Box:
     """The box of these records; all its numbers are NaN if no run finished."""
     records = list(records)
     counts = {status: sum(record.status == status for record in records) for status in ("diverged", "failed")}
-    values = np.sort([record.nmse for record in records if record.status == "finished"])
+    values = np.sort([record.error for record in records if record.status == "finished"])
     if not len(values):
         nothing = math.nan
         return Box(0, **counts, mean=nothing, lower=nothing, median=nothing, upper=nothing, minimum=nothing,
@@ -137,9 +137,9 @@ def best(records: Iterable[Record]) -> Record | None:
     records = list(records)
     finished = [record for record in records if record.status == "finished"]
     if finished:
-        return min(finished, key=lambda record: (record.nmse, record.key))
-    diverged = [record for record in records if record.status == "diverged" and math.isfinite(record.best_nmse)]
-    return min(diverged, key=lambda record: (record.best_nmse, record.key), default=None)
+        return min(finished, key=lambda record: (record.error, record.key))
+    diverged = [record for record in records if record.status == "diverged" and math.isfinite(record.best_error)]
+    return min(diverged, key=lambda record: (record.best_error, record.key), default=None)
 
 
 def curve(records: Iterable[Record]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -172,7 +172,7 @@ def searched(records: Iterable[Record]) -> list[Searched]:
         by_rate.setdefault(record.run.settings.learning_rate, []).append(record)
     found = []
     for rate, group in sorted(by_rate.items()):
-        errors = [record.nmse if record.status == "finished" else math.inf for record in group]
+        errors = [record.error if record.status == "finished" else math.inf for record in group]
         # the lower of two neighbours: between a number and infinity there is none
         lower, median, upper = (float(value) for value in np.quantile(errors, (0.25, 0.5, 0.75), method="lower"))
         diverged = sum(record.status == "diverged" for record in group)
@@ -304,10 +304,10 @@ def outputs(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> Any:
                 outcome = "no run finished" if mine else "no runs"
             elif record.status == "finished":
                 panel.plot(time, record.output, color=COLOURS[method], gid=f"output-{method}-{place}")
-                outcome = f"NMSE {short(record.nmse)}, {record.run.size} parameters"
+                outcome = f"NMSE {short(record.error)}, {record.run.size} parameters"
             else:
                 panel.plot(time, record.output, color=_paler(COLOURS[method], 0.5), gid=f"output-{method}-{place}")
-                outcome = f"diverged; its best: NMSE {short(record.best_nmse)}"
+                outcome = f"diverged; its best: NMSE {short(record.best_error)}"
             panel.text(0.985, 0.97, outcome, transform=panel.transAxes, ha="right", va="top", fontsize=8)
             panel.set_xlim(0, time[-1] if len(time) > 1 else 1)
             panel.tick_params(labelbottom=len(lengths) > 1 or place == len(names) - 1)
@@ -370,7 +370,7 @@ def activations(record: Record, dataset: Dataset) -> Any:
     top, *panels = figure.subplots(1 + schedule.modules, 1, sharex=True, height_ratios=[2] + [1] * schedule.modules)
     time = np.arange(steps)
     top.plot(time, dataset.samples, linestyle=(0, (1, 1.1)), linewidth=1.3, color=TARGET, label="target")
-    top.plot(time, record.output, color=COLOURS["cw"], label=f"output, NMSE {short(record.nmse)}")
+    top.plot(time, record.output, color=COLOURS["cw"], label=f"output, NMSE {short(record.error)}")
     top.set_ylim(-1.25, 1.25)
     top.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.1)
     # by its data set, which may be called anything

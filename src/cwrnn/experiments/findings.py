@@ -185,7 +185,7 @@ def reasons(records: Sequence[Record], rows: Iterable[Row], datasets: Mapping[st
     skewed = []
     for row in known.values():
         if row.mean > 2 * row.median:
-            above = sum(r.status == "finished" and r.nmse > 1 for r in _of(records, row.method, row.size))
+            above = sum(r.status == "finished" and r.error > 1 for r in _of(records, row.method, row.size))
             skewed.append(
                 f"{NAMES[row.method]} at {row.size} (mean {short(row.mean)}, median {short(row.median)}"
                 + (f", {_number(above, 'run')} worse than an NMSE of 1)" if above else ")")
@@ -257,7 +257,7 @@ def _other_music(records: Sequence[Record], known: Rows) -> str:
     medians: dict[str, float] = {}
     for name in sorted({record.run.data for record in records}):
         errors = [
-            r.nmse
+            r.error
             for r in records
             if r.status == "finished" and (r.run.data, r.run.method, r.run.size) == (name, method, size)
         ]

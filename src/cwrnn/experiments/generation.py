@@ -107,7 +107,7 @@ def summarise(records: Iterable[Record]) -> list[Row]:
         groups[run.method, run.size, run.hidden, run.settings].append(record)
     rows = []
     for (method, size, hidden, settings), group in groups.items():
-        errors = np.array([record.nmse for record in group if record.status == FINISHED])
+        errors = np.array([record.error for record in group if record.status == FINISHED])
         known = len(errors) > 0
         rows.append(
             Row(
@@ -137,7 +137,7 @@ def best_rates(records: Iterable[Record]) -> dict[tuple[str, int], float]:
     """
     groups: dict[Any, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        error = record.nmse if record.status == FINISHED else math.inf
+        error = record.error if record.status == FINISHED else math.inf
         groups[record.run.method, record.run.size][record.run.settings.learning_rate].append(error)
     best = {}
     for group, rates in groups.items():

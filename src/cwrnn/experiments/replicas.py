@@ -54,8 +54,7 @@ class Replicas:
 
     def states(self, input: Tensor) -> Tensor:
         """The hidden states (S, T, N) for the input (S, T, I)."""
-        own = {name.removeprefix("layer."): value for name, value in self.parameters.items() if "layer." in name}
-        layer = self.shape.layer
+        own, layer = self._own(), self.shape.layer
         if isinstance(layer, lstm.LSTM):
             return lstm.run(input, own["weight_ih"], own["weight_hh"], own.get("weight_ch"), own["bias"])
         if library.refuse(input.device, input.dtype) is None:
@@ -68,11 +67,64 @@ class Replicas:
 
         return vmap(one)(own, input)
 
+    def final_states(self, input: Tensor, lengths: Tensor) -> Tensor:
+        """The hidden states (S, B, N) at the ends of B sequences for each network: the input is (S, T, B, I).
+
+        Args:
+            input: (S, T, B, I)
+            lengths: (S, B) int64: where each sequence ends
+        """
+        own, layer = self._own(), self.shape.layer
+        if isinstance(layer, lstm.LSTM):
+            return self._final_lstm(input, lengths, own)
+        if library.refuse(input.device, input.dtype) is None:
+            weights = own["weight_ih_l0"], own["weight_hh_l0"], own["bias_l0"]
+            return function.run_to_end(input, *weights, layer.schedule, lengths)
+        ends = [
+            functional_call(
+                layer, {name: value[s] for name, value in own.items()}, (input[s],), {"lengths": lengths[s]}
+            )[1][0]
+            for s in range(len(input))
+        ]
+        return torch.stack(ends)
+
+    def _final_lstm(self, input: Tensor, lengths: Tensor, own: Mapping[str, Tensor]) -> Tensor:
+        S, T, B, I = input.shape
+
+        def ends(input: Tensor, lengths: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+            network = weights["weight_ih"], weights["weight_hh"], weights.get("weight_ch"), weights["bias"]
+            hidden = lstm.run(input, *network, lengths)
+            return hidden[torch.arange(len(hidden)), lengths - 1]
+
+        if B == 1:
+            return ends(input[:, :, 0], lengths[:, 0], own)[:, None]
+        # one network on B sequences is B networks that share their weights
+        found = [
+            ends(
+                input[s].transpose(0, 1),
+                lengths[s],
+                {name: value[s].expand(B, *value.shape[1:]) for name, value in own.items()},
+            )
+            for s in range(S)
+        ]
+        return torch.stack(found)
+
+    def decide(self, input: Tensor, lengths: Tensor) -> Tensor:
+        """The outputs (S, B, O) at the ends of B sequences for each network; arguments as `final_states`."""
+        return self._read(self.final_states(input, lengths))
+
     def outputs(self, input: Tensor) -> Tensor:
         """The outputs (S, T, O) for the input (S, T, I)."""
-        hidden = self.states(input)
+        return self._read(self.states(input))
+
+    def _own(self) -> dict[str, Tensor]:
+        """The parameters of the hidden layers, by the names that they have there."""
+        return {name.removeprefix("layer."): value for name, value in self.parameters.items() if "layer." in name}
+
+    def _read(self, hidden: Tensor) -> Tensor:
+        """The outputs (S, T, O) of the states (S, T, N)."""
         weight, bias = self.parameters["readout.weight"], self.parameters["readout.bias"]
-        if library.refuse(input.device, input.dtype) is None:
+        if library.refuse(hidden.device, hidden.dtype) is None:
             outputs = readout_kernel.run(hidden, weight, bias)
         else:
             outputs = torch.einsum("stn,son->sto", hidden, weight) + bias[:, None]

@@ -292,7 +292,7 @@ def _sounds(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> list[
             mine = (r for r in records if (r.run.method, r.run.data, r.status) == (method, name, FINISHED))
             record = figures.best(mine)
             if record is not None and record.output is not None:
-                text = f"{record.run.size} parameters, NMSE {figures.short(record.nmse)}, run {record.key[:12]}"
+                text = f"{record.run.size} parameters, NMSE {figures.short(record.error)}, run {record.key[:12]}"
                 sounds.append(Sound(method, text, _uri(sound(record.output, dataset.rate))))
         if len(sounds) > 1:
             found.append((name, sounds))

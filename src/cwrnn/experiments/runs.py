@@ -95,9 +95,10 @@ class Record:
     schedule: str | None
     status: str
     """finished, diverged or failed."""
-    nmse: float
-    """Of the final output; NaN unless finished."""
-    best_nmse: float
+    error: float
+    """Of the network in the end, as its task measures it; NaN unless finished."""
+    best_error: float
+    """Of the network when its training loss was lowest."""
     best_epoch: int
     epochs: int
     """Updates made."""

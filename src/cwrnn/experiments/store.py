@@ -46,7 +46,7 @@ CREATE TABLE datasets (
 CREATE TABLE runs (
     key TEXT PRIMARY KEY, task TEXT NOT NULL, data TEXT NOT NULL, digest TEXT NOT NULL, method TEXT NOT NULL,
     size INTEGER NOT NULL, hidden INTEGER NOT NULL, seed INTEGER NOT NULL, settings TEXT NOT NULL,
-    parameters INTEGER NOT NULL, schedule TEXT, status TEXT NOT NULL, nmse REAL, best_nmse REAL,
+    parameters INTEGER NOT NULL, schedule TEXT, status TEXT NOT NULL, error REAL, best_error REAL,
     best_epoch INTEGER NOT NULL, epochs INTEGER NOT NULL, seconds REAL NOT NULL, traceback TEXT,
     environment TEXT NOT NULL, finished_at TEXT NOT NULL
 );
@@ -56,7 +56,7 @@ CREATE TABLE arrays (
 );
 """
 COLUMNS = (
-    "key, task, data, digest, method, size, hidden, seed, settings, parameters, schedule, status, nmse, best_nmse, "
+    "key, task, data, digest, method, size, hidden, seed, settings, parameters, schedule, status, error, best_error, "
     "best_epoch, epochs, seconds, traceback, environment, finished_at"
 )
 LATER = "command "
@@ -365,13 +365,13 @@ def _row(record: Record) -> tuple[Any, ...]:
         record.key, run.task, run.data, run.digest, run.method, run.size, run.hidden, run.seed,
         json.dumps(asdict(run.settings), sort_keys=True), record.parameters, record.schedule, record.status,
         # SQLite has no NaN: it is NULL there
-        record.nmse, record.best_nmse, record.best_epoch, record.epochs, record.seconds, record.traceback,
+        record.error, record.best_error, record.best_epoch, record.epochs, record.seconds, record.traceback,
         json.dumps(dict(record.environment), sort_keys=True), record.finished_at,
     )  # fmt: skip
 
 
 def _record(row: tuple[Any, ...], arrays: Mapping[str, NDArray[Any]]) -> Record:
-    (key, task, data, digest, method, size, hidden, seed, settings, parameters, schedule, status, nmse, best_nmse,
+    (key, task, data, digest, method, size, hidden, seed, settings, parameters, schedule, status, error, best_error,
      best_epoch, epochs, seconds, traceback, environment, finished_at) = row  # fmt: skip
     run = Run(task, data, digest, method, size, hidden, seed, Settings(**json.loads(settings)))
     if run.key != key:
@@ -387,8 +387,8 @@ def _record(row: tuple[Any, ...], arrays: Mapping[str, NDArray[Any]]) -> Record:
         parameters=parameters,
         schedule=schedule,
         status=status,
-        nmse=_float(nmse),
-        best_nmse=_float(best_nmse),
+        error=_float(error),
+        best_error=_float(best_error),
         best_epoch=best_epoch,
         epochs=epochs,
         curve=arrays.get("curve"),

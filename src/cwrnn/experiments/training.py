@@ -63,10 +63,10 @@ class Result:
 
     status: str
     """"finished", or "diverged": the loss ceased to be finite, or the NMSE is above `HOPELESS` in the end."""
-    nmse: float
-    """Of the final output; NaN if the run diverged."""
-    best_nmse: float
-    """Of the output when the loss was lowest; NaN if it never was finite."""
+    error: float
+    """The NMSE of the final output; NaN if the run diverged."""
+    best_error: float
+    """The NMSE of the output when the loss was lowest; NaN if it never was finite."""
     best_epoch: int
     """Updates before the loss was lowest."""
     epochs: int
@@ -113,7 +113,7 @@ def train_many(
 
     >>> wave = np.sin(np.arange(40) / 3)
     >>> results = train_many("cw", 12, [wave, -wave], [0, 0], Settings(3e-3, epochs=100, modules=4))
-    >>> all(result.nmse < 0.5 for result in results)
+    >>> all(result.error < 0.5 for result in results)
     True
     """
     targets = _checked(targets, seeds, settings)
@@ -224,8 +224,8 @@ class _Training:
         values = self.best_values[row] if diverged else self.replicas.values[row]
         self.results[run] = Result(
             status="diverged" if diverged else "finished",
-            nmse=math.nan if diverged else nmse(output, target),
-            best_nmse=nmse(best_output, target),
+            error=math.nan if diverged else nmse(output, target),
+            best_error=nmse(best_output, target),
             best_epoch=0 if math.isinf(self.best[row]) else int(np.nanargmin(losses)),
             epochs=epochs,
             curve=_curve(losses[:-1] if lost else losses, target, self.settings.epochs),

@@ -386,3 +386,27 @@ def run_replicas(
     else:
         _, _, held = compute_forward(*arguments, keep_ticks=False)
     return held.squeeze(2)
+
+
+def run_to_end(
+    input: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, schedule: Schedule, lengths: Tensor
+) -> Tensor:
+    """The states (S, B, N) of S networks at the ends of B sequences each, from a state of zero; as `run_replicas`.
+
+    Args:
+        input: (S, T, B, I)
+        weight_ih: (S, N, I)
+        weight_hh: (S, N, N)
+        bias: (S, N)
+        schedule: of all networks
+        lengths: (S, B) int64: where each sequence ends
+    """
+    S, _, B, I = input.shape
+    N = schedule.hidden_size
+    check_shapes(input.dtype, weight_ih=(weight_ih, (S, N, I)), weight_hh=(weight_hh, (S, N, N)), bias=(bias, (S, N)))
+    check_shapes(torch.int64, lengths=(lengths, (S, B)))
+    arguments = input, weight_ih, weight_hh, bias, input.new_zeros(S, B, N), lengths, schedule, 0, "tanh", False
+    if wants_gradient(arguments[:5]):
+        final: Tensor = _EagerRecurrence.apply(*arguments)[0]  # type: ignore[no-untyped-call]
+        return final
+    return compute_forward(*arguments, keep_ticks=False)[0]
