@@ -11,7 +11,7 @@ import sweeps
 
 import cwrnn
 from cwrnn import cli
-from cwrnn.experiments import command, engine
+from cwrnn.experiments import command, training
 from cwrnn.experiments.store import Store
 from cwrnn.experiments.training import train_many
 
@@ -263,13 +263,13 @@ def test_failed_runs_are_told_and_tried_again(generate, monkeypatch):
     def broken(*arguments, **options):
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(engine, "train_many", broken)
+    monkeypatch.setattr(training, "train_many", broken)
     code, out, err = generate("--methods", "srn")
     assert code == 1
     assert "diverged failed" in out
     assert "10 runs failed" in err
     assert "RuntimeError: no luck" in err
-    monkeypatch.setattr(engine, "train_many", train_many)
+    monkeypatch.setattr(training, "train_many", train_many)
     code, out, _ = generate("--methods", "srn", "--resume")
     assert code == 0
     assert "diverged failed" not in out

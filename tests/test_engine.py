@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import sweeps
 
-from cwrnn.experiments import engine, generation
+from cwrnn.experiments import engine, generation, training
 from cwrnn.experiments.engine import Crew, EngineError, Finished, Progress
 from cwrnn.experiments.progress import Estimate, shown
 from cwrnn.experiments.runs import Dataset, Run
@@ -64,9 +64,9 @@ def test_batches_are_of_one_kind_and_the_longest_first(waves):
     for batch in batches:
         assert len({(run.method, run.size, run.settings) for run in batch.runs}) == 1
         assert len(batch.runs) <= engine.REPLICAS
-        for run, target in zip(batch.runs, batch.targets, strict=True):
+        for run, target in zip(batch.runs, batch.data, strict=True):
             expected = {dataset.name: dataset.samples for dataset in (*waves, longer)}[run.data]
-            np.testing.assert_array_equal(target, expected)
+            np.testing.assert_array_equal(target.samples, expected)
     assert {len({run.data for run in batch.runs}) for batch in batches} == {1, 2}
     work = [batch.work for batch in batches]
     assert work == sorted(work, reverse=True)
@@ -119,7 +119,7 @@ def test_one_bad_run_costs_one_run(tmp_path, waves, monkeypatch):
             raise ZeroDivisionError("seed 3 is not to my liking")
         return train_many(method, hidden, targets, seeds, settings, progress=progress)
 
-    monkeypatch.setattr(engine, "train_many", touchy)
+    monkeypatch.setattr(training, "train_many", touchy)
     runs = sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=5)
     sweeps.sweep(tmp_path, waves, runs)
     with Store.read(tmp_path) as store:
@@ -169,7 +169,7 @@ def test_training_stops_when_nobody_listens(waves, monkeypatch):
         while True:
             progress(1)
 
-    monkeypatch.setattr(engine, "train_many", endless)
+    monkeypatch.setattr(training, "train_many", endless)
     runs = sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=5)
     events = engine.local(iter(engine.make_batches(runs, waves)), 1)
     assert isinstance(next(events), Crew)

@@ -30,6 +30,8 @@ Labelled = tuple[NDArray[np.float32], int]
 
 EPOCHS = 1000
 """At most; the patience ends a training long before."""
+USUAL_EPOCHS = 100
+"""About as many as that takes."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class Settings(training.Settings):
     """Epochs without a lower cross entropy of the training set after which it ends."""
     inputs: int = 13
     outputs: int = 25
+
+    @property
+    def usual_epochs(self) -> int:
+        """About as many as a run makes."""
+        return min(self.epochs, USUAL_EPOCHS)
 
 
 def train_many(
@@ -128,7 +135,7 @@ class _Padded:
 
 
 class _Epoch:
-    """What the networks see in an epoch: (S, F, I), for each network all frames in its own order, with its own noise."""
+    """What S networks see in an epoch: for each of them all frames, in an order and with noise of its own."""
 
     def __init__(self, data: _Padded, generators: Sequence[np.random.Generator], noise: float) -> None:
         S, B = len(generators), len(data)

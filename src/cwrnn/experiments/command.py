@@ -264,7 +264,7 @@ def _train(
     quiet: bool,
 ) -> None:
     # those whose names are there first: if one has other samples now, none has been added
-    named = store.datasets()
+    named = store.names()
     for dataset in sorted(datasets, key=lambda dataset: dataset.name not in named):
         store.add_dataset(dataset)
     there = store.keys(failed=False)

@@ -2,7 +2,7 @@
 
     runs -> batches -> workers -> records -> store
 
-Runs that differ in nothing but seed and sequence are a batch: they train at once, as replicas, each as if it were
+Runs that differ in nothing but seed and data are a batch: they train at once, as replicas, each as if it were
 alone. A worker is a process with one thread; it trains a batch and sends the records back. Only the caller's process
 writes, one transaction per batch, so that a kill at any moment loses no more than the batches that are being trained.
 
@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from .runs import FAILED, Dataset, Record, Run, environment
+from . import tasks
+from .runs import FAILED, Data, Record, Run, environment
 from .store import Store
-from .training import Result, train_many
+from .training import Result
 
 REPLICAS = 32
 """Runs of a batch, at most. The kernels gain little from more, and no more than as many are lost with a worker."""
@@ -45,20 +45,20 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Runs that train at once: one method, one hidden size, one set of settings, one length."""
+    """Runs that train at once: one task, one method, one hidden size, one set of settings, data that are alike."""
 
     runs: tuple[Run, ...]
-    targets: NDArray[np.float64]
-    """(S, T), one row per run."""
+    data: tuple[Data, ...]
+    """One per run."""
 
     @cached_property
     def work(self) -> float:
         """What it takes to train it, in seconds of a core that is as fast as the one on which this was measured."""
-        return sum(work(run, self.targets.shape[1]) for run in self.runs)
+        return sum(tasks.of(run).work(run, data) for run, data in zip(self.runs, self.data, strict=True))
 
     def only(self, places: Sequence[int]) -> "Batch":
         """The batch of some of its runs."""
-        return Batch(tuple(self.runs[place] for place in places), self.targets[list(places)])
+        return Batch(tuple(self.runs[place] for place in places), tuple(self.data[place] for place in places))
 
     def parts(self) -> list["Batch"]:
         """A batch for each of its runs."""
@@ -99,27 +99,21 @@ Engine = Callable[[Iterator[Batch]], Iterator[Event]]
 """Takes batches, each when it can begin it, and says what becomes of them."""
 
 
-def work(run: Run, steps: int) -> float:
-    """About the seconds that a run takes; what is left is told from it, and corrected by what was measured."""
-    # microseconds per step and epoch in a batch of REPLICAS, of a network without parameters, and for each of them
-    fixed, each = {"srn": (0.3, 1.5e-4), "lstm": (0.13, 2.0e-4), "cw": (0.26, 2.5e-4)}[run.method]
-    return 1e-6 * run.settings.epochs * steps * (fixed + each * run.parameters)
-
-
-def make_batches(runs: Sequence[Run], datasets: Iterable[Dataset], workers: int = 1) -> list[Batch]:
+def make_batches(runs: Sequence[Run], datasets: Iterable[Data], workers: int = 1) -> list[Batch]:
     """The runs in batches, those with the most work first, so that all workers end at about the same time."""
-    samples = {(dataset.name, dataset.digest): dataset.samples for dataset in datasets}
-    groups: dict[Any, list[Run]] = defaultdict(list)
+    known = {(data.name, data.digest): data for data in datasets}
+    groups: dict[Any, list[tuple[Run, Data]]] = defaultdict(list)
     for run in runs:
-        steps = len(samples[run.data, run.digest])
-        groups[run.task, run.method, run.size, run.hidden, run.settings, steps].append(run)
+        data = known[run.data, run.digest]
+        alike = tasks.of(run).alike(data)
+        groups[run.task, run.method, run.size, run.hidden, run.settings, alike].append((run, data))
     # small ones take hardly less time than larger ones, but a few for each worker are needed to share the work
     largest = min(REPLICAS, max(SMALL, math.ceil(len(runs) / (4 * workers))))
     batches = []
     for group in groups.values():
         for part in np.array_split(np.arange(len(group)), math.ceil(len(group) / largest)):
-            members = tuple(group[place] for place in part)
-            batches.append(Batch(members, np.stack([samples[run.data, run.digest] for run in members])))
+            members, their = zip(*(group[place] for place in part), strict=True)
+            batches.append(Batch(members, their))
     return sorted(batches, key=lambda batch: -batch.work)
 
 
@@ -154,14 +148,7 @@ def train(batch: Batch, progress: Callable[[int], None] | None = None) -> tuple[
     started = time.perf_counter()
     try:
         with _one_thread():
-            results = train_many(
-                first.method,
-                first.hidden,
-                batch.targets,
-                [run.seed for run in batch.runs],
-                first.settings,
-                progress=progress,
-            )
+            results = tasks.of(first).train(batch.runs, batch.data, progress)
         return tuple(finished(run, result) for run, result in zip(batch.runs, results, strict=True))
     except Exception:
         if len(batch.runs) == 1:

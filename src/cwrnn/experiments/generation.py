@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from . import tasks
 from .models import METHODS, SIZES, hidden_for
 from .runs import DIVERGED, FAILED, FINISHED, Dataset, Record, Run
 from .training import EPOCHS, LEARNING_RATES, Settings
 
-TASK = "generation"
-SEARCH = "search"
-"""The task of runs that search the learning rate: they are kept apart, and so are their records."""
+TASK = tasks.GENERATION
+SEARCH = tasks.SEARCHES[TASK]
 
 PAPER = {"srn": "0.46 ± 0.08", "lstm": "0.04 ± 0.01", "cw": "0.007 ± 0.004"}
 """Table 3: mean and deviation of the NMSE over 100 runs of the largest networks."""

@@ -48,7 +48,7 @@ class Estimate:
             if event.epochs == 0:
                 self._under_way.pop(batch, None)
             else:
-                now, share = self.clock(), min(1.0, event.epochs / batch.runs[0].settings.epochs)
+                now, share = self.clock(), min(1.0, event.epochs / batch.runs[0].settings.usual_epochs)
                 began, before, _, _ = self._under_way.get(batch, (now, share, now, share))
                 self._under_way[batch] = began, before, now, share
             return

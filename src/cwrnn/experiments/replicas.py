@@ -89,7 +89,7 @@ class Replicas:
         return torch.stack(ends)
 
     def _final_lstm(self, input: Tensor, lengths: Tensor, own: Mapping[str, Tensor]) -> Tensor:
-        S, T, B, I = input.shape
+        S, _, B, _ = input.shape
 
         def ends(input: Tensor, lengths: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
             network = weights["weight_ih"], weights["weight_hh"], weights.get("weight_ch"), weights["bias"]

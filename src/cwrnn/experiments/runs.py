@@ -1,6 +1,6 @@
 """Runs: what is to be trained, and what became of it.
 
-    Dataset     one target sequence
+    Dataset     one target sequence; the words of the second task are a `Corpus`
     Run         task, data set, method, size, seed and hyper-parameters: all that decides the outcome, and its key
     Record      what became of a run: finished, diverged, or failed with its traceback
 
@@ -25,6 +25,7 @@ from .. import __version__
 from ..machine import processor
 from ..recurrence import choose
 from ..schedule import Schedule
+from ..words.corpus import Corpus
 from .models import parameter_count
 from .training import Settings
 
@@ -53,6 +54,10 @@ class Dataset:
         return hashlib.sha256(np.ascontiguousarray(self.samples, dtype="<f8").tobytes()).hexdigest()
 
 
+Data = Dataset | Corpus
+"""What a run is trained on: it has a name, a source in words, and a digest."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One training: all that decides what comes out of it."""
@@ -61,7 +66,7 @@ class Run:
     data: str
     """The data set's name."""
     digest: str
-    """The hash of its samples: another sequence under the same name is another run."""
+    """The hash of its numbers: other ones under the same name are another run."""
     method: str
     size: int
     """The paper's word for the network's size: about as many parameters."""
@@ -78,7 +83,9 @@ class Run:
     @property
     def parameters(self) -> int:
         """The network's parameters, as the paper counts them."""
-        return _parameters(self.method, self.hidden, self.settings.modules, self.settings.peepholes)
+        settings = self.settings
+        shape = settings.inputs, settings.outputs
+        return _parameters(self.method, self.hidden, *shape, settings.modules, settings.peepholes)
 
     @property
     def schedule(self) -> str | None:
@@ -103,9 +110,9 @@ class Record:
     epochs: int
     """Updates made."""
     curve: NDArray[np.float32] | None
-    """(n, 2): epochs done and NMSE; None where failed, as the next two."""
+    """A line for each point: epochs done, and what its task measures; None where failed, as the next two."""
     output: NDArray[np.float32] | None
-    """(T,)"""
+    """What the network says, as its task has it."""
     weights: Mapping[str, NDArray[np.float32]] | None
     seconds: float
     traceback: str | None
@@ -138,8 +145,8 @@ def environment() -> dict[str, str]:
 
 
 @cache
-def _parameters(method: str, hidden: int, modules: int, peepholes: bool) -> int:
-    return parameter_count(method, hidden, modules=modules, peepholes=peepholes)
+def _parameters(method: str, hidden: int, inputs: int, outputs: int, modules: int, peepholes: bool) -> int:
+    return parameter_count(method, hidden, inputs, outputs, modules=modules, peepholes=peepholes)
 
 
 @cache

@@ -1,7 +1,7 @@
 """The store: one SQLite file that holds every run's record, whatever became of the run.
 
     runs.sqlite     about      how and when the store was begun, and what added to it later
-                    datasets   the target sequences
+                    datasets   what was learnt: target sequences, and words
                     runs       one row per run, by its key
                     arrays     curve, output and weights of a run: raw numbers with dtype and shape
 
@@ -27,21 +27,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .runs import FAILED, STATUSES, Dataset, Record, Run
-from .training import Settings
+from ..words.corpus import Corpus, CorpusError, Utterance
+from ..words.features import FeatureSettings
+from .runs import FAILED, STATUSES, Data, Dataset, Record, Run
+from .tasks import GENERATION, TASKS
 
 FILE = "runs.sqlite"
 MAGIC = b"SQLite format 3\x00"
 # "CWRS" in the file's header says whose it is, VERSION which tables to expect
 APPLICATION = int.from_bytes(b"CWRS", "big")
-VERSION = 1
+VERSION = 2
 PATIENCE = 60.0
 """Seconds to wait for another process that is writing."""
 
 TABLES = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE datasets (
-    name TEXT PRIMARY KEY, digest TEXT NOT NULL, rate INTEGER NOT NULL, source TEXT NOT NULL, samples BLOB NOT NULL
+    name TEXT PRIMARY KEY, kind TEXT NOT NULL, digest TEXT NOT NULL, source TEXT NOT NULL, about TEXT NOT NULL,
+    numbers BLOB NOT NULL
 );
 CREATE TABLE runs (
     key TEXT PRIMARY KEY, task TEXT NOT NULL, data TEXT NOT NULL, digest TEXT NOT NULL, method TEXT NOT NULL,
@@ -61,6 +64,8 @@ COLUMNS = (
 )
 LATER = "command "
 """Stands before the number of a command that added runs to a store, from 2 on."""
+SEQUENCE, WORDS = "sequence", "words"
+"""Kinds of data sets."""
 WEIGHT = "weight:"
 """Stands before a parameter's name in the table of arrays."""
 
@@ -173,16 +178,17 @@ class Store:
             if connection.total_changes > before:
                 self._remember(connection)
 
-    def add_dataset(self, dataset: Dataset) -> None:
-        """Adds a data set; a StoreError if another sequence has its name."""
+    def add_dataset(self, dataset: Data) -> None:
+        """Adds a data set; a StoreError if another one has its name."""
         with self._writing() as connection:
-            row = (dataset.name, dataset.digest, dataset.rate, dataset.source, _bytes(dataset.samples, "<f8"))
-            connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING", row)
+            kind, about, numbers = _packed(dataset)
+            row = (dataset.name, kind, dataset.digest, dataset.source, json.dumps(about), numbers)
+            connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING", row)
             (digest,) = connection.execute("SELECT digest FROM datasets WHERE name = ?", row[:1]).fetchone()
         if digest != dataset.digest:
             raise StoreError(
-                f"{self.path}: the data set {dataset.name!r} there has other samples than {dataset.source} now: "
-                "choose another folder, or the same file, offset and length as before"
+                f"{self.path}: the data set {dataset.name!r} there has other {'samples' if kind == SEQUENCE else kind} "
+                f"than {dataset.source} now: choose another folder, or the same data and options as before"
             )
 
     def keys(self, *, failed: bool = True) -> set[str]:
@@ -192,7 +198,7 @@ class Store:
                 return {key for (key,) in self._connection.execute("SELECT key FROM runs")}
             return {key for (key,) in self._connection.execute("SELECT key FROM runs WHERE status != ?", (FAILED,))}
 
-    def records(self, task: str = "generation") -> list[Record]:
+    def records(self, task: str = GENERATION) -> list[Record]:
         """All records of a task, in an order that does not depend on when they were added."""
         with _explained(self.path):
             # one transaction, so that what another process adds meanwhile is seen whole or not at all
@@ -221,15 +227,28 @@ class Store:
             return found
 
     def datasets(self) -> dict[str, Dataset]:
-        """The data sets by name, in the order in which they were added."""
+        """The target sequences by name, in the order in which they were added."""
+        return {name: data for name, data in self._data(SEQUENCE) if isinstance(data, Dataset)}
+
+    def corpora(self) -> dict[str, Corpus]:
+        """The corpora of words by name, in the order in which they were added."""
+        return {name: data for name, data in self._data(WORDS) if isinstance(data, Corpus)}
+
+    def names(self) -> set[str]:
+        """Of all data sets."""
         with _explained(self.path):
-            rows = self._connection.execute("SELECT name, rate, samples, source, digest FROM datasets ORDER BY rowid")
-            found = {}
-            for name, rate, samples, source, digest in rows:
-                found[name] = Dataset(name, rate, _array(samples, "<f8", [-1]), source)
-                if found[name].digest != digest:
-                    raise StoreError(f"{self.path}: broken: the samples of {name!r} are not those that were stored")
-            return found
+            return {name for (name,) in self._connection.execute("SELECT name FROM datasets")}
+
+    def _data(self, kind: str) -> Iterator[tuple[str, Data]]:
+        with _explained(self.path):
+            rows = self._connection.execute(
+                "SELECT name, source, about, numbers, digest FROM datasets WHERE kind = ? ORDER BY rowid", (kind,)
+            ).fetchall()
+            for name, source, about, numbers, digest in rows:
+                data = _unpacked(kind, name, source, json.loads(about), numbers)
+                if data.digest != digest:
+                    raise StoreError(f"{self.path}: broken: the numbers of {name!r} are not those that were stored")
+                yield name, data
 
     def _about(self, name: str) -> str:
         with _explained(self.path):
@@ -359,6 +378,38 @@ def _explained(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: the store is broken: {type(error).__name__}: {error}") from error
 
 
+def _packed(data: Data) -> tuple[str, dict[str, Any], bytes]:
+    """The kind, what is to be known besides name and source, and the numbers."""
+    if isinstance(data, Dataset):
+        return SEQUENCE, {"rate": data.rate}, _bytes(data.samples, "<f8")
+    about = {
+        "settings": asdict(data.settings),
+        "synthetic": data.synthetic,
+        "clusters": dict(data.clusters),
+        "utterances": [
+            [each.word, each.speaker, each.split, each.source, len(each.features)] for each in data.utterances
+        ],
+    }
+    return WORDS, about, _bytes(np.concatenate([each.features for each in data.utterances]), "<f4")
+
+
+def _unpacked(kind: str, name: str, source: str, about: dict[str, Any], numbers: bytes) -> Data:
+    if kind == SEQUENCE:
+        return Dataset(name, about["rate"], _array(numbers, "<f8", [-1]), source)
+    settings = FeatureSettings(**about["settings"])
+    features = _array(numbers, "<f4", [-1, settings.channels])
+    ends = np.cumsum([frames for *_, frames in about["utterances"]])
+    parts = np.split(features, ends[:-1])
+    utterances = tuple(
+        Utterance(word, speaker, split, part, where)
+        for (word, speaker, split, where, _), part in zip(about["utterances"], parts, strict=True)
+    )
+    try:
+        return Corpus(name, source, utterances, settings, about["synthetic"], about["clusters"])
+    except CorpusError as error:
+        raise ValueError(str(error)) from error
+
+
 def _row(record: Record) -> tuple[Any, ...]:
     run = record.run
     return (
@@ -373,7 +424,7 @@ def _row(record: Record) -> tuple[Any, ...]:
 def _record(row: tuple[Any, ...], arrays: Mapping[str, NDArray[Any]]) -> Record:
     (key, task, data, digest, method, size, hidden, seed, settings, parameters, schedule, status, error, best_error,
      best_epoch, epochs, seconds, traceback, environment, finished_at) = row  # fmt: skip
-    run = Run(task, data, digest, method, size, hidden, seed, Settings(**json.loads(settings)))
+    run = Run(task, data, digest, method, size, hidden, seed, TASKS[task].settings(**json.loads(settings)))
     if run.key != key:
         raise ValueError(f"the run {key} is not the one that its row describes")
     if status not in STATUSES:

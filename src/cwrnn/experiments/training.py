@@ -56,6 +56,21 @@ class Settings:
     deviation: float = 0.1
     """Standard deviation of the initial weights."""
 
+    @property
+    def inputs(self) -> int:
+        """Features of the input at every step."""
+        return 0
+
+    @property
+    def outputs(self) -> int:
+        """Of the network at every step."""
+        return 1
+
+    @property
+    def usual_epochs(self) -> int:
+        """About as many as a run makes, as far as that is known before."""
+        return self.epochs
+
 
 @dataclass(frozen=True)
 class Result:

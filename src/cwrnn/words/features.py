@@ -115,7 +115,7 @@ class Stream:
 
     def _new(self) -> NDArray[np.float32]:
         ready = self._online.num_frames_ready
-        frames = [self._online.get_frame(i) for i in range(self._given, ready)]
+        frames = [np.array(self._online.get_frame(i)) for i in range(self._given, ready)]
         # a frame that was given out is not kept: a stream may go on for ever
         self._online.pop(ready - self._given)
         self._given = ready
