@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import sweeps
 
-from cwrnn.experiments import engine, generation, training
+from cwrnn.experiments import engine, generation, outcomes, training
 from cwrnn.experiments.engine import Crew, EngineError, Finished, Progress
 from cwrnn.experiments.progress import Estimate, shown
 from cwrnn.experiments.runs import Dataset, Run
@@ -101,7 +101,7 @@ def test_a_record_is_what_training_alone_gives(tmp_path, waves):
 def test_diverged_runs_have_records(tmp_path, waves):
     sweeps.sweep(tmp_path, waves, sweeps.plan(waves, learning_rates={"srn": 1e6, "cw": 1e-3}, epochs=50))
     with Store.read(tmp_path) as store:
-        rows = generation.summarise(store.records())
+        rows = outcomes.summarise(store.records())
     assert [(row.method, row.size, row.runs, row.diverged, row.failed) for row in rows] == [
         ("srn", 100, 4, 4, 0),
         ("srn", 250, 4, 4, 0),
@@ -325,7 +325,7 @@ def test_summary_counts_everything(waves):
     run = sweeps.plan(waves[:1], methods=["cw"], sizes=[1000], runs=1)[0]
     lost = engine.failed(run, "gone")
     done = [dataclasses.replace(lost, status="finished", error=nmse) for nmse in (0.1, 0.2, 0.6)]
-    (row,) = generation.summarise([*done, lost, dataclasses.replace(lost, status="diverged")])
+    (row,) = outcomes.summarise([*done, lost, dataclasses.replace(lost, status="diverged")])
     assert (row.method, row.size, row.hidden, row.parameters) == ("cw", 1000, 40, 980)
     assert (row.runs, row.diverged, row.failed) == (5, 1, 1)
     assert (row.mean, row.median, row.best) == (pytest.approx(0.3), 0.2, 0.1)
@@ -340,8 +340,8 @@ def test_best_rate_is_not_that_of_the_survivors(waves):
         dataclasses.replace(engine.failed(run, ""), status="diverged" if math.isnan(nmse) else "finished", error=nmse)
         for run, nmse in zip(runs, [*outcomes[1e-4], *outcomes[1e-3]], strict=True)
     ]
-    assert generation.best_rates(records) == {("cw", 1000): 1e-4}
-    assert generation.best_rates(records[4:]) == {}
+    assert outcomes.best_rates(records) == {("cw", 1000): 1e-4}
+    assert outcomes.best_rates(records[4:]) == {}
     assert {run.task for run in runs} == {"search"}
 
 

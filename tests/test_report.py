@@ -14,7 +14,7 @@ from stories import dataset, run, told, trained
 
 from cwrnn.experiments import figures, findings, report
 from cwrnn.experiments.compression import CODE, OVERHEAD, Baseline, Point
-from cwrnn.experiments.generation import summarise
+from cwrnn.experiments.outcomes import summarise
 from cwrnn.experiments.store import Store
 
 METHODS = ("srn", "lstm", "cw")

@@ -43,7 +43,7 @@ class Settings(training.Settings):
     epochs: int = EPOCHS
     """At most so many; in each, one update for every training sequence."""
     momentum: float = 0.9
-    modules: int = 7
+    modules: int = models.WORD_MODULES
     noise: float = 0.6
     """Standard deviation of what is added to the inputs while training."""
     patience: int = 5

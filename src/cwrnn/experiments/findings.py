@@ -13,9 +13,10 @@ import numpy as np
 
 from .compression import CODE, FLOAT, Baseline, Point
 from .figures import NAMES, curve, short
-from .generation import PAPER, PAPER_SIZE, Row
 from .models import METHODS
+from .outcomes import Row
 from .runs import STATUSES, Dataset, Record
+from .tasks import GENERATION, TASKS
 from .training import EPOCHS, HOPELESS, LEARNING_RATES
 
 PAPER_RUNS = 100
@@ -41,9 +42,9 @@ def paper_figures() -> dict[tuple[str, int], tuple[float, float]]:
     (0.007, 0.004)
     """
     figures = {}
-    for method, text in PAPER.items():
+    for key, text in TASKS[GENERATION].paper.items():
         mean, deviation = (float(part) for part in text.split("±"))
-        figures[method, PAPER_SIZE] = (mean, deviation)
+        figures[key] = (mean, deviation)
     return figures
 
 

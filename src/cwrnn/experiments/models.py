@@ -31,6 +31,19 @@ HIDDEN = {
 }
 """The hidden units, or cells, of those sizes: table 1."""
 
+WORD_SIZES = (500, 1000, 2500, 5000, 10000)
+"""Parameters of the networks of task 2, table 2, which read 13 features and tell 25 words apart."""
+
+WORD_MODULES = 7
+"""Of the Clockwork RNNs of task 2."""
+
+WORD_HIDDEN = {
+    "srn": {500: 10, 1000: 18, 2500: 34, 5000: 54, 10000: 84},
+    "lstm": {500: 5, 1000: 8, 2500: 17, 5000: 26, 10000: 41},
+    "cw": {500: 10, 1000: 19, 2500: 40, 5000: 65, 10000: 102},
+}
+"""The hidden units, or cells, of those sizes: table 2."""
+
 
 def build(
     method: str,
@@ -86,8 +99,8 @@ def hidden_for(
 ) -> int:
     """The hidden units of a network of `size` parameters.
 
-    What table 1 of the paper says if it is one of its networks, which may be a few parameters larger; otherwise as many
-    units as there can be with at most `size` parameters.
+    What tables 1 and 2 of the paper say if it is one of its networks, which may be a few parameters larger; otherwise as
+    many units as there can be with at most `size` parameters.
 
     >>> [hidden_for("srn", 1000), hidden_for("lstm", 1000), hidden_for("cw", 1000)]
     [31, 15, 40]
@@ -95,8 +108,9 @@ def hidden_for(
     39
     """
     _check_method(method)
-    if (input_size, output_size) == (0, 1) and (method != "cw" or modules == MODULES) and size in HIDDEN[method]:
-        return HIDDEN[method][size]
+    for shape, usual, hidden in (((0, 1), MODULES, HIDDEN), ((13, 25), WORD_MODULES, WORD_HIDDEN)):
+        if (input_size, output_size) == shape and (method != "cw" or modules == usual) and size in hidden[method]:
+            return hidden[method][size]
 
     def count(hidden_size: int) -> int:
         return parameter_count(method, hidden_size, input_size, output_size, modules=modules, peepholes=peepholes)

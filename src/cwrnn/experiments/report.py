@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from .. import __version__
 from ..extras import require
 from . import compression, figures, findings, generation
-from .generation import summarise
 from .models import METHODS
+from .outcomes import best_rates, summarise
 from .runs import DIVERGED, FAILED, FINISHED, STATUSES, Dataset, Record
 from .store import Store
 from .training import LEARNING_RATES, Settings
@@ -305,7 +305,7 @@ def _uri(wav: bytes) -> str:
 
 def _search(records: Sequence[Record]) -> list[dict[str, Any]]:
     """What came of every learning rate, by method and size, and which is best."""
-    best = generation.best_rates(records)
+    best = best_rates(records)
     found = []
     for method in METHODS:
         for size in sorted({record.run.size for record in records if record.run.method == method}):
