@@ -153,6 +153,15 @@ def resample(samples: NDArray[np.floating[Any]], rate: int, to: int) -> NDArray[
     return result
 
 
+def engine() -> str:
+    """What computes the features, and its version: another may give other last digits."""
+    return f"kaldi-native-fbank {_engine().__version__}"
+
+
+def _engine() -> Any:
+    return require("kaldi_native_fbank", extra="experiments", purpose="computing the features of speech")
+
+
 def _checked(samples: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     if samples.ndim != 1 or not np.issubdtype(samples.dtype, np.floating):
         raise ValueError(f"samples must be floating point of shape (n,), got {samples.dtype} of {samples.shape}")
@@ -162,7 +171,7 @@ def _checked(samples: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
 
 
 def _online(settings: FeatureSettings) -> Any:
-    knf = require("kaldi_native_fbank", extra="experiments", purpose="computing the features of speech")
+    knf = _engine()
     options = knf.MfccOptions()
     frame, mel = options.frame_opts, options.mel_opts
     frame.samp_freq, frame.frame_length_ms, frame.frame_shift_ms = settings.rate, settings.window, settings.step
