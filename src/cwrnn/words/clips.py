@@ -244,7 +244,8 @@ def _refuse_truncated(data: bytes) -> None:
             # chunks begin at even places
             place += size + size % 2
     elif data[:4] == b"OggS":
-        # a page: 27 bytes, of which the sixth marks the last page and the last counts the next, which add up to the rest
+        # a page: 27 bytes, of which the sixth marks the last page and the last counts the sizes that follow, then as
+        # many bytes as these add up to
         page = data[data.rfind(b"OggS") :]
         sizes = page[27 : 27 + page[26]] if len(page) > 26 else b""
         if not sizes or not page[5] & 4 or len(page) < 27 + len(sizes) + sum(sizes):

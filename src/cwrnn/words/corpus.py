@@ -7,6 +7,7 @@ CorpusError     what is wrong with a corpus: one line for each bad file
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -213,12 +214,14 @@ def load(
 
 
 def _find(source: str, words: Sequence[str] | None, speakers: int, test: int, settings: FeatureSettings) -> Found:
-    kind, colon, rest = source.partition(":")
-    if colon and rest and kind == "folder":
-        return folder.find(Path(rest), words=words, test=test)
-    if colon and rest and kind in ("timit", "nltk-timit"):
+    kind, _, rest = source.partition(":")
+    # no shell does this after a colon
+    path = Path(os.path.expanduser(rest))
+    if rest and kind == "folder":
+        return folder.find(path, words=words, test=test)
+    if rest and kind in ("timit", "nltk-timit"):
         sample = kind == "nltk-timit"
-        return timit.find(Path(rest), sample=sample, words=words, speakers=speakers, test=test, settings=settings)
+        return timit.find(path, sample=sample, words=words, speakers=speakers, test=test, settings=settings)
     if source and Path(source).is_dir():
         return folder.find(Path(source), words=words, test=test)
     raise CorpusError(repr(source), [f"expected {', '.join(SOURCES)} or an existing folder"])

@@ -101,7 +101,8 @@ class Stream:
         """
         if self._finished:
             raise ValueError("this stream is finished: make another for the next sound")
-        self._online.accept_waveform(self.settings.rate, _checked(samples))
+        # a list crosses over faster than an array
+        self._online.accept_waveform(self.settings.rate, _checked(samples).tolist())
         return self._new()
 
     def finish(self) -> NDArray[np.float32]:

@@ -99,7 +99,7 @@ def _manifest(folder: Path, words: Sequence[str] | None, found: Found) -> bool:
             return True
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        found.problems.append(f"{MANIFEST} line {reader.line_num}: {error}")
+        found.problems.append(f"{MANIFEST} line {reader.reader.line_num}: {error}")
         return True
     if not rows:
         found.problems.append(f"{MANIFEST}: no rows")
