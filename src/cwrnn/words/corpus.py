@@ -7,17 +7,23 @@ CorpusError     what is wrong with a corpus: one line for each bad file
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import folder, timit
+from .clips import SPLITS, TEST, TRAIN, Found, Progress, features, printable, user_cache
 from .features import FeatureSettings
 
-TRAIN, TEST = SPLITS = ("train", "test")
+BUNDLE = "bundle"
+SOURCES = (BUNDLE, "timit:PATH", "nltk-timit:PATH", "folder:PATH")
 
 
 class CorpusError(ValueError):
@@ -33,7 +39,7 @@ class CorpusError(ValueError):
         self.source, self.problems = source, tuple(problems)
         one = len(self.problems) == 1
         text = self.problems[0] if one else "\n  ".join((f"{len(self.problems)} problems:", *self.problems))
-        super().__init__(f"{source}: {text}")
+        super().__init__(printable(f"{source}: {text}"))
 
     def __reduce__(self) -> tuple[type, tuple[str, tuple[str, ...]]]:
         return type(self), (self.source, self.problems)
@@ -156,3 +162,77 @@ class Corpus:
             return problems
         low, high = self._frames.min(axis=0), self._frames.max(axis=0)
         return [f"channel {i + 1} of the features is constant in training" for i in np.flatnonzero(low == high)]
+
+
+def load(
+    source: str = BUNDLE,
+    *,
+    words: Sequence[str] | None = None,
+    speakers: int = 7,
+    test: int = 2,
+    cache: Path | Literal[False] | None = None,
+    progress: Progress | None = None,
+) -> Corpus:
+    """The corpus of a source, complete, or a CorpusError that lists all that is wrong with it.
+
+    Args:
+        source: see above
+        words: these only, in this order; else the source's own, and of TIMIT the paper's
+        speakers: of TIMIT: examples of each word, each by another speaker
+        test: how many of them are for testing, unless the source has a division of its own
+        cache: a folder for features, so that they are computed once; None: this user's; False: none
+        progress: called with the utterances done, and all of them
+    """
+    if words is not None and (len(set(words)) < len(words) or len(words) < 2 or not all(words)):
+        raise CorpusError(
+            "words", [f"expected two or more different words, got {', '.join(map(repr, words)) or 'none'}"]
+        )
+    if not 1 <= test < speakers:
+        raise CorpusError("speakers", [f"expected 1 <= test < speakers, got test={test}, speakers={speakers}"])
+    if source == BUNDLE:
+        # it is built on this module
+        from .bundle import bundled
+
+        return bundled() if words is None else _only(bundled(), words)
+    settings = FeatureSettings()
+    found = _find(source, words, speakers, test, settings)
+    folder_of_cache = user_cache() if cache is None else cache or None
+    heard, problems = features(found.clips, settings, cache=folder_of_cache, progress=progress)
+    if found.problems or problems:
+        raise CorpusError(source, found.problems + problems)
+    return Corpus(
+        name=found.name,
+        source=found.source,
+        utterances=tuple(
+            Utterance(clip.word, clip.speaker, clip.split, each, clip.source)
+            for clip, each in zip(found.clips, heard, strict=True)
+        ),
+        settings=settings,
+        synthetic=False,
+        clusters=found.clusters,
+    )
+
+
+def _find(source: str, words: Sequence[str] | None, speakers: int, test: int, settings: FeatureSettings) -> Found:
+    kind, _, rest = source.partition(":")
+    # no shell does this after a colon
+    path = Path(os.path.expanduser(rest))
+    if rest and kind == "folder":
+        return folder.find(path, words=words, test=test)
+    if rest and kind in ("timit", "nltk-timit"):
+        sample = kind == "nltk-timit"
+        return timit.find(path, sample=sample, words=words, speakers=speakers, test=test, settings=settings)
+    if source and Path(source).is_dir():
+        return folder.find(Path(source), words=words, test=test)
+    raise CorpusError(repr(source), [f"expected {', '.join(SOURCES)} or an existing folder"])
+
+
+def _only(corpus: Corpus, words: Sequence[str]) -> Corpus:
+    lacking = [word for word in words if word not in corpus.clusters]
+    if lacking:
+        raise CorpusError(corpus.name, [f"there is no example of the word {word!r}" for word in lacking])
+    return replace(
+        corpus,
+        utterances=tuple(each for each in corpus.utterances if each.word in words),
+        clusters={word: corpus.clusters[word] for word in words},
+    )

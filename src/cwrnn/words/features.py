@@ -43,10 +43,8 @@ class FeatureSettings:
     cepstra: int = 12
     filters: int = 26
     lifter: float = 22.0
-    low: float = 0.0
-    """Hertz: where the first filter begins."""
     high: float = 8000.0
-    """Hertz: where the last filter ends."""
+    """Hertz: where the last filter ends; the first begins at 0."""
 
     def __post_init__(self) -> None:
         low, high = RATES
@@ -60,15 +58,14 @@ class FeatureSettings:
             raise ValueError(f"expected 1 <= cepstra < filters, got cepstra={self.cepstra}, filters={self.filters}")
         if not 0 <= self.lifter < math.inf:
             raise ValueError(f"lifter must be 0 (none) or more, got {self.lifter}")
-        if not 0 <= self.low < self.high <= self.rate / 2:
-            raise ValueError(f"expected 0 <= low < high <= {self.rate / 2:g} Hz, got low={self.low}, high={self.high}")
-        # the transform is as long as the next power of two
-        grid = self.rate / 2 ** math.ceil(math.log2(self.shortest))
-        bottom, top = _mel(self.low), _mel(self.high)
-        if not _hertz(bottom + 2 * (top - bottom) / (self.filters + 1)) - self.low > grid:
+        if not 0 < self.high <= self.rate / 2:
+            raise ValueError(f"high must be above 0 and at most {self.rate / 2:g} Hz, got {self.high}")
+        # the transform is as long as the next power of two; the first filter is the narrowest
+        apart = self.rate / 2 ** math.ceil(math.log2(self.shortest))
+        mels = 1127 * math.log1p(self.high / 700)
+        if not 700 * math.expm1(2 * mels / (self.filters + 1) / 1127) > apart:
             raise ValueError(
-                f"{self.filters} filters from {self.low:g} to {self.high:g} Hz are too many for frequencies that are "
-                f"{grid:g} Hz apart"
+                f"{self.filters} filters up to {self.high:g} Hz are too many for frequencies {apart:g} Hz apart"
             )
 
     @property
@@ -104,7 +101,8 @@ class Stream:
         """
         if self._finished:
             raise ValueError("this stream is finished: make another for the next sound")
-        self._online.accept_waveform(self.settings.rate, _checked(samples))
+        # a list crosses over faster than an array
+        self._online.accept_waveform(self.settings.rate, _checked(samples).tolist())
         return self._new()
 
     def finish(self) -> NDArray[np.float32]:
@@ -115,8 +113,8 @@ class Stream:
 
     def _new(self) -> NDArray[np.float32]:
         ready = self._online.num_frames_ready
-        frames = [np.array(self._online.get_frame(i)) for i in range(self._given, ready)]
-        # a frame that was given out is not kept: a stream may go on for ever
+        # copies: the next line frees what they are views of, for a stream may go on for ever
+        frames = [self._online.get_frame(i).copy() for i in range(self._given, ready)]
         self._online.pop(ready - self._given)
         self._given = ready
         return np.array(frames, dtype=np.float32).reshape(-1, self.settings.channels)
@@ -156,12 +154,13 @@ def resample(samples: NDArray[np.floating[Any]], rate: int, to: int) -> NDArray[
     return result
 
 
-def _mel(hertz: float) -> float:
-    return 1127 * math.log1p(hertz / 700)
+def engine() -> str:
+    """What computes the features, and its version: another may give other last digits."""
+    return f"kaldi-native-fbank {_engine().__version__}"
 
 
-def _hertz(mel: float) -> float:
-    return 700 * math.expm1(mel / 1127)
+def _engine() -> Any:
+    return require("kaldi_native_fbank", extra="experiments", purpose="computing the features of speech")
 
 
 def _checked(samples: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
@@ -173,12 +172,12 @@ def _checked(samples: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
 
 
 def _online(settings: FeatureSettings) -> Any:
-    knf = require("kaldi_native_fbank", extra="experiments", purpose="computing the features of speech")
+    knf = _engine()
     options = knf.MfccOptions()
     frame, mel = options.frame_opts, options.mel_opts
     frame.samp_freq, frame.frame_length_ms, frame.frame_shift_ms = settings.rate, settings.window, settings.step
     frame.preemph_coeff, frame.dither, frame.window_type = settings.preemphasis, 0.0, "hamming"
-    mel.num_bins, mel.low_freq, mel.high_freq = settings.filters, settings.low, settings.high
+    mel.num_bins, mel.low_freq, mel.high_freq = settings.filters, 0.0, settings.high
     # no filter's energy below 1
     mel.htk_mode = True
     # the coefficients and, in the place of the zeroth, the log energy, which goes last

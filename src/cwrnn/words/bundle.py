@@ -1,0 +1,95 @@
+"""The bundle: a corpus in one file, as features; the one that comes with the package is synthetic speech.
+
+    features    (sum of T, 13) float32, the utterances one after the other
+    lengths     (n,) the frames of each
+    about       bytes of a JSON object: name, source, synthetic, settings, clusters, utterances, and what else is known
+
+It is an .npz without pickles: reading it executes nothing.
+"""
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .corpus import Corpus, CorpusError, Utterance
+from .features import FeatureSettings
+
+FILE = files(__package__) / "synthetic.npz"
+"""The one that comes with the package."""
+
+
+def write_bundle(path: Path, corpus: Corpus, about: Mapping[str, Any]) -> None:
+    """Write `corpus` to `path`; `about` is what else is to be known of it: voices, tools, licences. JSON, any keys.
+
+    The same corpus gives the same bytes.
+    """
+    header = {
+        **about,
+        "name": corpus.name,
+        "source": corpus.source,
+        "synthetic": corpus.synthetic,
+        "settings": asdict(corpus.settings),
+        # pairs: the order is that of the labels
+        "clusters": list(corpus.clusters.items()),
+        "utterances": [
+            {"word": each.word, "speaker": each.speaker, "split": each.split, "source": each.source}
+            for each in corpus.utterances
+        ],
+    }
+    text = json.dumps(header, ensure_ascii=False, sort_keys=True, allow_nan=False)
+    with path.open("wb") as file:
+        np.savez_compressed(
+            file,
+            features=np.concatenate([each.features for each in corpus.utterances]).astype("<f4"),
+            lengths=np.array([len(each.features) for each in corpus.utterances], dtype="<i4"),
+            about=np.frombuffer(text.encode(), dtype=np.uint8),
+        )
+
+
+def read_bundle(path: Path) -> Corpus:
+    """The corpus in `path`, as `write_bundle` wrote it."""
+    return _read(path)[0]
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What is known of the corpus in `path`: what `write_bundle` was given, and the corpus's own."""
+    return _read(path)[1]
+
+
+def bundled() -> Corpus:
+    """The corpus that comes with the package."""
+    with as_file(FILE) as path:
+        return read_bundle(path)
+
+
+def _read(path: Path) -> tuple[Corpus, dict[str, Any]]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            features, lengths, text = (arrays[name] for name in ("features", "lengths", "about"))
+        about = json.loads(bytes(text))
+        if len(features) != lengths.sum() or len(lengths) != len(about["utterances"]):
+            raise ValueError("its lengths do not match")
+        parts = np.split(features.astype(np.float32), np.cumsum(lengths)[:-1])
+        corpus = Corpus(
+            name=about["name"],
+            source=about["source"],
+            utterances=tuple(
+                Utterance(features=part, **each) for part, each in zip(parts, about["utterances"], strict=True)
+            ),
+            settings=FeatureSettings(**about["settings"]),
+            synthetic=about["synthetic"],
+            clusters=dict(about["clusters"]),
+        )
+    except CorpusError:
+        raise
+    except OSError as error:
+        raise CorpusError(str(path), [f"cannot be read: {error.strerror}"]) from error
+    except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise CorpusError(str(path), [f"not a bundle of spoken words ({error})"]) from error
+    return corpus, about
