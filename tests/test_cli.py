@@ -11,7 +11,7 @@ import sweeps
 
 import cwrnn
 from cwrnn import cli
-from cwrnn.experiments import command, training
+from cwrnn.experiments import command, reproduction, training
 from cwrnn.experiments.store import Store
 from cwrnn.experiments.training import train_many
 
@@ -22,7 +22,7 @@ TINY = ["--sizes", "100", "--runs", "2", "--epochs", "3", "--length", "20", "--w
 def generate(tmp_path, capsys, monkeypatch):
     """What `cwrnn reproduce generation` ends with and prints; its --out is tmp_path/out, and it draws nothing."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(command, "_write_page", lambda store, folder: folder / "index.html")
+    monkeypatch.setattr(reproduction, "write_page", lambda store, folder: folder / "index.html")
 
     def run(*arguments, out=tmp_path / "out", tiny=TINY):
         code = cli.main(["reproduce", "generation", *tiny, "--out", str(out), *map(str, arguments)])
@@ -238,7 +238,7 @@ def test_a_name_that_is_not_utf_8(generate, song, tmp_path):
 
 def test_a_page_that_cannot_be_written(generate, tmp_path, monkeypatch):
     page = tmp_path / "out" / "index.html"
-    monkeypatch.setattr(command, "_write_page", lambda store, folder: page.write_text("the page"))
+    monkeypatch.setattr(reproduction, "write_page", lambda store, folder: page.write_text("the page"))
     page.mkdir(parents=True)
     code, out, err = generate("--methods", "cw")
     assert (code, out) == (1, "")
@@ -279,7 +279,7 @@ def test_interrupted(generate, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command.engine, "sweep", interrupt)
+    monkeypatch.setattr(reproduction.engine, "sweep", interrupt)
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/cwrnn"])
     code, out, err = generate("--runs", "4", "--data", "bundle")
     assert (code, out) == (130, "")

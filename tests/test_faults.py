@@ -33,20 +33,20 @@ def run(arguments, calls, path):
     """
     import warnings
 
-    from cwrnn.experiments import command
+    from cwrnn.experiments import command, reproduction
 
     warnings.simplefilter("error")
     # neither figures nor page: they are made of the store, when all is done
-    command._write_page = lambda store, folder: folder
+    reproduction.write_page = lambda store, folder: folder
     count = 0
     batches = []
 
     def profile(frame, event, argument):
         nonlocal count
-        count += count > 0 or frame.f_code is command.Store.open.__func__.__code__
+        count += count > 0 or frame.f_code is reproduction.Store.open.__func__.__code__
         if count == calls > 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        if event == "return" and frame.f_code is command.Store.add.__code__:
+        if event == "return" and frame.f_code is reproduction.Store.add.__code__:
             batches.append(count)
 
     errors = io.StringIO()

@@ -99,8 +99,8 @@ def hidden_for(
 ) -> int:
     """The hidden units of a network of `size` parameters.
 
-    What tables 1 and 2 of the paper say if it is one of its networks, which may be a few parameters larger; otherwise as
-    many units as there can be with at most `size` parameters.
+    What the paper's tables 1 and 2 say if it is one of its networks, which may be a few parameters larger; otherwise
+    as many units as there can be with at most `size` parameters.
 
     >>> [hidden_for("srn", 1000), hidden_for("lstm", 1000), hidden_for("cw", 1000)]
     [31, 15, 40]

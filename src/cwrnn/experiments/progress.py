@@ -123,6 +123,19 @@ def shown(estimate: Estimate, *, quiet: bool = False) -> Iterator[Callable[[Even
 
 
 @contextmanager
+def counted(text: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """What to tell how many of how many things are done, for a bar on a terminal's stderr; elsewhere there is none."""
+    console = require("rich.console", extra="experiments", purpose="the command line").Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda done, all: None
+        return
+    rich_progress = require("rich.progress", extra="experiments", purpose="the command line")
+    with rich_progress.Progress(console=console, transient=True) as bars:
+        bar = bars.add_task(text, total=None)
+        yield lambda done, all: bars.update(bar, completed=done, total=all)
+
+
+@contextmanager
 def _bar(console: Any, estimate: Estimate) -> Iterator[Callable[[Event], None]]:
     rich_progress = require("rich.progress", extra="experiments", purpose="the command line")
     columns = (

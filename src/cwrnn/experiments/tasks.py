@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..words.corpus import TEST, TRAIN, Corpus
+from ..words.clips import TEST, TRAIN
+from ..words.corpus import Corpus
 from . import classification, training
 from .runs import Data, Dataset, Run
 from .training import Result
