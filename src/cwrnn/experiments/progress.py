@@ -127,12 +127,12 @@ def counted(text: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], 
     """What to tell how many of how many things are done, for a bar on a terminal's stderr; elsewhere there is none."""
     console = require("rich.console", extra="experiments", purpose="the command line").Console(stderr=True)
     if quiet or not console.is_terminal:
-        yield lambda done, all: None
+        yield lambda done, total: None
         return
     rich_progress = require("rich.progress", extra="experiments", purpose="the command line")
     with rich_progress.Progress(console=console, transient=True) as bars:
         bar = bars.add_task(text, total=None)
-        yield lambda done, all: bars.update(bar, completed=done, total=all)
+        yield lambda done, total: bars.update(bar, completed=done, total=total)
 
 
 @contextmanager

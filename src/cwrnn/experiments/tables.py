@@ -32,7 +32,7 @@ def words(rows: Sequence[Row], source: str, runs: int) -> Table:
         f"The words are {source}. Paper: mean and deviation over 100 runs of its largest networks, on words of TIMIT "
         "(table 3).",
     )
-    _fill(table, rows, "error", percent)
+    _fill(table, rows, "error %", percent)
     return table
 
 
