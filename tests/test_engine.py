@@ -335,10 +335,10 @@ def test_summary_counts_everything(waves):
 
 def test_best_rate_is_not_that_of_the_survivors(waves):
     runs = generation.plan_search(waves[:1], rates=[1e-4, 1e-3], methods=["cw"], sizes=[1000], runs=3, epochs=5)
-    outcomes = {1e-4: [0.5, 0.6, 0.7], 1e-3: [0.1, math.nan, math.nan]}
+    errors = {1e-4: [0.5, 0.6, 0.7], 1e-3: [0.1, math.nan, math.nan]}
     records = [
         dataclasses.replace(engine.failed(run, ""), status="diverged" if math.isnan(nmse) else "finished", error=nmse)
-        for run, nmse in zip(runs, [*outcomes[1e-4], *outcomes[1e-3]], strict=True)
+        for run, nmse in zip(runs, [*errors[1e-4], *errors[1e-3]], strict=True)
     ]
     assert outcomes.best_rates(records) == {("cw", 1000): 1e-4}
     assert outcomes.best_rates(records[4:]) == {}
