@@ -108,7 +108,7 @@ def test_each_run_as_if_alone(method):
 def test_it_learns_and_stops():
     train, test = sets(words=3, speakers=6, test=2)
     results = train_many(
-        "cw", 12, train, test, range(4), settings(epochs=400, outputs=3, learning_rate=0.01, noise=1.0)
+        "cw", 12, train, test, range(4), settings(epochs=400, outputs=3, learning_rate=0.05, noise=2.0)
     )
     for result in results:
         assert result.status == "finished"
