@@ -18,6 +18,7 @@ from cwrnn.experiments.progress import Estimate, shown
 from cwrnn.experiments.runs import Dataset, Run
 from cwrnn.experiments.store import Store
 from cwrnn.experiments.training import Settings, train_many
+from cwrnn.schedule import Schedule
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_a_key_is_all_of_the_run():
     assert len({run.key, *(other.key for other in others)}) == 10
     assert dataclasses.replace(run).key == run.key
     # the same in every store, on every machine, in every version that trains the same
-    assert run.key == "4e1089aceef3d2efa89454f85e73d297630312962bcf1a355c5c790aefb8965c"
+    assert run.key == "30cbb657820cf0e1a0041bde51245a2791ac70994e2f530a725785c3b37c4d49"
 
 
 def test_peepholes_are_the_lstms_concern(waves):
@@ -397,3 +398,20 @@ def test_an_interrupt_that_python_drops_is_heard(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
     interrupts.check()
+
+
+def test_a_schedule_of_ones_own(tmp_path, waves):
+    schedule = Schedule.parse("1:3,3:2,7:2")
+    runs = sweeps.plan(waves[:1], methods=["srn", "cw"], sizes=[100, 250], schedule=schedule)
+    own = [run for run in runs if run.method == "cw"]
+    assert {(run.hidden, run.schedule, run.size) for run in own} == {(7, "1:3,3:2,7:2", schedule.parameter_count(0, 1))}
+    assert len({run.key for run in runs}) == len(runs) == 4 + 2
+    sweeps.sweep(tmp_path, waves, runs)
+    with Store.read(tmp_path) as store:
+        assert {record.run for record in store.records()} == set(runs)
+
+
+def test_keys_stay_what_they_were(waves):
+    """Before a run could have a schedule of its own: finished runs are not trained again."""
+    (run,) = sweeps.plan(waves[:1], methods=["cw"], sizes=[100], runs=1)
+    assert run.key == "30cbb657820cf0e1a0041bde51245a2791ac70994e2f530a725785c3b37c4d49"

@@ -106,6 +106,7 @@ def build(method: str, hidden: int, settings: Settings, seed: int = 0) -> models
         settings.outputs,
         softmax=True,
         modules=settings.modules,
+        schedule=settings.schedule,
         peepholes=settings.peepholes,
         forget_bias=settings.forget_bias,
         deviation=settings.deviation,

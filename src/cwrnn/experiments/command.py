@@ -166,6 +166,7 @@ def reproduce_generation(
     seed: options.Seed = 0,
     learning_rate: options.LearningRate = None,
     peepholes: options.Peepholes = True,
+    schedule: options.ScheduleOption = None,
     offset: Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="Where in the sound to begin.")] = 0.0,
     length: Annotated[int, typer.Option(min=2, metavar="SAMPLES", help="How much of it to learn.")] = audio.LENGTH,
     engine_name: options.Engine = EngineName.LOCAL,
@@ -196,6 +197,7 @@ def reproduce_generation(
         "epochs": epochs,
         "seed": seed,
         "peepholes": peepholes,
+        "schedule": options.schedule(schedule),
     }
     rates = options.rates(None if search else learning_rate, chosen, training.LEARNING_RATES)
     grid = options.grid(learning_rate if search else None, generation.RATES)
@@ -252,6 +254,7 @@ def reproduce_words(
     seed: options.Seed = 0,
     learning_rate: options.LearningRate = None,
     peepholes: options.Peepholes = True,
+    schedule: options.ScheduleOption = None,
     noise: Annotated[
         float, typer.Option(min=0.0, metavar="SIGMA", help="Standard deviation of what is added to the inputs.")
     ] = classification.Settings.noise,
@@ -283,6 +286,7 @@ def reproduce_words(
         "epochs": epochs,
         "seed": seed,
         "peepholes": peepholes,
+        "schedule": options.schedule(schedule),
         "noise": noise,
     }
     rates = options.rates(None if search else learning_rate, chosen, words.LEARNING_RATES)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..schedule import Schedule
 from .models import METHODS
 
 LARGEST = 10**9
@@ -38,6 +39,16 @@ LearningRate = Annotated[
 ]
 Peepholes = Annotated[
     bool, typer.Option("--peepholes/--no-peepholes", help="Whether the gates of the LSTM see its cells.")
+]
+ScheduleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--schedule",
+        metavar="SPEC",
+        help="The modules of the CW-RNN, period:size,period:size,... as `cwrnn clocks` prints them, in place of its "
+        "sizes.",
+        show_default="even modules of periods 1, 2, 4, ...",
+    ),
 ]
 Engine = Annotated[EngineName, typer.Option("--engine", help="This machine's cores, or a Dask cluster.")]
 Scheduler = Annotated[
@@ -100,6 +111,14 @@ def sizes(text: str) -> tuple[int, ...]:
     if values[-1] > LARGEST:
         raise typer.BadParameter(f"expected at most {LARGEST} parameters, got {values[-1]}", param_hint="--sizes")
     return tuple(values)
+
+
+def schedule(text: str | None) -> Schedule | None:
+    """The modules that a user names."""
+    try:
+        return None if text is None else Schedule.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--schedule") from error
 
 
 def rates(text: str | None, methods: Sequence[str], usual: Mapping[str, float]) -> dict[str, float]:
