@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.func import functional_call, stack_module_state, vmap
 
-from cwrnn import ClockworkRNN, Readout, Schedule, clockwork_reference
+from cwrnn import ClockworkRNN, Readout, Schedule, clockwork_reference, recurrence
 from cwrnn.kernels import function
 from cwrnn.kernels import triton as kernel
-from cwrnn.recurrence import choose
+from cwrnn.recurrence import BACKENDS, choose
 
 CUDA = torch.device("cuda")
 COMPACTED = "RNN module weights are not part of single contiguous chunk"
@@ -36,6 +36,14 @@ def distance(found, exact):
     return ((found.double() - exact).norm() / exact.norm()).item()
 
 
+def forget():
+    """All tables that were kept; and their memory is given to others, who write into it."""
+    kernel._plan_of.cache_clear()
+    kernel._items.cache_clear()
+    for size in (2**i for i in range(1, 16)):
+        [torch.full((size,), -1, dtype=torch.int64, device=CUDA) for _ in range(20)]
+
+
 def hold(schedule, t0=0):
     return lambda *values: function.run(*values, schedule, t0, "tanh").hold()
 
@@ -46,8 +54,26 @@ def test_refuses_what_it_cannot_do():
 
 
 def test_sizes_that_suit():
-    assert kernel.suits(Schedule((1, 2), (512, 3)))
-    assert not kernel.suits(Schedule((1, 2), (513, 3)))
+    assert kernel.unsuited(Schedule((1, 2), (512, 3))) is None
+    assert kernel.unsuited(Schedule((1, 2), (513, 3))) == "it takes modules of at most 512 units, and one has 513"
+
+
+def test_modules_that_do_not_suit(monkeypatch):
+    anywhere = BACKENDS["triton"]._replace(refuse=lambda device, dtype: None)
+    monkeypatch.setattr(recurrence, "BACKENDS", {"triton": anywhere, "torch": BACKENDS["torch"]})
+    place = torch.device("cpu"), torch.float32
+    assert choose("auto", *place, Schedule((1, 2), (512, 3))) == "triton"
+    assert choose("auto", *place, Schedule((1, 2), (513, 3))) == "torch"
+    with pytest.raises(RuntimeError, match="at most 512 units, and one has 513. Usable here: 'auto', 'torch'."):
+        choose("triton", *place, Schedule((1, 2), (513, 3)))
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "rnn"), reason="this torch has one switch for all of cuDNN")
+def test_the_switch_of_recurrent_layers(monkeypatch):
+    for value in ("tf32", "ieee"):
+        monkeypatch.setattr(torch.backends.cudnn.rnn, "fp32_precision", value)
+        assert kernel._precision(torch.float32) == value
+        assert kernel._precision(torch.bfloat16) == "ieee"
 
 
 @pytest.mark.parametrize("periods", [(1, 2, 4, 12), (2, 3, 7, 9)], ids=["nested", "coprime"])
@@ -189,7 +215,56 @@ class TestOnDevice:
 
     def test_large_modules_are_left_to_matrix_products(self):
         rnn = ClockworkRNN(2, 600, schedule=1, device=CUDA)
-        assert rnn(torch.randn(3, 2, 2, device=CUDA))[0].shape == (3, 2, 600)
+        x = torch.randn(3, 2, 2, device=CUDA)
+        assert rnn(x)[0].shape == (3, 2, 600)
+        assert torch.compile(rnn, fullgraph=True)(x)[0].shape == (3, 2, 600)
+        rnn.backend = "triton"
+        with pytest.raises(RuntimeError, match="one has 600. Usable here: 'auto', 'torch', 'reference'"):
+            rnn(x)
+
+    @pytest.mark.parametrize(
+        "schedule",
+        [Schedule.exponential(66, 33), Schedule(tuple(range(1, 34)), tuple(1 + j % 3 for j in range(33)))],
+        ids=["nested, the slowest beyond 32 bits", "coprime"],
+    )
+    def test_many_modules(self, schedule):
+        values = tensors(schedule, 70, 9, 3)
+        cotangent = torch.randn(70, 9, schedule.hidden_size, dtype=torch.float64, device=CUDA)
+        exact = gradients(lambda *leaves: clockwork_reference(*leaves, schedule, 2**33 - 20), values, cotangent)
+        found = gradients(hold(schedule, 2**33 - 20), [value.float() for value in values], cotangent)
+        for value, right in zip(found, exact, strict=True):
+            assert distance(value, right) < 1e-5
+
+    @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+    @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+    @pytest.mark.parametrize("tf32", [False, True])
+    def test_not_a_number_stays_none(self, dtype, nonlinearity, tf32):
+        torch.backends.cudnn.allow_tf32 = tf32
+        schedule = Schedule.exponential(64, 4)
+        input, *others = tensors(schedule, 40, 20, 5, dtype)
+        # as the device makes it: all bits set
+        input[17, 3, 2] = torch.zeros((), device=CUDA).div(0)
+        others[3][9, 40] = torch.inf
+        found = function.run(input, *others, schedule, 0, nonlinearity).hold()
+        exact = clockwork_reference(input.double(), *(value.double() for value in others), schedule, 0, nonlinearity)
+        assert torch.equal(found.isnan(), exact.isnan())
+        assert 0 < found.isnan().sum() < found.numel() / 10
+
+    def test_other_stream(self):
+        """The tables were made on one stream, are read on another, and are forgotten before."""
+        schedule = Schedule.exponential(64, 4)
+        values = tensors(schedule, 100, 9, 5, torch.float32)
+        cotangent = torch.randn(100, 9, 64, device=CUDA)
+        right = gradients(hold(schedule), values, cotangent)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(50_000_000)
+            found = gradients(hold(schedule), values, cotangent)
+        forget()
+        found[0].record_stream(torch.cuda.current_stream())
+        torch.cuda.synchronize()
+        assert all(map(torch.equal, found, right))
 
     @pytest.mark.parametrize("dtype", HALVES)
     def test_autocast(self, dtype):
@@ -218,15 +293,40 @@ class TestOnDevice:
         for value, expected in zip(found, right, strict=True):
             torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
 
+    def test_compiled_into_cuda_graphs(self):
+        """The mode "reduce-overhead", which records every step and plays it back."""
+        torch.use_deterministic_algorithms(False)
+        rnn = ClockworkRNN(5, 64, schedule=4, device=CUDA)
+        lengths = torch.tensor([50, 20, 1], device=CUDA)
+
+        def loss(x, lengths):
+            output, h_n = rnn(x, lengths=lengths)
+            return output.square().mean() + h_n.sum() + rnn(x)[0].mean()
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = torch.compile(loss, fullgraph=True, mode="reduce-overhead")
+            for _ in range(5):
+                x = torch.randn(50, 3, 5, device=CUDA)
+                found = torch.autograd.grad(compiled(x, lengths), list(rnn.parameters()))
+                right = torch.autograd.grad(loss(x, lengths), list(rnn.parameters()))
+                for value, expected in zip(found, right, strict=True):
+                    torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
+
     def test_cuda_graph_of_a_training_step(self):
         torch.use_deterministic_algorithms(False)
         rnn = ClockworkRNN(5, 64, schedule=4, device=CUDA)
         optimiser = torch.optim.SGD(rnn.parameters(), lr=0.01)
         x = torch.randn(50, 3, 5, device=CUDA)
+        lengths = torch.tensor([50, 7, 33], device=CUDA)
+
+        def loss_of():
+            output, h_n = rnn(x, lengths=lengths)
+            return output.square().mean() + h_n.square().mean() + rnn(x)[0].square().mean()
 
         def step():
             optimiser.zero_grad(set_to_none=True)
-            loss = rnn(x)[0].square().mean()
+            loss = loss_of()
             loss.backward()
             optimiser.step()
             return loss
@@ -240,16 +340,23 @@ class TestOnDevice:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             loss = step()
+        forget()
         losses = []
         for _ in range(5):
             graph.replay()
             losses.append(loss.item())
         assert losses == sorted(losses, reverse=True)
         assert losses[-1] < losses[0]
+        # other sequences of other lengths, in the same place
+        x.copy_(torch.randn_like(x))
+        lengths.copy_(torch.tensor([1, 50, 20]))
+        expected = loss_of().item()
+        graph.replay()
+        assert loss.item() == pytest.approx(expected, rel=1e-5)
 
     def test_memory_of_a_training_step(self):
         torch.use_deterministic_algorithms(False)
-        n, T, B, I = 1024, 2048, 16, 64
+        n, T, B, I = 1024, 8192, 16, 64
         x = torch.randn(T, B, I, device=CUDA, dtype=torch.bfloat16)
 
         def peak(step, modules):

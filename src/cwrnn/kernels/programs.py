@@ -39,6 +39,27 @@ def _row_at(t, first, period):
 
 
 @triton.jit
+def _module(m):
+    """The period, the size, the first unit, the first tick and the ticks of a module, by its line in the table."""
+    return (
+        tl.load(m).to(tl.int32),
+        tl.load(m + 1).to(tl.int32),
+        tl.load(m + 2).to(tl.int32),
+        tl.load(m + 3).to(tl.int32),
+        tl.load(m + 4).to(tl.int32),
+    )
+
+
+@triton.jit
+def _turn(turns, tiles):
+    """The replica, the role and the tile of a program: programs are numbered as they begin to run, whatever the order in
+    which the device starts them. Who waits only for lower numbers waits for one that runs, so that all come to an end."""
+    number = tl.atomic_add(turns, 1, sem="relaxed")
+    of_replica = number % tl.num_programs(0)
+    return (number // tl.num_programs(0)).to(tl.int64), of_replica // tiles, of_replica % tiles
+
+
+@triton.jit
 def _wait(flag, ready, rows):
     """Until `flag` says that so many rows are ready; `ready`: how many were when it was last asked."""
     while ready < rows:
@@ -115,8 +136,8 @@ def _heard(
         else:
             for i in range(j + 1, G):
                 m = table + i * 8
-                width = tl.load(m + 2).to(tl.int32)
-                at = _row_at(t, tl.load(m + 3).to(tl.int32), tl.load(m).to(tl.int32))
+                period, _, width, begun, _ = _module(m)
+                at = _row_at(t, begun, period)
                 said = sent + tl.load(m + 6) + start + at * (B.to(tl.int64) * width)
                 others += tl.load(said + b[None, :] * width + k[:, None], mask=mask, other=0, cache_modifier=".cg")
     return own, others, ready
@@ -152,17 +173,11 @@ def _scan(
 ):  # fmt: skip
     """The recurrence of module j, for BT sequences."""
     m = table + j * 8
-    P = tl.load(m).to(tl.int32)
-    K = tl.load(m + 1).to(tl.int32)
-    start = tl.load(m + 2).to(tl.int32)
-    first = tl.load(m + 3).to(tl.int32)
-    n = tl.load(m + 4).to(tl.int32)
+    P, K, start, first, n = _module(m)
     states += tl.load(m + 5)
     driven += tl.load(m + 5)
     m2 = m + tl.where(j + 1 < G, 8, 0)
-    P2 = tl.load(m2).to(tl.int32)
-    start2 = tl.load(m2 + 2).to(tl.int32)
-    first2 = tl.load(m2 + 3).to(tl.int32)
+    P2, _, start2, first2, _ = _module(m2)
     sent2 = sent + tl.load(m2 + 6) + start
     flag = flags + j * tiles + tile
     flag2 = flags + (G + (j + 1) * G + j) * tiles + tile
@@ -228,18 +243,12 @@ def _send(
 ):  # fmt: skip
     """What module j says to all faster ones, C rows at a time; if nested, with what slower modules say to them."""
     m = table + j * 8
-    P = tl.load(m).to(tl.int32)
-    K = tl.load(m + 1).to(tl.int32)
-    start = tl.load(m + 2).to(tl.int32)
-    first = tl.load(m + 3).to(tl.int32)
-    n = tl.load(m + 4).to(tl.int32)
+    P, K, start, first, n = _module(m)
     states += tl.load(m + 5)
     own = sent + tl.load(m + 6)
     slower = j + 1 < G
     m2 = m + tl.where(slower, 8, 0)
-    P2 = tl.load(m2).to(tl.int32)
-    start2 = tl.load(m2 + 2).to(tl.int32)
-    first2 = tl.load(m2 + 3).to(tl.int32)
+    P2, _, start2, first2, _ = _module(m2)
     sent2 = sent + tl.load(m2 + 6)
     c = tl.arange(0, C * BT)
     b = tile * BT + c % BT
@@ -289,16 +298,14 @@ def _send(
 
 @triton.jit(do_not_specialize=["B", "G", "tiles", "weight_s", "h0_s", "states_s", "sent_s", "flags_s"])
 def forward(
-    table, flags, weight, h0, driven, sent, states, final, lengths,
+    table, turns, flags, weight, h0, driven, sent, states, final, lengths,
     B, N, G, tiles, weight_s, h0_s, h0_b, states_s, sent_s, flags_s,
     BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, BI: tl.constexpr, NESTED: tl.constexpr,
     RECTIFY: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """All modules at once, slowest first: the scan of one, what it says, the scan of the next. Nobody waits for a program
-    with a higher number: the device starts them in that order, so that all come to their end however many run at a time."""
-    s = tl.program_id(1).to(tl.int64)
-    role = tl.program_id(0) // tiles
-    tile = tl.program_id(0) % tiles
+    with a higher number."""
+    s, role, tile = _turn(turns, tiles)
     j = G - 1 - role // 2
     weight += s * weight_s
     states += s * states_s
@@ -325,9 +332,7 @@ def hold(
         block -= tl.cdiv(K, BN)
         m += 8
         K = tl.load(m + 1).to(tl.int32)
-    P = tl.load(m).to(tl.int32)
-    start = tl.load(m + 2).to(tl.int32)
-    first = tl.load(m + 3).to(tl.int32)
+    P, K, start, first, _ = _module(m)
     b = tl.program_id(0) % tl.cdiv(B, BB) * BB + tl.arange(0, BB)
     u = block * BN + tl.arange(0, BN)
     inside = (b[:, None] < B) & (u[None, :] < K)
@@ -369,10 +374,7 @@ def collect(
         block -= (n + 1) * blocks
         m -= 8
         n = tl.load(m + 4).to(tl.int32)
-    P = tl.load(m).to(tl.int32)
-    K = tl.load(m + 1).to(tl.int32)
-    start = tl.load(m + 2).to(tl.int32)
-    first = tl.load(m + 3).to(tl.int32)
+    P, K, start, first, _ = _module(m)
     row = block // blocks
     b = block % blocks * BB + tl.arange(0, BB)
     u = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -455,9 +457,7 @@ def _scan_back(
 ):  # fmt: skip
     """The recurrence of module j in reverse. The gradient of tick n + 1 goes to row n of `back`: it has heard that row."""
     m = table + j * 8
-    K = tl.load(m + 1).to(tl.int32)
-    start = tl.load(m + 2).to(tl.int32)
-    n = tl.load(m + 4).to(tl.int32)
+    _, K, start, _, n = _module(m)
     end = start + K
     back += tl.load(m + 7) + start
     states += tl.load(m + 5)
@@ -511,11 +511,7 @@ def _gather(
     """What faster modules send back to module j: the sum of their gradients for as long as a row was held, into `back`,
     and its product with the weights by which they heard it, into e. If nested, the sums of the next faster module serve."""
     m = table + j * 8
-    P = tl.load(m).to(tl.int32)
-    K = tl.load(m + 1).to(tl.int32)
-    start = tl.load(m + 2).to(tl.int32)
-    first = tl.load(m + 3).to(tl.int32)
-    n = tl.load(m + 4).to(tl.int32)
+    P, K, start, first, n = _module(m)
     end = start + K
     e += tl.load(m + 5)
     own = back + tl.load(m + 7)
@@ -536,11 +532,8 @@ def _gather(
         acc = tl.zeros((C * BT, BK), dtype=tl.float32)
         for i in range(tl.where(NESTED, j - 1, 0), j):
             q = table + i * 8
-            Pq = tl.load(q).to(tl.int32)
-            startq = tl.load(q + 2).to(tl.int32)
-            endq = startq + tl.load(q + 1).to(tl.int32)
-            firstq = tl.load(q + 3).to(tl.int32)
-            nq = tl.load(q + 4).to(tl.int32)
+            Pq, Kq, startq, firstq, nq = _module(q)
+            endq = startq + Kq
             # the rows of module i that began while this one held
             low = tl.where(row > 0, _row_at(first + (row - 1) * P, firstq, Pq), 0)
             high = tl.where(row < n, _row_at(first + row * P, firstq, Pq), nq + 1)
@@ -576,16 +569,15 @@ def _gather(
 
 @triton.jit(do_not_specialize=["B", "G", "tiles", "weight_s", "states_s", "back_s", "flags_s"])
 def backward(
-    table, flags, weight, states, g, e, back, g_h0,
+    table, turns, flags, weight, states, g, e, back, g_h0,
     B, N, G, tiles, weight_s, states_s, back_s, flags_s,
     BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, BI: tl.constexpr, NESTED: tl.constexpr,
     RECTIFY: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr, INITIAL: tl.constexpr,
 ):  # fmt: skip
     """All modules at once, fastest first: its scan, what it sends back to the next, the scan of that one. As in forward,
     nobody waits for a program with a higher number."""
-    s = tl.program_id(1).to(tl.int64)
-    role = tl.program_id(0) // tiles + 1
-    tile = tl.program_id(0) % tiles
+    s, role, tile = _turn(turns, tiles)
+    role += 1
     weight += s * weight_s
     e += s * states_s
     back += s * back_s
@@ -704,10 +696,7 @@ def inputs(
     acc = tl.zeros((BB, BN), dtype=tl.float32)
     for j in range(0, G):
         m = table + j * 8
-        P = tl.load(m).to(tl.int32)
-        K = tl.load(m + 1).to(tl.int32)
-        start = tl.load(m + 2).to(tl.int32)
-        first = tl.load(m + 3).to(tl.int32)
+        P, K, start, first, _ = _module(m)
         if (t >= first) & ((t - first) % P == 0):
             end = start + K
             rows = back + s * back_s + tl.load(m + 7) + ((t - first) // P).to(tl.int64) * B * end + start

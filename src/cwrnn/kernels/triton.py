@@ -80,9 +80,10 @@ def _look(index: int | None) -> str | None:
     return None
 
 
-def suits(schedule: Schedule) -> bool:
-    """Whether its modules are small enough."""
-    return max(schedule.sizes) <= LARGEST
+def unsuited(schedule: Schedule) -> str | None:
+    """Why the kernel should not run with those modules; None if it should."""
+    largest = max(schedule.sizes)
+    return None if largest <= LARGEST else f"it takes modules of at most {LARGEST} units, and one has {largest}"
 
 
 class Plan(NamedTuple):
@@ -142,9 +143,9 @@ def forward(
                 BM=64, BN=64, BI=_block(I, 64), BIAS=bias is not None, **common,
             )  # fmt: skip
         tiles = _blocks(B, options["BT"])
-        flags = torch.zeros(S, (G + (G + 1) * G) * tiles, dtype=torch.int32, device=input.device)
+        turns, flags = _flags(S, (G + (G + 1) * G) * tiles, input.device)
         programs.forward[(2 * G - 1) * tiles, S](
-            plan.table, flags, weight_hh, h0, driven, sent, states, final, end,
+            plan.table, turns, flags, weight_hh, h0, driven, sent, states, final, end,
             B, N, G, tiles, _replica(weight_hh, lead), _replica(h0, lead), h0.stride(-2), plan.states, plan.sent,
             flags.stride(0), **options, FAST=options["PRECISION"] == "tf32" or h0.dtype != torch.float32,
             LENGTHS=lengths is not None,
@@ -205,10 +206,10 @@ def backward(
             HELD=g_held is not None, STATES=g_ticks is not None, FINAL=g_final is not None, LENGTHS=lengths is not None,
         )  # fmt: skip
         tiles = _blocks(B, options["BT"])
-        flags = torch.zeros(S, 2 * G * tiles, dtype=torch.int32, device=input.device)
+        turns, flags = _flags(S, 2 * G * tiles, input.device)
         g_input, g_weight_ih, g_weight_hh, g_bias, g_h0 = gradients
         programs.backward[(2 * G - 1) * tiles, S](
-            plan.table, flags, weight_hh, ticks, g, e, back, back if g_h0 is None else g_h0,
+            plan.table, turns, flags, weight_hh, ticks, g, e, back, back if g_h0 is None else g_h0,
             B, N, G, tiles, _replica(weight_hh, lead), plan.states, plan.back, flags.stride(0),
             **options, INITIAL=g_h0 is not None,
         )  # fmt: skip
@@ -216,7 +217,7 @@ def backward(
         if g_weight_ih is not None or g_weight_hh is not None or g_bias is not None:
             of_inputs = g_weight_ih is not None or g_bias is not None
             items, blocks = _items(schedule, plan.ticks, B, I, g_weight_hh is not None, of_inputs, input.device)
-            _keep_for_graphs(items, blocks)
+            _keep(items, blocks)
             count = len(items)
             parts = torch.empty(S, count, BLOCK, BLOCK, dtype=torch.float32, device=input.device)
             sums = torch.empty(S, count, BLOCK, dtype=torch.float32, device=input.device)
@@ -252,17 +253,24 @@ def _plan(schedule: Schedule, t0: int, T: int, B: int, device: torch.device) -> 
     """What depends on the clock by its phase only is made once for all streams in that phase."""
     # a module that does not tick is in no phase
     plan = _plan_of(schedule, tuple(min(-t0 % period, T) for period in schedule.periods), T, B, device)
-    _keep_for_graphs(plan.table)
+    _keep(plan.table)
     return plan
 
 
 _captured: list[Tensor] = []
 
 
-def _keep_for_graphs(*tables: Tensor) -> None:
-    """A graph that is being captured will read them for as long as it lives, of which nobody tells us."""
-    if tables[0].is_cuda and torch.cuda.is_current_stream_capturing():
+def _keep(*tables: Tensor) -> None:
+    """What the programs of this stream will read stays when it is forgotten here, until they have."""
+    if not tables[0].is_cuda:
+        return
+    if torch.cuda.is_current_stream_capturing():
+        # a graph reads them for as long as it lives, of which nobody tells us
         _captured.extend(tables)
+        return
+    stream = torch.cuda.current_stream(tables[0].device)
+    for table in tables:
+        table.record_stream(stream)
 
 
 @lru_cache(maxsize=4096)
@@ -328,6 +336,13 @@ def _precision(dtype: torch.dtype) -> str:
     switch = getattr(getattr(torch.backends.cudnn, "rnn", None), "fp32_precision", None)
     allowed = torch.backends.cudnn.allow_tf32 if switch is None else switch == "tf32"
     return "tf32" if allowed else "ieee"
+
+
+def _flags(S: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """How many programs have begun, and the flags of each replica; all zero."""
+    # kept apart: who waits asks for its flag over and over
+    both = torch.zeros(32 + S * count, dtype=torch.int32, device=device)
+    return both, both[32:].view(S, count)
 
 
 def _replica(tensor: Tensor, lead: Sequence[int]) -> int:
