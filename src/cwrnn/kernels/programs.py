@@ -116,6 +116,36 @@ def drive(
     tl.store(to, acc, mask=inside[:, None] & (u[None, :] < K))
 
 
+@triton.jit(do_not_specialize=["N", "weight_s"])
+def round_weights(weight, rounded, N, weight_s, BN: tl.constexpr):
+    """The weights as operands of tf32. A program: BN of them."""
+    s = tl.program_id(1).to(tl.int64)
+    size = N.to(tl.int64) * N
+    at = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
+    value = _operand(tl.load(weight + s * weight_s + at, mask=at < size, other=0), "tf32")
+    tl.store(rounded + s * size + at, value, mask=at < size)
+
+
+@triton.jit
+def _halves(h):
+    """The first rows of h, and the others."""
+    return tl.split(tl.permute(tl.reshape(h, (2, h.shape[0] // 2, h.shape[1])), (1, 2, 0)))
+
+
+@triton.jit
+def _times(W, W2, h, a, PRECISION: tl.constexpr):
+    """a + W h; the columns of W in one part, or in two, of which None counts as zero."""
+    h = _operand(h, PRECISION)
+    if W2 is None:
+        a = tl.dot(W, h, a, input_precision=PRECISION)
+    else:
+        first, second = _halves(h)
+        if W is not None:
+            a = tl.dot(W, first, a, input_precision=PRECISION)
+        a = tl.dot(W2, second, a, input_precision=PRECISION)
+    return a
+
+
 # ---- forward ----
 
 
@@ -145,12 +175,12 @@ def _heard(
 
 @triton.jit
 def _tick(
-    W, h, a, weight, before, K, N, B, k, b,
+    W, W2, h, a, weight, before, K, N, B, k, b,
     BI: tl.constexpr, RECTIFY: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """f(a + W h). If W is not resident, it is read again at every tick, and h from memory."""
-    if RESIDENT:
-        a = tl.dot(W, _operand(h, PRECISION), a, input_precision=PRECISION)
+    if RESIDENT > 0:
+        a = _times(W, W2, h, a, PRECISION)
     else:
         tl.debug_barrier()
         for k0 in range(0, K, BI):
@@ -186,10 +216,13 @@ def _scan(
     b = tile * BT + tl.arange(0, BT)
     inside = (k[:, None] < K) & (b[None, :] < B)
     weight += start.to(tl.int64) * (N + 1)
-    W = tl.load(weight + k[:, None] * N + k[None, :], mask=(k[:, None] < K) & (k[None, :] < K) & RESIDENT, other=0)
+    h = tl.load(h0 + start + b.to(tl.int64)[None, :] * h0_b + k[:, None], mask=inside, other=0)
+    part = tl.arange(0, BK // 2 if RESIDENT == 2 else BK)
+    W = tl.load(
+        weight + k[:, None] * N + part[None, :], mask=(k[:, None] < K) & (part[None, :] < K) & (RESIDENT > 0), other=0
+    )
     # times one: the compiler reads again from shared memory, at every tick, what was merely loaded, but not a product
     W = _operand(W, PRECISION) * (G > 0).to(W.dtype)
-    h = tl.load(h0 + start + b.to(tl.int64)[None, :] * h0_b + k[:, None], mask=inside, other=0)
     here = b[None, :] * K + k[:, None]
     there = b[None, :] * start2 + k[:, None]
     row_size = B.to(tl.int64) * K
@@ -210,7 +243,17 @@ def _scan(
     d, d2, ready = _heard(table, driven + 3 * row_size, sent, sent2, flag2, ready, first + 2 * P - 1, inside & (n > 2), n > 2,
                           B, G, j, start, first2, P2, row_size2, k, b, here, there, NESTED)  # fmt: skip
     # the first tick stands before the loop: W, which is used in two places, stays in registers
-    h = _tick(W, h, a + a2, weight, states, K, N, B, k, b, BI, RECTIFY, PRECISION, RESIDENT, FAST)
+    a += a2
+    W1, W2 = W, None
+    if RESIDENT == 2:
+        # the other half is merely loaded; W is used before, so that not both go through shared memory at a time
+        a = tl.dot(W, _halves(_operand(h, PRECISION))[0], a, input_precision=PRECISION)
+        part += BK // 2
+        W1, W2 = (
+            None,
+            tl.load(weight + k[:, None] * N + part[None, :], mask=(k[:, None] < K) & (part[None, :] < K), other=0),
+        )
+    h = _tick(W1, W2, h, a, weight, states, K, N, B, k, b, BI, RECTIFY, PRECISION, RESIDENT, FAST)
     tl.store(states + row_size + here, h, mask=inside & (n > 0))
     if (j > 0) & (n == 1):
         _signal(flag, 2)
@@ -220,7 +263,7 @@ def _scan(
                               inside & (row + 1 < n), row + 1 < n,
                               B, G, j, start, first2, P2, row_size2, k, b, here, there, NESTED)  # fmt: skip
         before = states + (row - 1) * row_size
-        h = _tick(W, h, a + a2, weight, before, K, N, B, k, b, BI, RECTIFY, PRECISION, RESIDENT, FAST)
+        h = _tick(W, W2, h, a + a2, weight, before, K, N, B, k, b, BI, RECTIFY, PRECISION, RESIDENT, FAST)
         tl.store(states + row * row_size + here, h, mask=inside)
         if j > 0:
             if ((row + 1) % C == 0) | (row == n):
@@ -428,12 +471,12 @@ def _arriving(g, e, states, flag, ready, row, n, j, row_size, here, inside):
 
 @triton.jit
 def _reverse_tick(
-    W, da, a, h, weight, after, K, end, N, B, k, b,
+    W, W2, da, a, h, weight, after, K, end, N, B, k, b,
     BI: tl.constexpr, RECTIFY: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a state, and of the sum that it is a function of. da: that of the tick after, also at `after`."""
-    if RESIDENT:
-        a = tl.dot(W, _operand(da, PRECISION), a, input_precision=PRECISION)
+    if RESIDENT > 0:
+        a = _times(W, W2, da, a, PRECISION)
     else:
         tl.debug_barrier()
         for k0 in range(0, K, BI):
@@ -469,7 +512,10 @@ def _scan_back(
     b = tile * BT + tl.arange(0, BT)
     inside = (k[:, None] < K) & (b[None, :] < B)
     weight += start.to(tl.int64) * (N + 1)
-    W = tl.load(weight + k[None, :] * N + k[:, None], mask=(k[:, None] < K) & (k[None, :] < K) & RESIDENT, other=0)
+    part = tl.arange(0, BK // 2 if RESIDENT == 2 else BK)
+    W = tl.load(
+        weight + part[None, :] * N + k[:, None], mask=(k[:, None] < K) & (part[None, :] < K) & (RESIDENT > 0), other=0
+    )
     W = _operand(W, PRECISION) * (G > 0).to(W.dtype)
     here = b[None, :] * K + k[:, None]
     there = b[None, :] * end + k[:, None]
@@ -483,14 +529,23 @@ def _scan_back(
     a, a2, h, ready = _arriving(g, e, states, heard, ready, n, n, j, row_size, here, inside)
     c, c2, hc, ready = _arriving(g, e, states, heard, ready, n - 1, n, j, row_size, here, inside)
     d, d2, hd, ready = _arriving(g, e, states, heard, ready, n - 2, n, j, row_size, here, inside)
-    dh, da = _reverse_tick(W, da, a + a2, h, weight, back + n * back_size, K, end, N, B, k, b,
+    a += a2
+    W1, W2 = W, None
+    if RESIDENT == 2:
+        a = tl.dot(W, _halves(da)[0], a, input_precision=PRECISION)
+        part += BK // 2
+        W1, W2 = (
+            None,
+            tl.load(weight + part[None, :] * N + k[:, None], mask=(k[:, None] < K) & (part[None, :] < K), other=0),
+        )
+    dh, da = _reverse_tick(W1, W2, da, a, h, weight, back + n * back_size, K, end, N, B, k, b,
                            BI, RECTIFY, PRECISION, RESIDENT)  # fmt: skip
     tl.store(back + tl.maximum(n - 1, 0) * back_size + there, da, mask=inside & (n > 0))
     a, a2, h, c, c2, hc = c, c2, hc, d, d2, hd
     for done in range(1, n + 1):
         row = n - done
         d, d2, hd, ready = _arriving(g, e, states, heard, ready, row - 2, n, j, row_size, here, inside)
-        dh, da = _reverse_tick(W, da, a + a2, h, weight, back + row * back_size, K, end, N, B, k, b,
+        dh, da = _reverse_tick(W, W2, da, a + a2, h, weight, back + row * back_size, K, end, N, B, k, b,
                                BI, RECTIFY, PRECISION, RESIDENT)  # fmt: skip
         tl.store(back + tl.maximum(row - 1, 0) * back_size + there, da, mask=inside & (row > 0))
         if j + 1 < G:

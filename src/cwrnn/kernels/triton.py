@@ -36,10 +36,15 @@ from ..schedule import Schedule
 from .library import dense, whole
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-LARGEST_RESIDENT = 128 * 1024
-"""Bytes of K x K weights that stay in a program's registers; larger ones are read again at every tick."""
+IN_REGISTERS = 128 * 1024
+"""Bytes of K x K weights that stay in a program's registers; of tf32 as many again in its shared memory. Larger ones
+are read again at every tick."""
+SHARED = 144 * 1024
+"""Bytes of shared memory that a program may need."""
 OLDEST = (3, 6)
 """The Triton that it was tried with: older ones refuse a product of eight columns."""
+SMALL = 64
+"""Units of a network that cuDNN multiplies in full float32 where it may take tf32."""
 LARGEST = 512
 """Units of a module, beyond which plain matrix products, each on the whole GPU, take over."""
 
@@ -77,6 +82,9 @@ def _look(index: int | None) -> str | None:
         return f"it needs Triton {'.'.join(map(str, OLDEST))} or above"
     if torch.cuda.get_device_capability(index) < (8, 0):
         return "it needs a device of compute capability 8.0 or above"
+    properties: Any = torch.cuda.get_device_properties(index)
+    if properties.shared_memory_per_block_optin < SHARED:
+        return f"it needs a device with {SHARED // 1024} KiB of shared memory for a block"
     return None
 
 
@@ -131,7 +139,6 @@ def forward(
         return outputs
     driven, sent = (h0.new_empty(S * size, dtype=torch.float32) for size in (plan.states, plan.sent))
     options = _options(schedule, h0, nonlinearity)
-    common = {"LENGTHS": lengths is not None, "PRECISION": options["PRECISION"]}
     end = plan.table if lengths is None else lengths
     with torch.cuda.device_of(input):
         blocks = sum(_blocks(n * B, 64) for n in plan.ticks)
@@ -140,8 +147,10 @@ def forward(
                 plan.table, input, weight_ih, weight_hh if bias is None else bias, end, driven,
                 B, I, _replica(input, lead), input.stride(-3), input.stride(-2), _replica(weight_ih, lead),
                 0 if bias is None else _replica(bias, lead), plan.states,
-                BM=64, BN=64, BI=_block(I, 64), BIAS=bias is not None, **common,
+                BM=64, BN=64, BI=_block(I, 64), BIAS=bias is not None, LENGTHS=lengths is not None,
+                PRECISION="tf32x3" if options["PRECISION"] == "tf32" else options["PRECISION"],
             )  # fmt: skip
+        weight_hh = _operands(weight_hh, options)
         tiles = _blocks(B, options["BT"])
         turns, flags = _flags(S, (G + (G + 1) * G) * tiles, input.device)
         programs.forward[(2 * G - 1) * tiles, S](
@@ -205,6 +214,7 @@ def backward(
             T, B, N, G, *held_strides, plan.states, BT=8, BB=8, BN=width,
             HELD=g_held is not None, STATES=g_ticks is not None, FINAL=g_final is not None, LENGTHS=lengths is not None,
         )  # fmt: skip
+        weight_hh = _operands(weight_hh, options)
         tiles = _blocks(B, options["BT"])
         turns, flags = _flags(S, 2 * G * tiles, input.device)
         g_input, g_weight_ih, g_weight_hh, g_bias, g_h0 = gradients
@@ -313,7 +323,9 @@ def _items(
 def _options(schedule: Schedule, states: Tensor, nonlinearity: str) -> dict[str, Any]:
     """What the programs are compiled for."""
     size = _power_of_two(max(16, *schedule.sizes))
-    wide = size >= 128
+    bytes = size * size * states.element_size()
+    precision = _precision(states.dtype, schedule.hidden_size)
+    wide = size >= (64 if precision == "tf32x3" else 128)
     return {
         "BK": size,
         "BT": 8,
@@ -322,20 +334,36 @@ def _options(schedule: Schedule, states: Tensor, nonlinearity: str) -> dict[str,
         "BI": min(size, 32 if size == 128 else 64),
         "NESTED": all(slow % fast == 0 for fast, slow in zip(schedule.periods, schedule.periods[1:], strict=False)),
         "RECTIFY": nonlinearity == "relu",
-        "PRECISION": _precision(states.dtype),
-        "RESIDENT": size * size * states.element_size() <= LARGEST_RESIDENT,
+        "PRECISION": precision,
+        "RESIDENT": 1 if bytes <= IN_REGISTERS else 2 if bytes <= 2 * IN_REGISTERS and precision == "tf32" else 0,
         "num_warps": 8 if wide else 4,
         "num_stages": 1,
     }
 
 
-def _precision(dtype: torch.dtype) -> str:
+def _precision(dtype: torch.dtype, N: int) -> str:
+    """How to multiply."""
     if dtype != torch.float32:
         return "ieee"
     # from torch 2.9 on each operator has a switch of its own; the common one raises where they differ
     switch = getattr(getattr(torch.backends.cudnn, "rnn", None), "fp32_precision", None)
     allowed = torch.backends.cudnn.allow_tf32 if switch is None else switch == "tf32"
-    return "tf32" if allowed else "ieee"
+    if not allowed:
+        return "ieee"
+    # in three products, which make up for the rounding, where cuDNN does not take tf32 though it may
+    return "tf32x3" if N <= SMALL else "tf32"
+
+
+def _operands(weight: Tensor, options: dict[str, Any]) -> Tensor:
+    """The weights; rounded to tf32, if a part of them goes from shared memory right to where it is multiplied."""
+    if options["RESIDENT"] < 2:
+        return weight
+    from . import programs
+
+    rounded = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
+    N, S = weight.shape[-1], weight.shape[:-2].numel()
+    programs.round_weights[_blocks(N * N, 4096), S](weight, rounded, N, _replica(weight, weight.shape[:-2]), BN=4096)
+    return rounded
 
 
 def _flags(S: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
