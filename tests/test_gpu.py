@@ -61,20 +61,28 @@ def test_sizes_that_suit():
 def test_modules_that_do_not_suit(monkeypatch):
     anywhere = BACKENDS["triton"]._replace(refuse=lambda device, dtype: None)
     monkeypatch.setattr(recurrence, "BACKENDS", {"triton": anywhere, "torch": BACKENDS["torch"]})
-    place = torch.device("cpu"), torch.float32
-    assert choose("auto", *place, Schedule((1, 2), (512, 3))) == "triton"
-    assert choose("auto", *place, Schedule((1, 2), (513, 3))) == "torch"
+
+    def chosen(dtype, *sizes, name="auto"):
+        return choose(name, torch.device("cpu"), dtype, Schedule(tuple(range(1, len(sizes) + 1)), sizes))
+
+    assert [chosen(torch.float32, size, 3) for size in (128, 129)] == ["triton", "torch"]
+    torch.backends.cudnn.allow_tf32 = True
+    assert [chosen(torch.float32, size, 3) for size in (256, 257)] == ["triton", "torch"]
+    assert [chosen(torch.float16, size) for size in (320, 321)] == ["triton", "torch"]
+    assert [chosen(torch.float16, size, 3) for size in (512, 513)] == ["triton", "torch"]
+    # who chooses it gets it, where it can run at all
+    assert chosen(torch.float32, 512, name="triton") == "triton"
     with pytest.raises(RuntimeError, match="at most 512 units, and one has 513. Usable here: 'auto', 'torch'."):
-        choose("triton", *place, Schedule((1, 2), (513, 3)))
+        chosen(torch.float32, 513, name="triton")
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cudnn, "rnn"), reason="this torch has one switch for all of cuDNN")
 def test_the_switch_of_recurrent_layers(monkeypatch):
     for value in ("tf32", "ieee"):
         monkeypatch.setattr(torch.backends.cudnn.rnn, "fp32_precision", value)
-        assert kernel._precision(torch.float32, 65) == value
-        assert kernel._precision(torch.float32, 64) == {"tf32": "tf32x3", "ieee": "ieee"}[value]
-        assert kernel._precision(torch.bfloat16, 65) == "ieee"
+        assert kernel._precision(torch.float32, 129) == value
+        assert kernel._precision(torch.float32, 128) == {"tf32": "tf32x3", "ieee": "ieee"}[value]
+        assert kernel._precision(torch.bfloat16, 129) == "ieee"
 
 
 @pytest.mark.parametrize("periods", [(1, 2, 4, 12), (2, 3, 7, 9)], ids=["nested", "coprime"])
@@ -126,17 +134,13 @@ class TestOnDevice:
                 assert distance(value, right) < 1e-5
 
     @pytest.mark.parametrize(
-        "dtype",
-        [
-            # output and gradients lie a tenth further from the truth than cuDNN's
-            pytest.param(torch.float32, marks=pytest.mark.xfail(reason="tf32 is a little less exact than cuDNN's")),
-            *HALVES,
-        ],
+        ("dtype", "N"),
+        [(torch.float32, 48), (torch.float32, 128), (torch.float32, 256), *((dtype, 128) for dtype in HALVES)],
     )
-    def test_no_less_exact_than_torch(self, dtype):
+    def test_no_less_exact_than_torch(self, dtype, N):
         """One module of period 1 is a torch.nn.RNN: further from the truth than that, nothing may be."""
         torch.backends.cudnn.allow_tf32 = True
-        N, T, B, I = 128, 200, 16, 32
+        T, B, I = 200, 16, 32
         schedule = Schedule((1,), (N,))
         values = tensors(schedule, T, B, I, dtype)
         cotangent = torch.randn(T, B, N, dtype=torch.float64, device=CUDA)
@@ -157,16 +161,27 @@ class TestOnDevice:
         ours, others = (
             [distance(value, right) for value, right in zip(each, exact, strict=True)] for each in (found, theirs)
         )
-        assert all(own <= 1.1 * other for own, other in zip(ours, others, strict=True)), (ours, others)
+        # in half precision both are that of the states, rounded: they differ by chance
+        allowed = 1.0 if dtype == torch.float32 else 1.1
+        assert all(own <= allowed * other for own, other in zip(ours, others, strict=True)), (ours, others)
 
-    def test_tf32_follows_torchs_switch(self):
-        schedule = Schedule.exponential(256, 4)
-        values = tensors(schedule, 64, 8, 16)
-        exact = clockwork_reference(*values, schedule)
-        strict = hold(schedule)(*(value.float() for value in values))
+    @pytest.mark.parametrize(
+        "schedule",
+        [
+            Schedule.exponential(256, 4),
+            pytest.param(Schedule((1, 2, 6), (256, 200, 7)), id="half of the weights in shared memory"),
+            pytest.param(Schedule((2, 3), (200, 256)), id="the same, coprime"),
+        ],
+    )
+    def test_tf32_follows_torchs_switch(self, schedule):
+        values = tensors(schedule, 64, 9, 16)
+        cotangent = torch.randn(64, 9, schedule.hidden_size, dtype=torch.float64, device=CUDA)
+        exact = gradients(lambda *leaves: clockwork_reference(*leaves, schedule), values, cotangent)
+        strict = gradients(hold(schedule), [value.float() for value in values], cotangent)
         torch.backends.cudnn.allow_tf32 = True
-        fast = hold(schedule)(*(value.float() for value in values))
-        assert distance(strict, exact) < 1e-6 < distance(fast, exact) < 3e-3
+        fast = gradients(hold(schedule), [value.float() for value in values], cotangent)
+        for near, found, right in zip(strict, fast, exact, strict=True):
+            assert distance(near, right) < 2e-6 < 1e-5 < distance(found, right) < 3e-3
 
     def test_same_bits_in_every_run(self):
         schedule = Schedule.exponential(256, 8)

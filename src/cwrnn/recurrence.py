@@ -37,7 +37,9 @@ class Backend(NamedTuple):
     step: Step = clockwork_step
     """One time step: the state after it, twice, and what the backend keeps for the next, or None."""
     unsuited: Callable[[Schedule], str | None] = lambda schedule: None
-    """Why it cannot run, or should not, with those modules; None if it can."""
+    """Why it cannot run with those modules; None if it can."""
+    outdone: Callable[[Schedule, torch.dtype], str | None] = lambda schedule, dtype: None
+    """Why another may be faster with those modules, which then runs unless it was chosen; None if it is not."""
 
 
 def run_reference(
@@ -61,7 +63,9 @@ def run_reference(
 # the order is that of preference
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(refuse=library.refuse, load=lambda: function.run, step=cpu.step),
-    "triton": Backend(refuse=triton.refuse, load=lambda: function.run, unsuited=triton.unsuited),
+    "triton": Backend(
+        refuse=triton.refuse, load=lambda: function.run, unsuited=triton.unsuited, outdone=triton.outdone
+    ),
     "torch": Backend(refuse=lambda device, dtype: None, load=lambda: cascade),
     "reference": Backend(refuse=lambda device, dtype: None, load=lambda: run_reference),
 }
@@ -99,6 +103,8 @@ def choose(name: str, device: torch.device, dtype: torch.dtype, schedule: Schedu
         return name
     for candidate, backend in BACKENDS.items():
         reason = _refusal(backend, device, dtype, schedule)
+        if reason is None and schedule is not None:
+            reason = backend.outdone(schedule, dtype)
         if reason is None:
             return candidate
         # a graph has no place for a log

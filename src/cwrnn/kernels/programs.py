@@ -73,7 +73,7 @@ def _signal(flag, rows):
     tl.atomic_xchg(flag, rows, sem="release")
 
 
-@triton.jit(do_not_specialize=["B", "weight_s", "bias_s", "states_s"])
+@triton.jit(do_not_specialize=["B", "bias_s", "states_s"])
 def drive(
     table, x, weight, bias, lengths, driven,
     B, I, x_s, x_t, x_b, weight_s, bias_s, states_s,
@@ -733,7 +733,7 @@ def add_up(
             tl.store(g_bias + s * N + u, total, mask=known & (tl.load(block + 3) == 0))
 
 
-@triton.jit(do_not_specialize=["B", "G", "weight_s", "back_s"])
+@triton.jit(do_not_specialize=["B", "G", "back_s"])
 def inputs(
     table, back, weight, lengths, g_input, B, I, G, weight_s, back_s,
     BB: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr,

@@ -43,10 +43,11 @@ SHARED = 144 * 1024
 """Bytes of shared memory that a program may need."""
 OLDEST = (3, 6)
 """The Triton that it was tried with: older ones refuse a product of eight columns."""
-SMALL = 64
-"""Units of a network that cuDNN multiplies in full float32 where it may take tf32."""
+SMALL = 128
+"""Units of a network that is multiplied in three products of tf32, which make up for the rounding: there cuDNN, at some
+sizes, takes no tf32 though it may."""
 LARGEST = 512
-"""Units of a module, beyond which plain matrix products, each on the whole GPU, take over."""
+"""Units of a module. Larger ones are left to plain matrix products, each on the whole GPU."""
 
 
 def refuse(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -92,6 +93,23 @@ def unsuited(schedule: Schedule) -> str | None:
     """Why the kernel should not run with those modules; None if it should."""
     largest = max(schedule.sizes)
     return None if largest <= LARGEST else f"it takes modules of at most {LARGEST} units, and one has {largest}"
+
+
+def outdone(schedule: Schedule, dtype: torch.dtype) -> str | None:
+    """Why plain matrix products may be faster with those modules; None if they are not."""
+    largest, most = max(schedule.sizes), _most(dtype, schedule.modules)
+    return None if largest <= most else f"matrix products may be faster for modules of more than {most} units"
+
+
+def _most(dtype: torch.dtype, modules: int) -> int:
+    """Units of a module, up to which the kernel was the faster one wherever it was timed."""
+    if dtype == torch.float32:
+        return 128 if _precision(dtype, SMALL + 1) == "ieee" else 256
+    return LARGEST if modules > 1 else 320
+
+
+# as above
+_most._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 class Plan(NamedTuple):
@@ -141,14 +159,14 @@ def forward(
     options = _options(schedule, h0, nonlinearity)
     end = plan.table if lengths is None else lengths
     with torch.cuda.device_of(input):
-        blocks = sum(_blocks(n * B, 64) for n in plan.ticks)
+        blocks, width = sum(_blocks(n * B, 64) for n in plan.ticks), _block(max(schedule.sizes), 64)
         if blocks > 0:
-            programs.drive[blocks, _blocks(max(schedule.sizes), 64), S](
+            programs.drive[blocks, _blocks(max(schedule.sizes), width), S](
                 plan.table, input, weight_ih, weight_hh if bias is None else bias, end, driven,
                 B, I, _replica(input, lead), input.stride(-3), input.stride(-2), _replica(weight_ih, lead),
                 0 if bias is None else _replica(bias, lead), plan.states,
-                BM=64, BN=64, BI=_block(I, 64), BIAS=bias is not None, LENGTHS=lengths is not None,
-                PRECISION="tf32x3" if options["PRECISION"] == "tf32" else options["PRECISION"],
+                BM=64, BN=width, BI=_block(I, 64), BIAS=bias is not None, LENGTHS=lengths is not None,
+                PRECISION="tf32x3" if options["PRECISION"] == "tf32" else options["PRECISION"], num_stages=1,
             )  # fmt: skip
         weight_hh = _operands(weight_hh, options)
         tiles = _blocks(B, options["BT"])
@@ -350,7 +368,6 @@ def _precision(dtype: torch.dtype, N: int) -> str:
     allowed = torch.backends.cudnn.allow_tf32 if switch is None else switch == "tf32"
     if not allowed:
         return "ieee"
-    # in three products, which make up for the rounding, where cuDNN does not take tf32 though it may
     return "tf32x3" if N <= SMALL else "tf32"
 
 
