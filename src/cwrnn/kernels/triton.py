@@ -25,6 +25,7 @@ graph, run the same shapes once before; what a graph was captured with is kept f
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
@@ -301,6 +302,15 @@ def _keep(*tables: Tensor) -> None:
         table.record_stream(stream)
 
 
+def _place(rows: list[list[int]], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A table on the device, in memory of its own."""
+    if device.type == "cpu":
+        return torch.tensor(rows, dtype=dtype)
+    # made by another thread: who is about to capture a CUDA graph lends this one memory that it wants back
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(torch.tensor, rows, dtype=dtype, device=device).result()
+
+
 @lru_cache(maxsize=4096)
 def _plan_of(schedule: Schedule, firsts: tuple[int, ...], T: int, B: int, device: torch.device) -> Plan:
     lines = []
@@ -314,7 +324,7 @@ def _plan_of(schedule: Schedule, firsts: tuple[int, ...], T: int, B: int, device
         states += (ticks + 1) * B * size
         sent += (ticks + 1) * B * units.start
         back += (ticks + 1) * B * units.stop
-    table = torch.tensor(lines, dtype=torch.int64, device=device)
+    table = _place(lines, torch.int64, device)
     return Plan(table, tuple(line[4] for line in lines), states, max(sent, 1), back)
 
 
@@ -335,7 +345,7 @@ def _items(
             first = len(items)
             items += [[of_input, j, u, v, line, min(line + LINES, lines)] for line in range(0, lines, LINES)]
             blocks.append([of_input, j, u, v, first, len(items)])
-    return tuple(torch.tensor(rows, dtype=torch.int32, device=device).view(-1, 6) for rows in (items, blocks))  # type: ignore[return-value]
+    return _place(items, torch.int32, device).view(-1, 6), _place(blocks, torch.int32, device)
 
 
 def _options(schedule: Schedule, states: Tensor, nonlinearity: str) -> dict[str, Any]:
