@@ -3,9 +3,10 @@
 What takes time on a GPU is to wait: for a launch, for memory, for the step before. So
 
 * all modules run at once, in one launch. A program computes the recurrence of one module for a few sequences, its
-  K x K weights in registers over all time; another one computes what that module says to the faster ones, some rows at
-  a time. They wait for each other by flags in memory. A slow module never waits for a fast one, and with nested periods
-  it is soon far ahead, so that the whole takes little longer than the fastest module alone;
+  K x K weights in registers over all time (of 256 units in tf32 half of them in shared memory); another one computes
+  what that module says to the faster ones, some rows at a time. They wait for each other by flags in memory, always for
+  one that began to run before. A slow module never waits for a fast one, and with nested periods it is soon far ahead,
+  so that the whole takes little longer than the fastest module alone;
 * what a tick reads is loaded two ticks before;
 * all that can be done for all time at once is done before or after: the drive, the hold, the weights' gradients.
 
@@ -17,8 +18,9 @@ faster modules' ticks for as long as it was held, and that of the module's own n
 the gradient of the weights, and with the weights that of the state.
 
 float32 is multiplied as tf32 where torch lets cuDNN's recurrent layers do so (`torch.backends.cudnn.allow_tf32`), else
-as float32. Products are added up in float32; what a module hears back is rounded to the dtype of the weights. No sum
-depends on which program comes first: the same bits in every run.
+as float32. The drive, and all of a small network, are then three products of tf32, nearly as exact as float32. Products
+are added up in float32; what a module hears back is rounded to the dtype of the weights. No sum depends on which program
+comes first: the same bits in every run.
 
 The tables that the programs read are made once for each shape and phase of the clock, and kept. To capture a CUDA
 graph, run the same shapes once before; what a graph was captured with is kept for ever.
