@@ -19,8 +19,8 @@ the gradient of the weights, and with the weights that of the state.
 
 float32 is multiplied as tf32 where torch lets cuDNN's recurrent layers do so (`torch.backends.cudnn.allow_tf32`), else
 as float32. The drive, and all of a small network, are then three products of tf32, nearly as exact as float32. Products
-are added up in float32; what a module hears back is rounded to the dtype of the weights. No sum depends on which program
-comes first: the same bits in every run.
+are added up in float32; what a module hears back is rounded to the dtype of the weights. No sum depends on which
+program comes first: the same bits in every run.
 
 The tables that the programs read are made once for each shape and phase of the clock, and kept. To capture a CUDA
 graph, run the same shapes once before; what a graph was captured with is kept for ever.
