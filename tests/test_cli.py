@@ -362,8 +362,8 @@ def test_examples_are_understood(monkeypatch):
     lines = [line for line in examples if line.startswith("cwrnn reproduce")]
     assert len(lines) >= 12
     seen = []
-    monkeypatch.setattr(command, "_datasets", lambda sources, offset, length: [sweeps.wave()])
-    monkeypatch.setattr(command, "_corpus", lambda source, words, quiet: speech.corpus())
+    monkeypatch.setattr(command, "load_sequences", lambda sources, offset, length: [sweeps.wave()])
+    monkeypatch.setattr(command, "load_corpus", lambda source, words, quiet: speech.corpus())
     monkeypatch.setattr(command, "carry_out", lambda parts, order: seen.append(order.folder) or 1 / 0)
     for line in lines:
         with pytest.raises(ZeroDivisionError):

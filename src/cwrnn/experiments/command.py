@@ -11,14 +11,13 @@ import typer
 
 from .. import __version__
 from ..words import corpus as corpora
-from ..words.corpus import Corpus, CorpusError
-from . import audio, classification, engine, generation, options, tables, training, words
-from .cluster import dask
+from ..words.corpus import Corpus
+from . import audio, classification, clocks_command, generation, options, tables, training, words
+from .loading import load_corpus, load_sequences
 from .models import SIZES, WORD_SIZES
 from .options import ALL_METHODS, EngineName
-from .progress import counted
-from .reproduction import CommandError, Order, Part, carry_out, console, ends, printing, told, write_page
-from .runs import Dataset, cores
+from .reproduction import CommandError, Part, carry_out, console, ends, make_order, printing, told, write_page
+from .runs import Dataset
 from .store import Store
 
 
@@ -79,6 +78,7 @@ app = typer.Typer(
 )
 reproduce = typer.Typer(rich_markup_mode=None)
 app.add_typer(reproduce, name="reproduce")
+app.add_typer(clocks_command.app, name="clocks")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -117,13 +117,13 @@ def reproduce_both(
     """Repeat an experiment of the paper; without a name, both of them in small, on one page."""
     if context.invoked_subcommand is not None:
         return
-    datasets = _datasets([audio.BUNDLE], 0.0, audio.LENGTH)
-    corpus = _corpus(corpora.BUNDLE, None, quiet)
+    datasets = load_sequences([audio.BUNDLE], 0.0, audio.LENGTH)
+    corpus = load_corpus(corpora.BUNDLE, None, quiet)
     parts = [
         _generation_part(datasets, generation.plan(datasets, sizes=QUICK.sizes, runs=QUICK.runs), QUICK.runs),
         _words_part(corpus, words.plan(corpus, sizes=WORDS_QUICK.sizes, runs=WORDS_QUICK.runs), WORDS_QUICK.runs),
     ]
-    order = _order(context, BOTH if out is None else out, EngineName.LOCAL, None, workers, resume, as_json, quiet)
+    order = make_order(context, BOTH if out is None else out, EngineName.LOCAL, None, workers, resume, as_json, quiet)
     carry_out(parts, order)
 
 
@@ -188,7 +188,7 @@ def reproduce_generation(
         raise typer.BadParameter(f"expected a number of seconds, got {offset}", param_hint="--offset")
     scale = SEARCH if search else PAPER if paper else QUICK
     chosen = options.methods(methods)
-    datasets = _datasets([*(data or []), *(more or [])] or [audio.BUNDLE], offset, length)
+    datasets = load_sequences([*(data or []), *(more or [])] or [audio.BUNDLE], offset, length)
     count = scale.runs if runs is None else runs
     asked: dict[str, Any] = {
         "methods": chosen,
@@ -210,7 +210,7 @@ def reproduce_generation(
         raise typer.BadParameter(str(error), param_hint="--sizes") from error
     part = _generation_part(datasets, planned, count, search=search)
     folder = scale.out if out is None else out
-    carry_out([part], _order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
+    carry_out([part], make_order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
 
 
 @reproduce.command("words", epilog=WORDS_EXAMPLES)
@@ -277,7 +277,7 @@ def reproduce_words(
         raise typer.BadParameter(f"expected a standard deviation, got {noise}", param_hint="--noise")
     scale = WORDS_SEARCH if search else WORDS_PAPER if paper else WORDS_QUICK
     chosen = options.methods(methods)
-    corpus = _corpus(data, vocabulary, quiet)
+    corpus = load_corpus(data, vocabulary, quiet)
     count = scale.runs if runs is None else runs
     asked: dict[str, Any] = {
         "methods": chosen,
@@ -300,7 +300,7 @@ def reproduce_words(
         raise typer.BadParameter(str(error), param_hint="--sizes") from error
     part = _words_part(corpus, planned, count, search=search)
     folder = scale.out if out is None else out
-    carry_out([part], _order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
+    carry_out([part], make_order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
 
 
 @app.command("report")
@@ -328,36 +328,3 @@ def _words_part(corpus: Corpus, planned: Any, runs: int, *, search: bool = False
     if search:
         return Part([corpus], planned, partial(tables.search, paper=words.LEARNING_RATES), search=True)
     return Part([corpus], planned, lambda rows, _: tables.words(rows, corpus.source, runs))
-
-
-def _order(
-    context: typer.Context,
-    folder: str | Path,
-    engine_name: EngineName,
-    scheduler: str | None,
-    workers: int | None,
-    resume: bool,
-    as_json: bool,
-    quiet: bool,
-) -> Order:
-    count = cores() if workers is None else workers
-    train: engine.Engine = partial(engine.local, workers=count)
-    if engine_name is EngineName.DASK:
-        train = partial(dask, workers=count, scheduler=scheduler)
-    return Order(Path(folder), train, count, context.obj, resume, as_json, quiet)
-
-
-def _datasets(sources: Sequence[str], offset: float, length: int) -> list[Dataset]:
-    try:
-        return audio.load(sources, offset=offset, length=length)
-    except audio.AudioError as error:
-        raise typer.BadParameter(str(error), param_hint="--data") from error
-
-
-def _corpus(source: str, vocabulary: str | None, quiet: bool) -> Corpus:
-    try:
-        chosen = None if vocabulary is None else [word.strip() for word in vocabulary.split(",")]
-        with counted("reading the words", quiet=quiet) as progress:
-            return corpora.load(source, words=chosen, progress=progress)
-    except CorpusError as error:
-        raise typer.BadParameter(str(error), param_hint="--data") from error
