@@ -1,4 +1,4 @@
-"""The command line about clocks: `cwrnn clocks compare` holds series of periods against each other, `evolve` finds them."""
+"""The command line about clocks: `cwrnn clocks compare` holds series of periods side by side, `evolve` finds some."""
 
 import json
 import math
@@ -340,9 +340,9 @@ def _table(found: Sequence[series.Compared], written: Any, task: TaskName) -> Ta
     measure = "error %" if task is TaskName.WORDS else "NMSE"
     table = Table(
         title="Clocks: what came of every series of periods",
-        caption=f"better: how probable it is that a run has a lower error than one of {found[0].name} on the same data; "
-        "p: of so large a difference by chance (Mann-Whitney on ranks within each data set, corrected by Holm's method). "
-        "Runs that diverged count as the worst there.",
+        caption=f"better: how probable it is that a run has a lower error than one of {found[0].name} on the same "
+        "data; p: of so large a difference by chance (Mann-Whitney on ranks within each data set, corrected by Holm's "
+        "method). Runs that diverged count as the worst there.",
         caption_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False,
     )  # fmt: skip
     table.add_column("\nseries")

@@ -27,7 +27,8 @@ def waves(periods: Sequence[int], steps: int = STEPS) -> NDArray[np.float64]:
     [2.0, 2.0, 0.0, -2.0, 0.0, 0.0, 0.0]
     """
     t = np.arange(steps)
-    return np.sum([1.0 - 2.0 * (t // period % 2) for period in periods], axis=0)
+    each = [1.0 - 2.0 * (t // period % 2) for period in periods]
+    return np.asarray(np.sum(each, axis=0))
 
 
 def squares(periods: Sequence[int], seed: int = 0, *, steps: int = STEPS, noise: float = NOISE) -> Dataset:
