@@ -354,23 +354,24 @@ def _listen(recogniser: Recogniser, rate: int | None, top: int, as_json: bool) -
     samples, busy = 0, 0.0
     try:
         for chunk in _chunks():
-            started = time.perf_counter()
+            started = time.thread_time()
             decisions = listener.accept(chunk)
-            busy += time.perf_counter() - started
+            busy += time.thread_time() - started
             samples += len(chunk)
             display.show(decisions)
-        started = time.perf_counter()
+        started = time.thread_time()
         decisions = listener.finish()
-        busy += time.perf_counter() - started
+        busy += time.thread_time() - started
         display.show(decisions)
-    finally:
-        # after Ctrl-C too
+    except KeyboardInterrupt:
         display.end(listener.decision)
+        raise
+    display.end(listener.decision)
     if listener.decision is None:
         window = recogniser.settings.window
         raise CommandError(f"standard input: too short: {1000 * samples / rate:.3g} ms, one window is {window:g} ms")
     heard = samples / rate
-    print(f"{heard:.2f} s heard, computed in {busy:.3f} s: {busy / heard:.4f} of real time", file=sys.stderr)
+    print(f"{heard:.2f} s heard, {busy:.3f} s of one core: {busy / heard:.4f} of real time", file=sys.stderr)
 
 
 def _chunks() -> Iterator[NDArray[np.float64]]:

@@ -157,7 +157,7 @@ class Listener:
         found = []
         settings, layer = self._recogniser.settings, self._recogniser.saved.layer
         with torch.no_grad():
-            for frame in torch.from_numpy(self._recogniser.normalised(frames)).split(1):
+            for frame in torch.from_numpy(self._recogniser.normalised(frames))[:, None]:
                 hidden, self._state = layer.step(frame, self._state)
                 ranked = self._recogniser._ranked(self._recogniser._probabilities(hidden))
                 time = ((self._state.t - 1) * settings.step + settings.window) / 1000
