@@ -318,10 +318,16 @@ class _Display:
 
     def __init__(self, top: int, as_json: bool) -> None:
         self.top, self.as_json = top, as_json
-        self.terminal = sys.stdout.isatty() and not as_json
+        self.terminal = not as_json and self.is_terminal()
         self.word: str | None = None
 
+    @staticmethod
+    def is_terminal() -> bool:
+        """Whether the line can change."""
+        return sys.stdout.isatty()
+
     def show(self, decisions: list[Decision]) -> None:
+        """The next frames."""
         lines = []
         for each in decisions:
             if self.as_json:
@@ -337,6 +343,7 @@ class _Display:
                 print("\n".join(lines))
 
     def end(self, decision: Decision | None) -> None:
+        """The last one."""
         if decision is None:
             return
         ranked = decision.ranked[: self.top]

@@ -183,7 +183,7 @@ class Trained:
 
 
 class NothingLearntError(RuntimeError):
-    """Every run diverged."""
+    """No run came below the cross entropy of its initial weights, or all diverged."""
 
 
 def train(
@@ -222,10 +222,12 @@ def train(
     ]
     data = corpus.normalised(TRAIN), corpus.normalised(TEST)
     results = classification.train_networks(networks, *data, seeds, settings, progress=progress)
-    losses = [cross_entropy(result) if result.status == FINISHED else math.inf for result in results]
+    losses = [
+        cross_entropy(result) if result.status == FINISHED and result.best_epoch > 0 else math.inf for result in results
+    ]
     chosen = int(np.argmin(losses))
     if not math.isfinite(losses[chosen]):
-        raise NothingLearntError("the training diverged with every seed: lower the learning rate")
+        raise NothingLearntError("nothing was learnt, with any seed: the learning rate is too high")
     result, network = results[chosen], networks[chosen]
     network.load_state_dict({name: torch.from_numpy(value) for name, value in result.weights.items()})
     network.requires_grad_(False)
