@@ -213,6 +213,7 @@ FEATURES = {"rate": 16000, "window": 25.0, "step": 10.0, "preemphasis": 0.97, "c
         ({"about": {"words": ...}}, "its words are not a list of texts"),
         ({"about": {"words": ["yes", "no", 3]}}, "its words are not a list of texts"),
         ({"about": {"words": ["yes", "no", "no"]}}, "its words are not two or more different ones"),
+        ({"about": {"words": ["yes", "no", "\x1b[2J"]}}, r"its word '\x1b[2J' has control characters"),
         ({"about": {"words": ["yes", "no", "nay"]}}, "its clusters are not a number for each of its words"),
         (
             {"about": {"words": ["yes", "no"], "clusters": {"yes": 1, "no": 1}}},
@@ -381,6 +382,13 @@ def test_training_that_diverges(command, folder, tmp_path):
     assert (code, out) == (1, "")
     assert err == "cwrnn: nothing was learnt, with any seed: the learning rate is too high\n"
     assert not (tmp_path / "model").exists()
+
+
+def test_words_that_cannot_be_printed(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(classification, "train_networks", None)
+    data = recordings.folders(tmp_path / "recordings", ("yes", "n\to"), 3)
+    code, out, err = command("train", "--data", data, *TINY, "--out", tmp_path / "model")
+    assert (code, out, err) == (1, "", "cwrnn: its word 'n\\to' has control characters\n")
 
 
 def test_interrupted_training_writes_nothing(command, folder, tmp_path, monkeypatch):

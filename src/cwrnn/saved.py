@@ -177,7 +177,7 @@ def _assembled(said: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> S
         if type(said.get(name)) is not kind:
             raise _WrongError(f"{name} must be of type {kind.__name__}, got {said.get(name)!r}")
     if set(said) != set(types):
-        raise _WrongError(f"it says {', '.join(sorted(set(said) - set(types)))}, which this cwrnn does not know")
+        raise _WrongError(f"it says {sorted(set(said) - set(types))}, which this cwrnn does not know")
     try:
         schedule = Schedule.parse(said["schedule"])
     except ValueError as error:

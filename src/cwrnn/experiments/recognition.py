@@ -240,7 +240,7 @@ def _train(corpus: Corpus, schedule: Schedule, settings: classification.Settings
 
         try:
             return train(corpus, schedule, settings, seeds=seeds, progress=progress)
-        except NothingLearntError as error:
+        except (ModelError, NothingLearntError) as error:
             raise CommandError(str(error)) from error
 
 
