@@ -135,13 +135,13 @@ def test_a_stream_decides_as_the_whole(recogniser, rate, chunk):
     assert (decisions[-1].word, decisions[-1].probability) == decisions[-1].ranked[0]
     assert decisions[-1].word == expected[0][0]
     found = probabilities(decisions[-1].ranked)
-    np.testing.assert_allclose([found[word] for word, _ in expected], [p for _, p in expected], rtol=1e-4)
+    np.testing.assert_allclose([found[word] for word, _ in expected], [p for _, p in expected], rtol=1e-5)
     assert [d.time for d in decisions[:2]] == pytest.approx([0.025, 0.035])
     # the running decision is that of what was heard so far
     middle = len(decisions) // 2
     so_far = recogniser.recognise(whole[: 400 + 160 * middle], 16000)
     found = probabilities(decisions[middle].ranked)
-    np.testing.assert_allclose([found[word] for word, _ in so_far], [p for _, p in so_far], rtol=1e-4)
+    np.testing.assert_allclose([found[word] for word, _ in so_far], [p for _, p in so_far], rtol=1e-5)
 
 
 def test_two_streams_do_not_disturb_each_other(recogniser):
@@ -153,7 +153,7 @@ def test_two_streams_do_not_disturb_each_other(recogniser):
     for listener, each in zip((one, other), samples, strict=True):
         word, probability = recogniser.recognise(each, 16000)[0]
         assert listener.decision.word == word
-        assert listener.decision.probability == pytest.approx(probability, rel=1e-4)
+        assert listener.decision.probability == pytest.approx(probability, rel=1e-5)
 
 
 def test_nothing_to_hear(recogniser):
@@ -505,7 +505,7 @@ def test_stream_says_every_frame_in_json(pipe, model, recogniser, rate):
     assert end["time"] == frames[-1]["time"]
     expected = recogniser.recognise(samples, rate)
     assert [each["word"] for each in end["words"]] == [word for word, _ in expected]
-    np.testing.assert_allclose([each["probability"] for each in end["words"]], [p for _, p in expected], rtol=1e-4)
+    np.testing.assert_allclose([each["probability"] for each in end["words"]], [p for _, p in expected], rtol=1e-5)
     assert frames[-1]["word"] == expected[0][0]
     assert re.fullmatch(rf"{12000 / rate:.2f} s heard, \d+\.\d+ s of one core: 0\.\d+ of real time\n", err)
 
