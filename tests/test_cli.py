@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import soundfile
+import speech
 import sweeps
 
 import cwrnn
@@ -357,11 +358,13 @@ def test_help_has_examples(capsys):
 
 def test_examples_are_understood(monkeypatch):
     """Every line of the help's examples names options that exist."""
-    lines = [line for line in command.EXAMPLES.splitlines() if line.startswith("cwrnn reproduce")]
-    assert len(lines) >= 6
+    examples = (command.EXAMPLES + command.WORDS_EXAMPLES).splitlines()
+    lines = [line for line in examples if line.startswith("cwrnn reproduce")]
+    assert len(lines) >= 12
     seen = []
-    monkeypatch.setattr(command, "_datasets", lambda sources, offset, length: [sweeps.wave()])
-    monkeypatch.setattr(command, "_open", lambda folder, resume, arguments: seen.append(folder) or 1 / 0)
+    monkeypatch.setattr(command, "load_sequences", lambda sources, offset, length: [sweeps.wave()])
+    monkeypatch.setattr(command, "load_corpus", lambda source, words, quiet: speech.corpus())
+    monkeypatch.setattr(command, "carry_out", lambda parts, order: seen.append(order.folder) or 1 / 0)
     for line in lines:
         with pytest.raises(ZeroDivisionError):
             cli.main(line.split("   ")[0].split()[1:])

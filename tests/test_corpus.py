@@ -137,14 +137,14 @@ def test_an_error_goes_to_another_process():
 
 def test_a_bundle_is_the_corpus(tmp_path):
     whole = small(clusters={"c": 2, "b": 1, "a": 2}, synthetic=True)
-    write_bundle(tmp_path / "a.npz", whole, {"voices": ["ü"]})
+    write_bundle(tmp_path / "a.npz", whole, {"voices": ["ü"], "tools": {}})
     again = read_bundle(tmp_path / "a.npz")
     assert (again.name, again.source, again.synthetic) == ("small", "made up", True)
     assert (again.words, again.clusters, again.settings) == (whole.words, whole.clusters, whole.settings)
     assert again.digest == whole.digest
     assert [each.source for each in again.utterances] == [each.source for each in whole.utterances]
     assert read_about(tmp_path / "a.npz")["voices"] == ["ü"]
-    write_bundle(tmp_path / "b.npz", again, {"voices": ["ü"]})
+    write_bundle(tmp_path / "b.npz", again, {"tools": {}, "voices": ["ü"]})
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
@@ -180,6 +180,16 @@ def test_what_is_no_bundle(tmp_path):
             read_bundle(path)
 
 
+@pytest.mark.parametrize("name", ["features", "lengths"])
+def test_a_bundle_with_something_left_over(tmp_path, name):
+    write_bundle(tmp_path / "a.npz", small(), {})
+    arrays = dict(np.load(tmp_path / "a.npz"))
+    arrays[name] = np.concatenate([arrays[name], arrays[name][:1]])
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(CorpusError, match=r"not a bundle of spoken words \(its lengths do not match\)"):
+        read_bundle(tmp_path / "a.npz")
+
+
 # folders
 
 
@@ -192,8 +202,8 @@ def test_folders_of_words(tmp_path):
         samples, _ = soundfile.read(tmp_path / "mine" / each.word / f"{each.speaker}.wav")
         np.testing.assert_array_equal(each.features, mfcc(samples))
         assert each.source == f"{each.word}/{each.speaker}.wav"
-    again = load(f"folder:{tmp_path / 'mine'}")
-    assert again.digest == whole.digest
+    assert load(f"folder:{tmp_path / 'mine'}").digest == whole.digest
+    assert load(tmp_path / "mine", words=["yes", "no"]).words == ("yes", "no")
 
 
 def test_the_division_is_the_same_for_ever(tmp_path):
@@ -373,6 +383,21 @@ def test_a_file_that_ends_early(tmp_path, kind, part):
         clips.sound(path.read_bytes()[: int(path.stat().st_size * part)])
 
 
+def test_a_file_without_its_last_page(tmp_path):
+    data = write(tmp_path / "a.ogg", voice(1, 60_000), format="OGG").read_bytes()
+    with pytest.raises(clips.SoundError, match="truncated: its last page is missing"):
+        clips.sound(data[: data.rfind(b"OggS")])
+
+
+def test_a_chunk_of_odd_size(tmp_path):
+    """One byte fills it up."""
+    data = write(tmp_path / "a.wav", voice(1)).read_bytes()
+    data = data[:36] + b"note" + struct.pack("<I", 3) + b"abc\0" + data[36:]
+    assert len(clips.sound(data)[1]) == 4800
+    with pytest.raises(clips.SoundError, match="truncated: 9600 bytes of sound are promised, 9599 are there"):
+        clips.sound(data[:-1])
+
+
 def test_a_file_from_a_pipe(tmp_path):
     """Its header cannot know how long it is."""
     data = bytearray(write(tmp_path / "a.wav", voice(1)).read_bytes())
@@ -493,6 +518,14 @@ def test_the_cache_knows_the_settings(tmp_path, settings):
         np.testing.assert_array_equal(found, mfcc(soundfile.read(clip.path)[0], each))
 
 
+@pytest.mark.parametrize("place", [{"start": 100}, {"end": 3000}])
+def test_the_cache_knows_the_place(tmp_path, place):
+    clip = clips.Clip("yes", "s0", "train", write(tmp_path / "a.wav", voice(1)), "a")
+    for each in (clip, replace(clip, **place)) * 2:
+        (found,), _ = clips.features([each], FeatureSettings(), cache=tmp_path / "cache")
+        np.testing.assert_array_equal(found, mfcc(soundfile.read(clip.path)[0][each.start : each.end]))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -502,7 +535,7 @@ def test_the_cache_knows_the_settings(tmp_path, settings):
         lambda path: np.savez(path, features=np.zeros((3, 13), np.float32), lengths=np.array([3])),
         lambda path: np.savez(path, features=np.zeros((14, 13)), lengths=np.ones(14, int)),
         lambda path: np.savez(path, features=np.zeros((14, 12), np.float32), lengths=np.ones(14, int)),
-        lambda path: np.savez(path, features=np.zeros((12, 13), np.float32), lengths=np.arange(14) - 1),
+        lambda path: np.savez(path, features=np.zeros((77, 13), np.float32), lengths=np.arange(14) - 1),
         lambda path: np.savez(path, features=np.array([object()])),
         lambda path: (path.unlink(), path.mkdir()),
     ],

@@ -18,6 +18,7 @@ from cwrnn.experiments.progress import Estimate, shown
 from cwrnn.experiments.runs import Dataset, Run
 from cwrnn.experiments.store import Store
 from cwrnn.experiments.training import Settings, train_many
+from cwrnn.schedule import Schedule
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_a_key_is_all_of_the_run():
     assert len({run.key, *(other.key for other in others)}) == 10
     assert dataclasses.replace(run).key == run.key
     # the same in every store, on every machine, in every version that trains the same
-    assert run.key == "4e1089aceef3d2efa89454f85e73d297630312962bcf1a355c5c790aefb8965c"
+    assert run.key == "30cbb657820cf0e1a0041bde51245a2791ac70994e2f530a725785c3b37c4d49"
 
 
 def test_peepholes_are_the_lstms_concern(waves):
@@ -335,10 +336,10 @@ def test_summary_counts_everything(waves):
 
 def test_best_rate_is_not_that_of_the_survivors(waves):
     runs = generation.plan_search(waves[:1], rates=[1e-4, 1e-3], methods=["cw"], sizes=[1000], runs=3, epochs=5)
-    outcomes = {1e-4: [0.5, 0.6, 0.7], 1e-3: [0.1, math.nan, math.nan]}
+    errors = {1e-4: [0.5, 0.6, 0.7], 1e-3: [0.1, math.nan, math.nan]}
     records = [
         dataclasses.replace(engine.failed(run, ""), status="diverged" if math.isnan(nmse) else "finished", error=nmse)
-        for run, nmse in zip(runs, [*outcomes[1e-4], *outcomes[1e-3]], strict=True)
+        for run, nmse in zip(runs, [*errors[1e-4], *errors[1e-3]], strict=True)
     ]
     assert outcomes.best_rates(records) == {("cw", 1000): 1e-4}
     assert outcomes.best_rates(records[4:]) == {}
@@ -397,3 +398,20 @@ def test_an_interrupt_that_python_drops_is_heard(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
     interrupts.check()
+
+
+def test_a_schedule_of_ones_own(tmp_path, waves):
+    schedule = Schedule.parse("1:3,3:2,7:2")
+    runs = sweeps.plan(waves[:1], methods=["srn", "cw"], sizes=[100, 250], schedule=schedule)
+    own = [run for run in runs if run.method == "cw"]
+    assert {(run.hidden, run.schedule, run.size) for run in own} == {(7, "1:3,3:2,7:2", schedule.parameter_count(0, 1))}
+    assert len({run.key for run in runs}) == len(runs) == 4 + 2
+    sweeps.sweep(tmp_path, waves, runs)
+    with Store.read(tmp_path) as store:
+        assert {record.run for record in store.records()} == set(runs)
+
+
+def test_keys_stay_what_they_were(waves):
+    """Before a run could have a schedule of its own: finished runs are not trained again."""
+    (run,) = sweeps.plan(waves[:1], methods=["cw"], sizes=[100], runs=1)
+    assert run.key == "30cbb657820cf0e1a0041bde51245a2791ac70994e2f530a725785c3b37c4d49"

@@ -13,7 +13,7 @@ import recordings
 import torch
 
 from cwrnn import cli
-from cwrnn.experiments import classification, recognition
+from cwrnn.experiments import classification, words_command
 from cwrnn.saved import ModelError, SavedNetwork
 from cwrnn.schedule import Schedule
 from cwrnn.words.clips import SoundError, sound
@@ -64,8 +64,7 @@ def test_it_is_the_best_learner_of_the_training_words(corpus, trained):
     data = corpus.normalised("train"), corpus.normalised("test")
     losses = []
     for result, seed in zip(trained.results, [3, 4], strict=True):
-        network = classification.build("cw", 13, settings(modules=CLOCKS), seed)
-        [alone] = classification.train_networks([network], *data, [seed], settings())
+        [alone] = classification.train_many("cw", 13, *data, [seed], settings(schedule=CLOCKS.spec))
         assert alone.error == result.error
         losses.append(cross_entropy(result))
     assert losses[trained.chosen] == min(losses)
@@ -385,7 +384,7 @@ def test_training_that_diverges(command, folder, tmp_path):
 
 
 def test_words_that_cannot_be_printed(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(classification, "train_networks", None)
+    monkeypatch.setattr(classification, "train_many", None)
     data = recordings.folders(tmp_path / "recordings", ("yes", "n\to"), 3)
     code, out, err = command("train", "--data", data, *TINY, "--out", tmp_path / "model")
     assert (code, out, err) == (1, "", "cwrnn: its word 'n\\to' has control characters\n")
@@ -395,7 +394,7 @@ def test_interrupted_training_writes_nothing(command, folder, tmp_path, monkeypa
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(recognition, "train", interrupt)
+    monkeypatch.setattr(words_command, "train", interrupt)
     code, out, err = command("train", "--data", f"folder:{folder}", *TINY, "--out", tmp_path / "model")
     assert (code, out, err) == (130, "", "Interrupted.\n")
     assert not (tmp_path / "model").exists()
@@ -403,7 +402,7 @@ def test_interrupted_training_writes_nothing(command, folder, tmp_path, monkeypa
 
 def test_safetensors_is_named_before_the_training(command, folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    monkeypatch.setattr(recognition, "train", None)
+    monkeypatch.setattr(words_command, "train", None)
     code, _, err = command("train", "--data", f"folder:{folder}", *TINY, "--out", tmp_path / "model")
     assert code == 1
     assert "saving networks needs safetensors: pip install 'cwrnn[experiments]'" in err
@@ -525,7 +524,7 @@ def test_stream_says_when_the_word_changes(pipe, model):
 
 
 def test_a_terminal_shows_one_line(pipe, model, monkeypatch, capsys):
-    monkeypatch.setattr(recognition._Display, "is_terminal", staticmethod(lambda: True))
+    monkeypatch.setattr(words_command._Display, "is_terminal", staticmethod(lambda: True))
     code, out, _ = pipe(pcm(recordings.voice(9)), model, "--stream")
     assert code == 0
     assert out.count("\n") == 1
@@ -561,13 +560,13 @@ def test_streams_without_a_word(pipe, model, data, message):
 def test_interrupted_streams_decide(pipe, model, monkeypatch):
     data = pcm(recordings.voice(9))
     expected = pipe(data, model, "--stream")[1].splitlines()[-1]
-    chunks = recognition._chunks
+    chunks = words_command._chunks
 
     def interrupted():
         yield from chunks()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(recognition, "_chunks", interrupted)
+    monkeypatch.setattr(words_command, "_chunks", interrupted)
     code, out, err = pipe(data, model, "--stream")
     assert code == 130
     assert out.splitlines()[-1] == expected

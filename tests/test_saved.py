@@ -19,7 +19,7 @@ CLOCKS = Schedule((1, 3, 4), (3, 1, 2))
 
 
 def network(method="cw", inputs=3, outputs=4, softmax=True):
-    return build(method, 6, inputs, outputs, softmax=softmax, modules=CLOCKS, seed=1).float()
+    return build(method, 6, inputs, outputs, softmax=softmax, schedule=CLOCKS.spec, seed=1).float()
 
 
 def example():

@@ -199,7 +199,7 @@ class ClockworkRNN(nn.Module):
         if isinstance(input, Tensor) and hx is None and lengths is None and self._is_plain(input, t0):
             # the most common case, without the way there: a small network has computed its output in that time
             h0 = input.new_zeros((input.shape[1], self.hidden_size))
-            run = select(self.backend, input.device, input.dtype)
+            run = select(self.backend, input.device, input.dtype, self.schedule)
             done = run(input, *self._weights("_l0", input.dtype), h0, self.schedule, t0, self.nonlinearity, None, True)
             return done.hold(), done.final().unsqueeze(0)
         ticks, h_n = self._forward(input, hx, t0, lengths, hold=True)
@@ -347,7 +347,7 @@ class ClockworkRNN(nn.Module):
 
     def _run(self, layer: int, x: Tensor, h: Tensor, t0: int, layout: Layout, hold: bool) -> Ticks:
         """One layer over (T, B, features), from its part of the states (layers * directions, B, N)."""
-        run = select(self.backend, x.device, x.dtype)
+        run = select(self.backend, x.device, x.dtype, self.schedule)
         passes = []
         for direction, suffix in enumerate(self._suffixes(layer)):
             # the reverse clock counts from its own start

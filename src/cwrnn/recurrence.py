@@ -36,6 +36,10 @@ class Backend(NamedTuple):
     """The function itself, imported when it is first needed."""
     step: Step = clockwork_step
     """One time step: the state after it, twice, and what the backend keeps for the next, or None."""
+    unsuited: Callable[[Schedule], str | None] = lambda schedule: None
+    """Why it cannot run with those modules; None if it can."""
+    outdone: Callable[[Schedule, torch.dtype], str | None] = lambda schedule, dtype: None
+    """Why another may be faster with those modules, which then runs unless it was chosen; None if it is not."""
 
 
 def run_reference(
@@ -59,7 +63,9 @@ def run_reference(
 # the order is that of preference
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(refuse=library.refuse, load=lambda: function.run, step=cpu.step),
-    "triton": Backend(refuse=triton.refuse, load=lambda: function.run),
+    "triton": Backend(
+        refuse=triton.refuse, load=lambda: function.run, unsuited=triton.unsuited, outdone=triton.outdone
+    ),
     "torch": Backend(refuse=lambda device, dtype: None, load=lambda: cascade),
     "reference": Backend(refuse=lambda device, dtype: None, load=lambda: run_reference),
 }
@@ -72,35 +78,44 @@ def check_backend(name: str) -> None:
         raise ValueError(f"Unknown backend {name!r}. Select from {names}.")
 
 
-def select(name: str, device: torch.device, dtype: torch.dtype) -> Run:
+def select(name: str, device: torch.device, dtype: torch.dtype, schedule: Schedule | None = None) -> Run:
     """The backend `name`, or for "auto" the first that can run here.
 
     >>> select("torch", torch.device("cpu"), torch.float32).__name__
     'cascade'
     """
-    return BACKENDS[choose(name, device, dtype)].load()
+    return BACKENDS[choose(name, device, dtype, schedule)].load()
 
 
-def choose(name: str, device: torch.device, dtype: torch.dtype) -> str:
-    """The name of the backend that runs where `name` is asked for."""
+def choose(name: str, device: torch.device, dtype: torch.dtype, schedule: Schedule | None = None) -> str:
+    """The name of the backend that runs where `name` is asked for; with any modules, if `schedule` is None."""
     if name != "auto":
         check_backend(name)
-        reason = BACKENDS[name].refuse(device, dtype)
+        reason = _refusal(BACKENDS[name], device, dtype, schedule)
         if reason is not None:
-            usable = [other for other, backend in BACKENDS.items() if backend.refuse(device, dtype) is None]
+            usable = [
+                other for other, backend in BACKENDS.items() if _refusal(backend, device, dtype, schedule) is None
+            ]
             raise RuntimeError(
                 f"backend {name!r} cannot run on {device.type} with {dtype}: {reason}. "
                 f"Usable here: {', '.join(repr(other) for other in ('auto', *usable))}."
             )
         return name
     for candidate, backend in BACKENDS.items():
-        reason = backend.refuse(device, dtype)
+        reason = _refusal(backend, device, dtype, schedule)
+        if reason is None and schedule is not None:
+            reason = backend.outdone(schedule, dtype)
         if reason is None:
             return candidate
         # a graph has no place for a log
         if not torch.compiler.is_compiling():
             _log_refusal(candidate, device.type, dtype, reason)
     raise RuntimeError(f"no backend can run on {device.type} with {dtype}")
+
+
+def _refusal(backend: Backend, device: torch.device, dtype: torch.dtype, schedule: Schedule | None) -> str | None:
+    reason = backend.refuse(device, dtype)
+    return backend.unsuited(schedule) if reason is None and schedule is not None else reason
 
 
 @cache

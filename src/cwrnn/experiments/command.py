@@ -12,12 +12,12 @@ import typer
 from .. import __version__
 from ..words import corpus as corpora
 from ..words.corpus import Corpus
-from . import audio, classification, engine, generation, options, recognition, tables, training, words
-from .cluster import dask
+from . import audio, classification, clocks_command, generation, options, tables, training, words, words_command
+from .loading import load_corpus, load_sequences
 from .models import SIZES, WORD_SIZES
 from .options import ALL_METHODS, EngineName
-from .reproduction import CommandError, Order, Part, carry_out, console, ends, printing, told, write_page
-from .runs import Dataset, cores
+from .reproduction import CommandError, Part, carry_out, console, ends, make_order, printing, told, write_page
+from .runs import Dataset
 from .store import Store
 
 
@@ -78,7 +78,8 @@ app = typer.Typer(
 )
 reproduce = typer.Typer(rich_markup_mode=None)
 app.add_typer(reproduce, name="reproduce")
-app.add_typer(recognition.app, name="words")
+app.add_typer(clocks_command.app, name="clocks")
+app.add_typer(words_command.app, name="words")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -117,13 +118,13 @@ def reproduce_both(
     """Repeat an experiment of the paper; without a name, both of them in small, on one page."""
     if context.invoked_subcommand is not None:
         return
-    datasets = _datasets([audio.BUNDLE], 0.0, audio.LENGTH)
-    corpus = options.corpus(corpora.BUNDLE, None, quiet)
+    datasets = load_sequences([audio.BUNDLE], 0.0, audio.LENGTH)
+    corpus = load_corpus(corpora.BUNDLE, None, quiet)
     parts = [
         _generation_part(datasets, generation.plan(datasets, sizes=QUICK.sizes, runs=QUICK.runs), QUICK.runs),
         _words_part(corpus, words.plan(corpus, sizes=WORDS_QUICK.sizes, runs=WORDS_QUICK.runs), WORDS_QUICK.runs),
     ]
-    order = _order(context, BOTH if out is None else out, EngineName.LOCAL, None, workers, resume, as_json, quiet)
+    order = make_order(context, BOTH if out is None else out, EngineName.LOCAL, None, workers, resume, as_json, quiet)
     carry_out(parts, order)
 
 
@@ -166,6 +167,7 @@ def reproduce_generation(
     seed: options.Seed = 0,
     learning_rate: options.LearningRate = None,
     peepholes: options.Peepholes = True,
+    schedule: options.ScheduleOption = None,
     offset: Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="Where in the sound to begin.")] = 0.0,
     length: Annotated[int, typer.Option(min=2, metavar="SAMPLES", help="How much of it to learn.")] = audio.LENGTH,
     engine_name: options.Engine = EngineName.LOCAL,
@@ -187,7 +189,7 @@ def reproduce_generation(
         raise typer.BadParameter(f"expected a number of seconds, got {offset}", param_hint="--offset")
     scale = SEARCH if search else PAPER if paper else QUICK
     chosen = options.methods(methods)
-    datasets = _datasets([*(data or []), *(more or [])] or [audio.BUNDLE], offset, length)
+    datasets = load_sequences([*(data or []), *(more or [])] or [audio.BUNDLE], offset, length)
     count = scale.runs if runs is None else runs
     asked: dict[str, Any] = {
         "methods": chosen,
@@ -196,6 +198,7 @@ def reproduce_generation(
         "epochs": epochs,
         "seed": seed,
         "peepholes": peepholes,
+        "schedule": options.schedule(schedule),
     }
     rates = options.rates(None if search else learning_rate, chosen, training.LEARNING_RATES)
     grid = options.grid(learning_rate if search else None, generation.RATES)
@@ -208,7 +211,7 @@ def reproduce_generation(
         raise typer.BadParameter(str(error), param_hint="--sizes") from error
     part = _generation_part(datasets, planned, count, search=search)
     folder = scale.out if out is None else out
-    carry_out([part], _order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
+    carry_out([part], make_order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
 
 
 @reproduce.command("words", epilog=WORDS_EXAMPLES)
@@ -241,6 +244,7 @@ def reproduce_words(
     seed: options.Seed = 0,
     learning_rate: options.LearningRate = None,
     peepholes: options.Peepholes = True,
+    schedule: options.ScheduleOption = None,
     noise: options.Noise = classification.Settings.noise,
     engine_name: options.Engine = EngineName.LOCAL,
     scheduler: options.Scheduler = None,
@@ -260,7 +264,7 @@ def reproduce_words(
     options.check_noise(noise)
     scale = WORDS_SEARCH if search else WORDS_PAPER if paper else WORDS_QUICK
     chosen = options.methods(methods)
-    corpus = options.corpus(data, vocabulary, quiet)
+    corpus = load_corpus(data, vocabulary, quiet)
     count = scale.runs if runs is None else runs
     asked: dict[str, Any] = {
         "methods": chosen,
@@ -269,6 +273,7 @@ def reproduce_words(
         "epochs": epochs,
         "seed": seed,
         "peepholes": peepholes,
+        "schedule": options.schedule(schedule),
         "noise": noise,
     }
     rates = options.rates(None if search else learning_rate, chosen, words.LEARNING_RATES)
@@ -282,7 +287,7 @@ def reproduce_words(
         raise typer.BadParameter(str(error), param_hint="--sizes") from error
     part = _words_part(corpus, planned, count, search=search)
     folder = scale.out if out is None else out
-    carry_out([part], _order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
+    carry_out([part], make_order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
 
 
 @app.command("report")
@@ -310,27 +315,3 @@ def _words_part(corpus: Corpus, planned: Any, runs: int, *, search: bool = False
     if search:
         return Part([corpus], planned, partial(tables.search, paper=words.LEARNING_RATES), search=True)
     return Part([corpus], planned, lambda rows, _: tables.words(rows, corpus.source, runs))
-
-
-def _order(
-    context: typer.Context,
-    folder: str | Path,
-    engine_name: EngineName,
-    scheduler: str | None,
-    workers: int | None,
-    resume: bool,
-    as_json: bool,
-    quiet: bool,
-) -> Order:
-    count = cores() if workers is None else workers
-    train: engine.Engine = partial(engine.local, workers=count)
-    if engine_name is EngineName.DASK:
-        train = partial(dask, workers=count, scheduler=scheduler)
-    return Order(Path(folder), train, count, context.obj, resume, as_json, quiet)
-
-
-def _datasets(sources: Sequence[str], offset: float, length: int) -> list[Dataset]:
-    try:
-        return audio.load(sources, offset=offset, length=length)
-    except audio.AudioError as error:
-        raise typer.BadParameter(str(error), param_hint="--data") from error

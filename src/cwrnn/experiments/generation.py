@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..schedule import Schedule
 from . import tasks
 from .models import METHODS, SIZES, hidden_for
 from .runs import Dataset, Run
@@ -30,9 +31,12 @@ def plan(
     seed: int = 0,
     learning_rates: Mapping[str, float] = LEARNING_RATES,
     peepholes: bool = True,
+    schedule: Schedule | None = None,
     task: str = TASK,
 ) -> list[Run]:
     """Every run of the task: each method in each size on each sequence, with as many seeds from `seed` on.
+
+    With a schedule, that is the Clockwork RNN, in place of those of all sizes.
 
     >>> from .audio import load
     >>> len(plan(load()))
@@ -45,12 +49,21 @@ def plan(
         if method == "lstm":
             # of no concern to the others, whose runs stay the same
             settings = replace(settings, peepholes=peepholes)
-        for size in sizes:
-            hidden = hidden_for(method, size, modules=settings.modules, peepholes=settings.peepholes)
+        if method == "cw" and schedule is not None:
+            settings = replace(settings, modules=schedule.modules, schedule=schedule.spec)
+            size = schedule.parameter_count(settings.inputs, settings.outputs)
+            shapes = [(size, schedule.hidden_size)]
+        else:
+            shapes = [(size, _hidden(method, size, settings)) for size in sizes]
+        for size, hidden in shapes:
             for dataset in datasets:
                 for number in range(seed, seed + runs):
                     planned.append(Run(task, dataset.name, dataset.digest, method, size, hidden, number, settings))
     return planned
+
+
+def _hidden(method: str, size: int, settings: Settings) -> int:
+    return hidden_for(method, size, modules=settings.modules, peepholes=settings.peepholes)
 
 
 def plan_search(

@@ -52,7 +52,8 @@ def build(
     output_size: int = 1,
     *,
     softmax: bool = False,
-    modules: int | Schedule = MODULES,
+    modules: int = MODULES,
+    schedule: str | None = None,
     peepholes: bool = True,
     forget_bias: float = 5.0,
     deviation: float = 0.1,
@@ -66,7 +67,8 @@ def build(
         input_size: features of the input, 0 if there is none
         output_size: outputs
         softmax: whether they are the logarithms of a softmax, as `torch.nn.NLLLoss` takes them, or linear
-        modules: modules of a Clockwork RNN, or its schedule; the others have none
+        modules: modules of a Clockwork RNN, with periods 1, 2, 4, ...; the others have none
+        schedule: the modules of a Clockwork RNN, as `Schedule.parse` reads them, in place of those
         peepholes: whether an LSTM's gates see its cells
         forget_bias: initial bias of an LSTM's forget gates
         deviation: standard deviation of the initial weights
@@ -80,7 +82,7 @@ def build(
     if method == "lstm":
         layer = LSTM(input_size, hidden_size, peepholes=peepholes)
     else:
-        layer = ClockworkRNN(input_size, hidden_size, schedule=modules if method == "cw" else 1)
+        layer = ClockworkRNN(input_size, hidden_size, schedule=_schedule(method, hidden_size, modules, schedule))
     network = Network(layer, output_size, softmax=softmax)
     init.paper_(network, deviation, generator=torch.Generator().manual_seed(seed))
     if isinstance(layer, LSTM):
@@ -143,6 +145,7 @@ def parameter_count(
     output_size: int = 1,
     *,
     modules: int = MODULES,
+    schedule: str | None = None,
     peepholes: bool = True,
 ) -> int:
     """The parameters of such a network, as the paper counts them: the periods of a Clockwork RNN are included.
@@ -152,7 +155,7 @@ def parameter_count(
     """
     _check_method(method)
     if method == "cw":
-        return Schedule.exponential(hidden_size, modules).parameter_count(input_size, output_size)
+        return _schedule(method, hidden_size, modules, schedule).parameter_count(input_size, output_size)
     # one bias per unit
     layer = hidden_size * (input_size + hidden_size + 1)
     if method == "lstm":
@@ -175,6 +178,15 @@ class Network(nn.Module):
         hidden = self.layer.ticks(input)[0] if isinstance(self.layer, ClockworkRNN) else self.layer(input)
         output: Tensor = self.readout(hidden)
         return output.log_softmax(-1) if self.softmax else output
+
+
+def _schedule(method: str, hidden_size: int, modules: int, spec: str | None) -> Schedule:
+    if method == "srn" or spec is None:
+        return Schedule.exponential(hidden_size, modules if method == "cw" else 1)
+    schedule = Schedule.parse(spec)
+    if schedule.hidden_size != hidden_size:
+        raise ValueError(f"the schedule {spec} has {schedule.hidden_size} units, not {hidden_size}")
+    return schedule
 
 
 def _check_method(method: str) -> None:

@@ -8,10 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ..words import corpus as corpora
-from ..words.corpus import Corpus, CorpusError
+from ..schedule import Schedule
 from .models import METHODS
-from .progress import counted
 
 LARGEST = 10**9
 """Parameters of a network, at most; a number that the store could not hold is refused with it."""
@@ -41,6 +39,16 @@ LearningRate = Annotated[
 ]
 Peepholes = Annotated[
     bool, typer.Option("--peepholes/--no-peepholes", help="Whether the gates of the LSTM see its cells.")
+]
+ScheduleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--schedule",
+        metavar="SPEC",
+        help="The modules of the CW-RNN, period:size,period:size,... as `cwrnn clocks` prints them, in place of its "
+        "sizes.",
+        show_default="even modules of periods 1, 2, 4, ...",
+    ),
 ]
 Words = Annotated[
     str,
@@ -108,16 +116,6 @@ def check_noise(noise: float) -> None:
         raise typer.BadParameter(f"expected a standard deviation, got {noise}", param_hint="--noise")
 
 
-def corpus(source: str, vocabulary: str | None, quiet: bool) -> Corpus:
-    """The corpus of a source, of some of its words or of all."""
-    try:
-        chosen = None if vocabulary is None else [word.strip() for word in vocabulary.split(",")]
-        with counted("reading the words", quiet=quiet) as progress:
-            return corpora.load(source, words=chosen, progress=progress)
-    except CorpusError as error:
-        raise typer.BadParameter(str(error), param_hint="--data") from error
-
-
 def methods(text: str) -> tuple[str, ...]:
     """The methods of a list, in the paper's order, whatever the user's."""
     names = tuple(dict.fromkeys(word.strip().lower() for word in text.split(",")))
@@ -138,6 +136,14 @@ def sizes(text: str) -> tuple[int, ...]:
     if values[-1] > LARGEST:
         raise typer.BadParameter(f"expected at most {LARGEST} parameters, got {values[-1]}", param_hint="--sizes")
     return tuple(values)
+
+
+def schedule(text: str | None) -> Schedule | None:
+    """The modules that a user names."""
+    try:
+        return None if text is None else Schedule.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--schedule") from error
 
 
 def rates(text: str | None, methods: Sequence[str], usual: Mapping[str, float]) -> dict[str, float]:

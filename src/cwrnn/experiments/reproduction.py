@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from rich.table import Table
 
 from ..extras import require
 from . import audio, engine, tables
-from .cluster import ClusterError
+from .cluster import ClusterError, dask
+from .options import EngineName
 from .outcomes import Row, best_rates, summarise
 from .progress import Estimate, duration, shown
-from .runs import FAILED, Data, Record, Run, environment
+from .runs import FAILED, Data, Record, Run, cores, environment
 from .store import Store, StoreError
 
 
@@ -57,10 +59,28 @@ class Order:
     quiet: bool
 
 
+def make_order(
+    context: typer.Context,
+    folder: str | Path,
+    engine_name: EngineName,
+    scheduler: str | None,
+    workers: int | None,
+    resume: bool,
+    as_json: bool,
+    quiet: bool,
+) -> Order:
+    """The order that the options of a command make."""
+    count = cores() if workers is None else workers
+    train: engine.Engine = partial(engine.local, workers=count)
+    if engine_name is EngineName.DASK:
+        train = partial(dask, workers=count, scheduler=scheduler)
+    return Order(Path(folder), train, count, context.obj, resume, as_json, quiet)
+
+
 def carry_out(parts: Sequence[Part], order: Order) -> None:
     """Trains, prints the tables and writes the page; ends with exit code 1 if a run failed."""
     stderr = console(stderr=True, soft_wrap=True)
-    with ends(stderr, _resuming(order.arguments)), _open(order.folder, order.resume, order.arguments) as store:
+    with ends(stderr, resuming(order.arguments)), opened(order) as store:
         started = time.monotonic()
         _train(store, parts, order, stderr)
         seconds = time.monotonic() - started
@@ -158,15 +178,16 @@ def write_page(store: Store, folder: Path) -> Path:
 
 
 @contextmanager
-def _open(folder: Path, resume: bool, arguments: Sequence[str]) -> Iterator[Store]:
-    """The store in `folder`, made if there is none; one that has records is not touched without --resume."""
+def opened(order: Order) -> Iterator[Store]:
+    """The store in the order's folder, made if there is none; one that has records is not touched without --resume."""
+    folder = order.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise typer.BadParameter(f"cannot make the folder {folder}: {error.strerror}", param_hint="--out") from error
-    command = audio.storable(shlex.join(["cwrnn", *arguments]))
+    command = audio.storable(shlex.join(["cwrnn", *order.arguments]))
     with Store.open(folder, create=True, command=command) as store:
-        if not resume and store.keys():
+        if not order.resume and store.keys():
             raise typer.BadParameter(
                 f"{folder} has {len(store.keys())} runs already: add --resume to go on with them, "
                 "or choose another folder",
@@ -227,7 +248,7 @@ def told(page: Path) -> str:
     return f"The page is {audio.storable(str(page.resolve()))}"
 
 
-def _resuming(arguments: Sequence[str]) -> str:
+def resuming(arguments: Sequence[str]) -> str:
     """The command that goes on where this one ended."""
     words = [*arguments, *([] if "--resume" in arguments else ["--resume"])]
     if Path(sys.argv[0]).name == "__main__.py":

@@ -77,20 +77,33 @@ class Run:
     @cached_property
     def key(self) -> str:
         """The hash of all of it."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        values = asdict(self)
+        if self.settings.schedule is None:
+            # as it was before there were other schedules
+            del values["settings"]["schedule"]
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def parameters(self) -> int:
         """The network's parameters, as the paper counts them."""
         settings = self.settings
-        shape = settings.inputs, settings.outputs
-        return _parameters(self.method, self.hidden, *shape, settings.modules, settings.peepholes)
+        return _parameters(
+            self.method,
+            self.hidden,
+            settings.inputs,
+            settings.outputs,
+            settings.modules,
+            settings.schedule,
+            settings.peepholes,
+        )
 
     @property
     def schedule(self) -> str | None:
         """The Clockwork RNN's modules, as `Schedule.parse` reads them; the others have none."""
-        return _spec(self.hidden, self.settings.modules) if self.method == "cw" else None
+        if self.method != "cw":
+            return None
+        return self.settings.schedule or _spec(self.hidden, self.settings.modules)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +158,11 @@ def environment() -> dict[str, str]:
 
 
 @cache
-def _parameters(method: str, hidden: int, inputs: int, outputs: int, modules: int, peepholes: bool) -> int:
-    return parameter_count(method, hidden, inputs, outputs, modules=modules, peepholes=peepholes)
+def _parameters(
+    method: str, hidden: int, inputs: int, outputs: int, modules: int, schedule: str | None, peepholes: bool
+) -> int:
+    shape = {"modules": modules, "schedule": schedule, "peepholes": peepholes}
+    return parameter_count(method, hidden, inputs, outputs, **shape)  # type: ignore[arg-type]
 
 
 @cache

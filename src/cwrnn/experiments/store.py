@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..words.corpus import Corpus, CorpusError, Utterance
+from ..words import bundle
+from ..words.corpus import Corpus
 from ..words.features import FeatureSettings
 from .runs import FAILED, STATUSES, Data, Dataset, Record, Run
 from .tasks import GENERATION, TASKS
@@ -382,32 +383,15 @@ def _packed(data: Data) -> tuple[str, dict[str, Any], bytes]:
     """The kind, what is to be known besides name and source, and the numbers."""
     if isinstance(data, Dataset):
         return SEQUENCE, {"rate": data.rate}, _bytes(data.samples, "<f8")
-    about = {
-        "settings": asdict(data.settings),
-        "synthetic": data.synthetic,
-        "clusters": dict(data.clusters),
-        "utterances": [
-            [each.word, each.speaker, each.split, each.source, len(each.features)] for each in data.utterances
-        ],
-    }
-    return WORDS, about, _bytes(np.concatenate([each.features for each in data.utterances]), "<f4")
+    features, lengths = bundle.parts(data)
+    return WORDS, {**bundle.header(data), "lengths": lengths.tolist()}, _bytes(features, "<f4")
 
 
 def _unpacked(kind: str, name: str, source: str, about: dict[str, Any], numbers: bytes) -> Data:
     if kind == SEQUENCE:
         return Dataset(name, about["rate"], _array(numbers, "<f8", [-1]), source)
-    settings = FeatureSettings(**about["settings"])
-    features = _array(numbers, "<f4", [-1, settings.channels])
-    ends = np.cumsum([frames for *_, frames in about["utterances"]])
-    parts = np.split(features, ends[:-1])
-    utterances = tuple(
-        Utterance(word, speaker, split, part, where)
-        for (word, speaker, split, where, _), part in zip(about["utterances"], parts, strict=True)
-    )
-    try:
-        return Corpus(name, source, utterances, settings, about["synthetic"], about["clusters"])
-    except CorpusError as error:
-        raise ValueError(str(error)) from error
+    features = _array(numbers, "<f4", [-1, FeatureSettings(**about["settings"]).channels])
+    return bundle.assemble(about, features, np.array(about["lengths"]))
 
 
 def _row(record: Record) -> tuple[Any, ...]:

@@ -18,6 +18,9 @@ GENERATION, WORDS = "generation", "words"
 SEARCHES = {GENERATION: "search", WORDS: "words search"}
 """The tasks of runs that search the learning rate: they are kept apart, and so are their records."""
 
+CLOCKS = {GENERATION: "clocks generation", WORDS: "clocks words"}
+"""The tasks of runs that compare clocks, and of those by which clocks are evolved."""
+
 Progress = Callable[[int], None] | None
 
 
@@ -98,6 +101,8 @@ _WORDS = Task(
 TASKS: Mapping[str, Task] = {
     GENERATION: _GENERATION,
     SEARCHES[GENERATION]: _GENERATION,
+    CLOCKS[GENERATION]: _GENERATION,
     WORDS: _WORDS,
     SEARCHES[WORDS]: _WORDS,
+    CLOCKS[WORDS]: _WORDS,
 }

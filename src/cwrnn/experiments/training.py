@@ -55,6 +55,8 @@ class Settings:
     """Initial bias of an LSTM's forget gates."""
     deviation: float = 0.1
     """Standard deviation of the initial weights."""
+    schedule: str | None = None
+    """The modules of a Clockwork RNN, as `Schedule.parse` reads them; None: even ones with periods 1, 2, 4, ..."""
 
     @property
     def inputs(self) -> int:
@@ -279,6 +281,7 @@ def _build(method: str, hidden: int, settings: Settings, seed: int = 0) -> model
         method,
         hidden,
         modules=settings.modules,
+        schedule=settings.schedule,
         peepholes=settings.peepholes,
         forget_bias=settings.forget_bias,
         deviation=settings.deviation,

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..schedule import Schedule
 from ..words.corpus import Corpus
 from . import tasks
 from .classification import EPOCHS, Settings
@@ -34,9 +35,13 @@ def plan(
     learning_rates: Mapping[str, float] = LEARNING_RATES,
     peepholes: bool = True,
     noise: float = Settings.noise,
+    schedule: Schedule | None = None,
     task: str = TASK,
 ) -> list[Run]:
-    """Every run of the task: each method in each size, with as many seeds from `seed` on."""
+    """Every run of the task: each method in each size, with as many seeds from `seed` on.
+
+    With a schedule, that is the Clockwork RNN, in place of those of all sizes.
+    """
     planned = []
     for method in methods:
         settings = Settings(
@@ -49,18 +54,27 @@ def plan(
         if method == "lstm":
             # of no concern to the others, whose runs stay the same
             settings = replace(settings, peepholes=peepholes)
-        for size in sizes:
-            hidden = hidden_for(
-                method,
-                size,
-                input_size=settings.inputs,
-                output_size=settings.outputs,
-                modules=settings.modules,
-                peepholes=settings.peepholes,
-            )
+        if method == "cw" and schedule is not None:
+            settings = replace(settings, modules=schedule.modules, schedule=schedule.spec)
+            size = schedule.parameter_count(settings.inputs, settings.outputs)
+            shapes = [(size, schedule.hidden_size)]
+        else:
+            shapes = [(size, _hidden(method, size, settings)) for size in sizes]
+        for size, hidden in shapes:
             for number in range(seed, seed + runs):
                 planned.append(Run(task, corpus.name, corpus.digest, method, size, hidden, number, settings))
     return planned
+
+
+def _hidden(method: str, size: int, settings: Settings) -> int:
+    return hidden_for(
+        method,
+        size,
+        input_size=settings.inputs,
+        output_size=settings.outputs,
+        modules=settings.modules,
+        peepholes=settings.peepholes,
+    )
 
 
 def plan_search(

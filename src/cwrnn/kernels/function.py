@@ -235,10 +235,15 @@ def _check_operands(
         dtype = torch.int64 if name == "lengths" else input.dtype
         if tensor.dtype != dtype or tensor.device != input.device:
             raise ValueError(f"{name} must be {dtype} on {input.device}, got {tensor.dtype} on {tensor.device}")
-    reason = (library if input.device.type == "cpu" else triton).refuse(input.device, input.dtype)
+    on_cpu = input.device.type == "cpu"
+    reason = (library if on_cpu else triton).refuse(input.device, input.dtype)
+    reason = triton.unsuited(schedule) if reason is None and not on_cpu else reason
     if reason is not None:
         raise RuntimeError(f"the kernel cannot run on {input.device} with {input.dtype}: {reason}")
-    if lengths is not None and B > 0 and not (int(lengths.min()) >= 1 and int(lengths.max()) <= T):
+    # nor can anybody while a CUDA graph is captured; but what is captured has run before
+    if lengths is None or B == 0 or (lengths.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return
+    if not (int(lengths.min()) >= 1 and int(lengths.max()) <= T):
         raise ValueError(f"lengths must lie between 1 and the {T} steps of the input, got {lengths.tolist()}")
 
 
@@ -336,7 +341,6 @@ def run(
         has_tangents()
         or torch._C._get_tracing_state() is not None  # torch.jit.trace would see memory, and not who fills it
         or (torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active())
-        or (weight_hh.device.type == "cuda" and not triton.suits(schedule))
     ):
         return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
     if is_captured(tensors):

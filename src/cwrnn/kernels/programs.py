@@ -39,6 +39,27 @@ def _row_at(t, first, period):
 
 
 @triton.jit
+def _module(m):
+    """The period, the size, the first unit, the first tick and the ticks of a module, by its line in the table."""
+    return (
+        tl.load(m).to(tl.int32),
+        tl.load(m + 1).to(tl.int32),
+        tl.load(m + 2).to(tl.int32),
+        tl.load(m + 3).to(tl.int32),
+        tl.load(m + 4).to(tl.int32),
+    )
+
+
+@triton.jit
+def _turn(turns, tiles):
+    """The replica, the role and the tile of a program: programs are numbered as they begin to run, whatever the order in
+    which the device starts them. Who waits only for lower numbers waits for one that runs, so that all come to an end."""
+    number = tl.atomic_add(turns, 1, sem="relaxed")
+    of_replica = number % tl.num_programs(0)
+    return (number // tl.num_programs(0)).to(tl.int64), of_replica // tiles, of_replica % tiles
+
+
+@triton.jit
 def _wait(flag, ready, rows):
     """Until `flag` says that so many rows are ready; `ready`: how many were when it was last asked."""
     while ready < rows:
@@ -52,7 +73,7 @@ def _signal(flag, rows):
     tl.atomic_xchg(flag, rows, sem="release")
 
 
-@triton.jit(do_not_specialize=["B", "weight_s", "bias_s", "states_s"])
+@triton.jit(do_not_specialize=["B", "bias_s", "states_s"])
 def drive(
     table, x, weight, bias, lengths, driven,
     B, I, x_s, x_t, x_b, weight_s, bias_s, states_s,
@@ -95,6 +116,36 @@ def drive(
     tl.store(to, acc, mask=inside[:, None] & (u[None, :] < K))
 
 
+@triton.jit(do_not_specialize=["N", "weight_s"])
+def round_weights(weight, rounded, N, weight_s, BN: tl.constexpr):
+    """The weights as operands of tf32. A program: BN of them."""
+    s = tl.program_id(1).to(tl.int64)
+    size = N.to(tl.int64) * N
+    at = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
+    value = _operand(tl.load(weight + s * weight_s + at, mask=at < size, other=0), "tf32")
+    tl.store(rounded + s * size + at, value, mask=at < size)
+
+
+@triton.jit
+def _halves(h):
+    """The first rows of h, and the others."""
+    return tl.split(tl.permute(tl.reshape(h, (2, h.shape[0] // 2, h.shape[1])), (1, 2, 0)))
+
+
+@triton.jit
+def _times(W, W2, h, a, PRECISION: tl.constexpr):
+    """a + W h; the columns of W in one part, or in two, of which None counts as zero."""
+    h = _operand(h, PRECISION)
+    if W2 is None:
+        a = tl.dot(W, h, a, input_precision=PRECISION)
+    else:
+        first, second = _halves(h)
+        if W is not None:
+            a = tl.dot(W, first, a, input_precision=PRECISION)
+        a = tl.dot(W2, second, a, input_precision=PRECISION)
+    return a
+
+
 # ---- forward ----
 
 
@@ -115,8 +166,8 @@ def _heard(
         else:
             for i in range(j + 1, G):
                 m = table + i * 8
-                width = tl.load(m + 2).to(tl.int32)
-                at = _row_at(t, tl.load(m + 3).to(tl.int32), tl.load(m).to(tl.int32))
+                period, _, width, begun, _ = _module(m)
+                at = _row_at(t, begun, period)
                 said = sent + tl.load(m + 6) + start + at * (B.to(tl.int64) * width)
                 others += tl.load(said + b[None, :] * width + k[:, None], mask=mask, other=0, cache_modifier=".cg")
     return own, others, ready
@@ -124,12 +175,12 @@ def _heard(
 
 @triton.jit
 def _tick(
-    W, h, a, weight, before, K, N, B, k, b,
+    W, W2, h, a, weight, before, K, N, B, k, b,
     BI: tl.constexpr, RECTIFY: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """f(a + W h). If W is not resident, it is read again at every tick, and h from memory."""
-    if RESIDENT:
-        a = tl.dot(W, _operand(h, PRECISION), a, input_precision=PRECISION)
+    if RESIDENT > 0:
+        a = _times(W, W2, h, a, PRECISION)
     else:
         tl.debug_barrier()
         for k0 in range(0, K, BI):
@@ -152,17 +203,11 @@ def _scan(
 ):  # fmt: skip
     """The recurrence of module j, for BT sequences."""
     m = table + j * 8
-    P = tl.load(m).to(tl.int32)
-    K = tl.load(m + 1).to(tl.int32)
-    start = tl.load(m + 2).to(tl.int32)
-    first = tl.load(m + 3).to(tl.int32)
-    n = tl.load(m + 4).to(tl.int32)
+    P, K, start, first, n = _module(m)
     states += tl.load(m + 5)
     driven += tl.load(m + 5)
     m2 = m + tl.where(j + 1 < G, 8, 0)
-    P2 = tl.load(m2).to(tl.int32)
-    start2 = tl.load(m2 + 2).to(tl.int32)
-    first2 = tl.load(m2 + 3).to(tl.int32)
+    P2, _, start2, first2, _ = _module(m2)
     sent2 = sent + tl.load(m2 + 6) + start
     flag = flags + j * tiles + tile
     flag2 = flags + (G + (j + 1) * G + j) * tiles + tile
@@ -171,10 +216,13 @@ def _scan(
     b = tile * BT + tl.arange(0, BT)
     inside = (k[:, None] < K) & (b[None, :] < B)
     weight += start.to(tl.int64) * (N + 1)
-    W = tl.load(weight + k[:, None] * N + k[None, :], mask=(k[:, None] < K) & (k[None, :] < K) & RESIDENT, other=0)
+    h = tl.load(h0 + start + b.to(tl.int64)[None, :] * h0_b + k[:, None], mask=inside, other=0)
+    part = tl.arange(0, BK // 2 if RESIDENT == 2 else BK)
+    W = tl.load(
+        weight + k[:, None] * N + part[None, :], mask=(k[:, None] < K) & (part[None, :] < K) & (RESIDENT > 0), other=0
+    )
     # times one: the compiler reads again from shared memory, at every tick, what was merely loaded, but not a product
     W = _operand(W, PRECISION) * (G > 0).to(W.dtype)
-    h = tl.load(h0 + start + b.to(tl.int64)[None, :] * h0_b + k[:, None], mask=inside, other=0)
     here = b[None, :] * K + k[:, None]
     there = b[None, :] * start2 + k[:, None]
     row_size = B.to(tl.int64) * K
@@ -195,7 +243,17 @@ def _scan(
     d, d2, ready = _heard(table, driven + 3 * row_size, sent, sent2, flag2, ready, first + 2 * P - 1, inside & (n > 2), n > 2,
                           B, G, j, start, first2, P2, row_size2, k, b, here, there, NESTED)  # fmt: skip
     # the first tick stands before the loop: W, which is used in two places, stays in registers
-    h = _tick(W, h, a + a2, weight, states, K, N, B, k, b, BI, RECTIFY, PRECISION, RESIDENT, FAST)
+    a += a2
+    W1, W2 = W, None
+    if RESIDENT == 2:
+        # the other half is merely loaded; W is used before, so that not both go through shared memory at a time
+        a = tl.dot(W, _halves(_operand(h, PRECISION))[0], a, input_precision=PRECISION)
+        part += BK // 2
+        W1, W2 = (
+            None,
+            tl.load(weight + k[:, None] * N + part[None, :], mask=(k[:, None] < K) & (part[None, :] < K), other=0),
+        )
+    h = _tick(W1, W2, h, a, weight, states, K, N, B, k, b, BI, RECTIFY, PRECISION, RESIDENT, FAST)
     tl.store(states + row_size + here, h, mask=inside & (n > 0))
     if (j > 0) & (n == 1):
         _signal(flag, 2)
@@ -205,7 +263,7 @@ def _scan(
                               inside & (row + 1 < n), row + 1 < n,
                               B, G, j, start, first2, P2, row_size2, k, b, here, there, NESTED)  # fmt: skip
         before = states + (row - 1) * row_size
-        h = _tick(W, h, a + a2, weight, before, K, N, B, k, b, BI, RECTIFY, PRECISION, RESIDENT, FAST)
+        h = _tick(W, W2, h, a + a2, weight, before, K, N, B, k, b, BI, RECTIFY, PRECISION, RESIDENT, FAST)
         tl.store(states + row * row_size + here, h, mask=inside)
         if j > 0:
             if ((row + 1) % C == 0) | (row == n):
@@ -228,18 +286,12 @@ def _send(
 ):  # fmt: skip
     """What module j says to all faster ones, C rows at a time; if nested, with what slower modules say to them."""
     m = table + j * 8
-    P = tl.load(m).to(tl.int32)
-    K = tl.load(m + 1).to(tl.int32)
-    start = tl.load(m + 2).to(tl.int32)
-    first = tl.load(m + 3).to(tl.int32)
-    n = tl.load(m + 4).to(tl.int32)
+    P, K, start, first, n = _module(m)
     states += tl.load(m + 5)
     own = sent + tl.load(m + 6)
     slower = j + 1 < G
     m2 = m + tl.where(slower, 8, 0)
-    P2 = tl.load(m2).to(tl.int32)
-    start2 = tl.load(m2 + 2).to(tl.int32)
-    first2 = tl.load(m2 + 3).to(tl.int32)
+    P2, _, start2, first2, _ = _module(m2)
     sent2 = sent + tl.load(m2 + 6)
     c = tl.arange(0, C * BT)
     b = tile * BT + c % BT
@@ -289,16 +341,14 @@ def _send(
 
 @triton.jit(do_not_specialize=["B", "G", "tiles", "weight_s", "h0_s", "states_s", "sent_s", "flags_s"])
 def forward(
-    table, flags, weight, h0, driven, sent, states, final, lengths,
+    table, turns, flags, weight, h0, driven, sent, states, final, lengths,
     B, N, G, tiles, weight_s, h0_s, h0_b, states_s, sent_s, flags_s,
     BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, BI: tl.constexpr, NESTED: tl.constexpr,
     RECTIFY: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """All modules at once, slowest first: the scan of one, what it says, the scan of the next. Nobody waits for a program
-    with a higher number: the device starts them in that order, so that all come to their end however many run at a time."""
-    s = tl.program_id(1).to(tl.int64)
-    role = tl.program_id(0) // tiles
-    tile = tl.program_id(0) % tiles
+    with a higher number."""
+    s, role, tile = _turn(turns, tiles)
     j = G - 1 - role // 2
     weight += s * weight_s
     states += s * states_s
@@ -325,9 +375,7 @@ def hold(
         block -= tl.cdiv(K, BN)
         m += 8
         K = tl.load(m + 1).to(tl.int32)
-    P = tl.load(m).to(tl.int32)
-    start = tl.load(m + 2).to(tl.int32)
-    first = tl.load(m + 3).to(tl.int32)
+    P, K, start, first, _ = _module(m)
     b = tl.program_id(0) % tl.cdiv(B, BB) * BB + tl.arange(0, BB)
     u = block * BN + tl.arange(0, BN)
     inside = (b[:, None] < B) & (u[None, :] < K)
@@ -369,10 +417,7 @@ def collect(
         block -= (n + 1) * blocks
         m -= 8
         n = tl.load(m + 4).to(tl.int32)
-    P = tl.load(m).to(tl.int32)
-    K = tl.load(m + 1).to(tl.int32)
-    start = tl.load(m + 2).to(tl.int32)
-    first = tl.load(m + 3).to(tl.int32)
+    P, K, start, first, _ = _module(m)
     row = block // blocks
     b = block % blocks * BB + tl.arange(0, BB)
     u = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -426,12 +471,12 @@ def _arriving(g, e, states, flag, ready, row, n, j, row_size, here, inside):
 
 @triton.jit
 def _reverse_tick(
-    W, da, a, h, weight, after, K, end, N, B, k, b,
+    W, W2, da, a, h, weight, after, K, end, N, B, k, b,
     BI: tl.constexpr, RECTIFY: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a state, and of the sum that it is a function of. da: that of the tick after, also at `after`."""
-    if RESIDENT:
-        a = tl.dot(W, _operand(da, PRECISION), a, input_precision=PRECISION)
+    if RESIDENT > 0:
+        a = _times(W, W2, da, a, PRECISION)
     else:
         tl.debug_barrier()
         for k0 in range(0, K, BI):
@@ -455,9 +500,7 @@ def _scan_back(
 ):  # fmt: skip
     """The recurrence of module j in reverse. The gradient of tick n + 1 goes to row n of `back`: it has heard that row."""
     m = table + j * 8
-    K = tl.load(m + 1).to(tl.int32)
-    start = tl.load(m + 2).to(tl.int32)
-    n = tl.load(m + 4).to(tl.int32)
+    _, K, start, _, n = _module(m)
     end = start + K
     back += tl.load(m + 7) + start
     states += tl.load(m + 5)
@@ -469,7 +512,10 @@ def _scan_back(
     b = tile * BT + tl.arange(0, BT)
     inside = (k[:, None] < K) & (b[None, :] < B)
     weight += start.to(tl.int64) * (N + 1)
-    W = tl.load(weight + k[None, :] * N + k[:, None], mask=(k[:, None] < K) & (k[None, :] < K) & RESIDENT, other=0)
+    part = tl.arange(0, BK // 2 if RESIDENT == 2 else BK)
+    W = tl.load(
+        weight + part[None, :] * N + k[:, None], mask=(k[:, None] < K) & (part[None, :] < K) & (RESIDENT > 0), other=0
+    )
     W = _operand(W, PRECISION) * (G > 0).to(W.dtype)
     here = b[None, :] * K + k[:, None]
     there = b[None, :] * end + k[:, None]
@@ -483,14 +529,23 @@ def _scan_back(
     a, a2, h, ready = _arriving(g, e, states, heard, ready, n, n, j, row_size, here, inside)
     c, c2, hc, ready = _arriving(g, e, states, heard, ready, n - 1, n, j, row_size, here, inside)
     d, d2, hd, ready = _arriving(g, e, states, heard, ready, n - 2, n, j, row_size, here, inside)
-    dh, da = _reverse_tick(W, da, a + a2, h, weight, back + n * back_size, K, end, N, B, k, b,
+    a += a2
+    W1, W2 = W, None
+    if RESIDENT == 2:
+        a = tl.dot(W, _halves(da)[0], a, input_precision=PRECISION)
+        part += BK // 2
+        W1, W2 = (
+            None,
+            tl.load(weight + part[None, :] * N + k[:, None], mask=(k[:, None] < K) & (part[None, :] < K), other=0),
+        )
+    dh, da = _reverse_tick(W1, W2, da, a, h, weight, back + n * back_size, K, end, N, B, k, b,
                            BI, RECTIFY, PRECISION, RESIDENT)  # fmt: skip
     tl.store(back + tl.maximum(n - 1, 0) * back_size + there, da, mask=inside & (n > 0))
     a, a2, h, c, c2, hc = c, c2, hc, d, d2, hd
     for done in range(1, n + 1):
         row = n - done
         d, d2, hd, ready = _arriving(g, e, states, heard, ready, row - 2, n, j, row_size, here, inside)
-        dh, da = _reverse_tick(W, da, a + a2, h, weight, back + row * back_size, K, end, N, B, k, b,
+        dh, da = _reverse_tick(W, W2, da, a + a2, h, weight, back + row * back_size, K, end, N, B, k, b,
                                BI, RECTIFY, PRECISION, RESIDENT)  # fmt: skip
         tl.store(back + tl.maximum(row - 1, 0) * back_size + there, da, mask=inside & (row > 0))
         if j + 1 < G:
@@ -511,11 +566,7 @@ def _gather(
     """What faster modules send back to module j: the sum of their gradients for as long as a row was held, into `back`,
     and its product with the weights by which they heard it, into e. If nested, the sums of the next faster module serve."""
     m = table + j * 8
-    P = tl.load(m).to(tl.int32)
-    K = tl.load(m + 1).to(tl.int32)
-    start = tl.load(m + 2).to(tl.int32)
-    first = tl.load(m + 3).to(tl.int32)
-    n = tl.load(m + 4).to(tl.int32)
+    P, K, start, first, n = _module(m)
     end = start + K
     e += tl.load(m + 5)
     own = back + tl.load(m + 7)
@@ -536,11 +587,8 @@ def _gather(
         acc = tl.zeros((C * BT, BK), dtype=tl.float32)
         for i in range(tl.where(NESTED, j - 1, 0), j):
             q = table + i * 8
-            Pq = tl.load(q).to(tl.int32)
-            startq = tl.load(q + 2).to(tl.int32)
-            endq = startq + tl.load(q + 1).to(tl.int32)
-            firstq = tl.load(q + 3).to(tl.int32)
-            nq = tl.load(q + 4).to(tl.int32)
+            Pq, Kq, startq, firstq, nq = _module(q)
+            endq = startq + Kq
             # the rows of module i that began while this one held
             low = tl.where(row > 0, _row_at(first + (row - 1) * P, firstq, Pq), 0)
             high = tl.where(row < n, _row_at(first + row * P, firstq, Pq), nq + 1)
@@ -576,16 +624,15 @@ def _gather(
 
 @triton.jit(do_not_specialize=["B", "G", "tiles", "weight_s", "states_s", "back_s", "flags_s"])
 def backward(
-    table, flags, weight, states, g, e, back, g_h0,
+    table, turns, flags, weight, states, g, e, back, g_h0,
     B, N, G, tiles, weight_s, states_s, back_s, flags_s,
     BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, BI: tl.constexpr, NESTED: tl.constexpr,
     RECTIFY: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr, INITIAL: tl.constexpr,
 ):  # fmt: skip
     """All modules at once, fastest first: its scan, what it sends back to the next, the scan of that one. As in forward,
     nobody waits for a program with a higher number."""
-    s = tl.program_id(1).to(tl.int64)
-    role = tl.program_id(0) // tiles + 1
-    tile = tl.program_id(0) % tiles
+    s, role, tile = _turn(turns, tiles)
+    role += 1
     weight += s * weight_s
     e += s * states_s
     back += s * back_s
@@ -686,7 +733,7 @@ def add_up(
             tl.store(g_bias + s * N + u, total, mask=known & (tl.load(block + 3) == 0))
 
 
-@triton.jit(do_not_specialize=["B", "G", "weight_s", "back_s"])
+@triton.jit(do_not_specialize=["B", "G", "back_s"])
 def inputs(
     table, back, weight, lengths, g_input, B, I, G, weight_s, back_s,
     BB: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr,
@@ -704,10 +751,7 @@ def inputs(
     acc = tl.zeros((BB, BN), dtype=tl.float32)
     for j in range(0, G):
         m = table + j * 8
-        P = tl.load(m).to(tl.int32)
-        K = tl.load(m + 1).to(tl.int32)
-        start = tl.load(m + 2).to(tl.int32)
-        first = tl.load(m + 3).to(tl.int32)
+        P, K, start, first, _ = _module(m)
         if (t >= first) & ((t - first) % P == 0):
             end = start + K
             rows = back + s * back_s + tl.load(m + 7) + ((t - first) // P).to(tl.int64) * B * end + start

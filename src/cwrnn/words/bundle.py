@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .corpus import Corpus, CorpusError, Utterance
 from .features import FeatureSettings
@@ -29,8 +30,15 @@ def write_bundle(path: Path, corpus: Corpus, about: Mapping[str, Any]) -> None:
 
     The same corpus gives the same bytes.
     """
-    header = {
-        **about,
+    text = json.dumps({**about, **header(corpus)}, ensure_ascii=False, sort_keys=True, allow_nan=False)
+    features, lengths = parts(corpus)
+    with path.open("wb") as file:
+        np.savez_compressed(file, features=features, lengths=lengths, about=np.frombuffer(text.encode(), np.uint8))
+
+
+def header(corpus: Corpus) -> dict[str, Any]:
+    """All of a corpus but its numbers, for JSON."""
+    return {
         "name": corpus.name,
         "source": corpus.source,
         "synthetic": corpus.synthetic,
@@ -42,14 +50,29 @@ def write_bundle(path: Path, corpus: Corpus, about: Mapping[str, Any]) -> None:
             for each in corpus.utterances
         ],
     }
-    text = json.dumps(header, ensure_ascii=False, sort_keys=True, allow_nan=False)
-    with path.open("wb") as file:
-        np.savez_compressed(
-            file,
-            features=np.concatenate([each.features for each in corpus.utterances]).astype("<f4"),
-            lengths=np.array([len(each.features) for each in corpus.utterances], dtype="<i4"),
-            about=np.frombuffer(text.encode(), dtype=np.uint8),
-        )
+
+
+def parts(corpus: Corpus) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """The numbers of a corpus: the features of all utterances one after the other, and the frames of each."""
+    features = np.concatenate([each.features for each in corpus.utterances]).astype("<f4")
+    return features, np.array([len(each.features) for each in corpus.utterances], dtype="<i4")
+
+
+def assemble(about: Mapping[str, Any], features: NDArray[Any], lengths: NDArray[Any]) -> Corpus:
+    """The corpus of such a header and such numbers."""
+    if len(features) != lengths.sum() or len(lengths) != len(about["utterances"]):
+        raise ValueError("its lengths do not match")
+    each_of = np.split(features.astype(np.float32), np.cumsum(lengths)[:-1])
+    return Corpus(
+        name=about["name"],
+        source=about["source"],
+        utterances=tuple(
+            Utterance(features=part, **each) for part, each in zip(each_of, about["utterances"], strict=True)
+        ),
+        settings=FeatureSettings(**about["settings"]),
+        synthetic=about["synthetic"],
+        clusters=dict(about["clusters"]),
+    )
 
 
 def read_bundle(path: Path) -> Corpus:
@@ -73,19 +96,7 @@ def _read(path: Path) -> tuple[Corpus, dict[str, Any]]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             features, lengths, text = (arrays[name] for name in ("features", "lengths", "about"))
         about = json.loads(bytes(text))
-        if len(features) != lengths.sum() or len(lengths) != len(about["utterances"]):
-            raise ValueError("its lengths do not match")
-        parts = np.split(features.astype(np.float32), np.cumsum(lengths)[:-1])
-        corpus = Corpus(
-            name=about["name"],
-            source=about["source"],
-            utterances=tuple(
-                Utterance(features=part, **each) for part, each in zip(parts, about["utterances"], strict=True)
-            ),
-            settings=FeatureSettings(**about["settings"]),
-            synthetic=about["synthetic"],
-            clusters=dict(about["clusters"]),
-        )
+        corpus = assemble(about, features, lengths)
     except CorpusError:
         raise
     except OSError as error:

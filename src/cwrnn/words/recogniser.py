@@ -10,7 +10,7 @@ no word of its is taken for one, and it expects words as it was trained on, with
 import math
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..experiments import classification, models
+from ..experiments import classification
 from ..experiments.classification import Settings
 from ..experiments.runs import FINISHED, environment
 from ..experiments.training import Result
@@ -210,30 +210,19 @@ def train(
     # before time is spent on training
     _words(corpus.words)
     method = "srn" if schedule.periods == (1,) else "cw"
-    networks = [
-        models.build(
-            method,
-            schedule.hidden_size,
-            settings.inputs,
-            settings.outputs,
-            softmax=True,
-            modules=schedule,
-            deviation=settings.deviation,
-            seed=seed,
-        ).float()
-        for seed in seeds
-    ]
+    N = schedule.hidden_size
+    if method == "cw":
+        settings = replace(settings, modules=schedule.modules, schedule=schedule.spec)
     data = corpus.normalised(TRAIN), corpus.normalised(TEST)
-    results = classification.train_networks(networks, *data, seeds, settings, progress=progress)
+    results = classification.train_many(method, N, *data, seeds, settings, progress=progress)
     losses = [
         cross_entropy(result) if result.status == FINISHED and result.best_epoch > 0 else math.inf for result in results
     ]
     chosen = int(np.argmin(losses))
     if not math.isfinite(losses[chosen]):
         raise NothingLearntError("nothing was learnt, with any seed: the learning rate is too high")
-    result, network = results[chosen], networks[chosen]
-    network.load_state_dict({name: torch.from_numpy(value) for name, value in result.weights.items()})
-    network.requires_grad_(False)
+    result = results[chosen]
+    network = classification.load(method, N, result.weights, settings).requires_grad_(False)
     about = {
         "words": corpus.words,
         "clusters": dict(corpus.clusters),

@@ -23,6 +23,7 @@ from ..words.corpus import Corpus
 from ..words.features import RATES
 from ..words.recogniser import Decision, NothingLearntError, Recogniser, Trained, cross_entropy, train, trimmed
 from . import classification, engine, options, words
+from .loading import load_corpus
 from .models import WORD_MODULES, WORD_SIZES, hidden_for
 from .progress import counted
 from .reproduction import CommandError, console, ends, printing
@@ -116,7 +117,7 @@ def train_command(
     ]
     if len(given) > 1:
         raise typer.BadParameter(f"give one of {' and '.join(given)}", param_hint=given[-1])
-    corpus = options.corpus(data, vocabulary, quiet)
+    corpus = load_corpus(data, vocabulary, quiet)
     settings = classification.Settings(
         learning_rate=learning_rate,
         epochs=epochs,

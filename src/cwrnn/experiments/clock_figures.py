@@ -1,0 +1,40 @@
+"""Figures of clocks: what came of every series of periods."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .figures import INK, MUTED, _draw_box, _figure, _styled
+from .series import Compared
+
+COLOUR = "#009e73"
+OTHER = "#56b4e9"
+SIGNIFICANT = 0.05
+
+
+@_styled
+def series_plot(found: Sequence[Compared], measure: str) -> Any:
+    """A box for every series, the one that the others are held against first; a star for less than one in twenty."""
+    figure = _figure(max(5.0, 1.4 + 1.0 * len(found)), 4.2)
+    panel = figure.subplots()
+    labels = []
+    for place, each in enumerate(found):
+        if each.box.finished:
+            _draw_box(panel, place, each.box, COLOUR if place == 0 else OTHER)
+        star = "" if each.p is None or each.p >= SIGNIFICANT else " *"
+        runs = each.box.finished + each.box.diverged + each.box.failed
+        name = each.name.replace("exponential-", "exponential\n").replace("own ", "own\n")
+        labels.append(f"{name}{star}\n{each.box.diverged} of {runs}" if each.box.diverged else f"{name}{star}")
+    values = [value for each in found for value in (each.box.minimum, each.box.whiskers[1]) if math.isfinite(value)]
+    if values and min(values) > 0 and max(values) > 20 * min(values):
+        panel.set_yscale("log")
+    panel.set_xticks(range(len(found)), labels, fontsize=8)
+    panel.set_xlim(-0.6, len(found) - 0.4)
+    panel.grid(False, axis="x")
+    panel.set_ylabel(measure)
+    panel.axhline(found[0].box.median, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+    panel.set_title(
+        f"* differs from {found[0].name} by more than chance (p < {SIGNIFICANT:g}, corrected); below a name: diverged",
+        loc="left", fontsize=8, color=INK,
+    )  # fmt: skip
+    return figure

@@ -1,0 +1,394 @@
+"""The command line about clocks: `cwrnn clocks compare` holds series of periods against each other, `evolve` finds them."""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ..schedule import Schedule
+from ..words import corpus as corpora
+from . import audio, engine, evolution, options, planted, series, tables, tasks
+from .loading import load_corpus, load_sequences
+from .models import MODULES, SIZES, WORD_MODULES, WORD_SIZES
+from .options import EngineName
+from .progress import Estimate, duration, shown
+from .reproduction import CommandError, Order, console, ends, make_order, opened, printing, resuming
+from .runs import FINISHED, Data, Record, Run, environment
+from .store import Store
+
+COMPARE_EXAMPLES = """examples:
+
+\b
+cwrnn clocks compare                                         on the bundled music
+cwrnn clocks compare --task words --size 2500 --runs 10      on the bundled words
+cwrnn clocks compare --data squares:3,7,21x20 --schedule 1:4,3:4,7:4,21:4 --modules 4 --size 240
+cwrnn clocks compare --series exponential-2,fibonacci --data song.flac
+
+exit codes: 0 every run has a record and none failed, 1 some failed or an error, 2 wrong usage, 130 interrupted
+"""
+
+EVOLVE_EXAMPLES = """examples:
+
+\b
+cwrnn clocks evolve --data squares:3,7,21 --modules 4 --size 240   planted periods are found again
+cwrnn clocks evolve --data song.flac --generations 30              for a piece of music
+cwrnn clocks evolve --task words --size 1000 --sizes               for words, and the sizes of the modules too
+cwrnn clocks evolve --data song.flac --resume                      go on after an interruption
+
+exit codes: 0 a schedule was found, 1 an error, 2 wrong usage, 130 interrupted
+"""
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Other clocks than 1, 2, 4, ...")
+
+
+class TaskName(str, Enum):
+    """What is learnt."""
+
+    GENERATION = tasks.GENERATION
+    WORDS = tasks.WORDS
+
+
+Task = Annotated[
+    TaskName, typer.Option("--task", help="What is learnt: to generate a sequence, or to tell words apart.")
+]
+DataOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        metavar="SOURCE",
+        help="As in `cwrnn reproduce`; or squares:3,7,21x20: twenty sequences of square waves that switch every 3, 7 "
+        "and 21 steps, with noise.",
+        show_default="bundle",
+    ),
+]
+SizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--size",
+        min=1,
+        max=options.LARGEST,
+        metavar="N",
+        help="Parameters of every network, at most.",
+        show_default=f"{SIZES[-1]}, words: {WORD_SIZES[2]}",
+    ),
+]
+ModulesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--modules", min=1, max=64, metavar="N", help="How many.", show_default=f"{MODULES}, words: {WORD_MODULES}"
+    ),
+]
+EpochsOption = Annotated[
+    int | None, typer.Option("--epochs", min=1, metavar="N", help="Of each training.", show_default="the paper's")
+]
+RateOption = Annotated[
+    float | None, typer.Option("--learning-rate", metavar="R", help="Of the weights.", show_default="the paper's")
+]
+
+
+@app.command("compare", epilog=COMPARE_EXAMPLES)
+def compare(
+    context: typer.Context,
+    task: Task = TaskName.GENERATION,
+    data: DataOption = None,
+    names: Annotated[
+        str, typer.Option("--series", metavar="LIST", help="Which; the first is what the others are held against.")
+    ] = ",".join(series.SERIES),
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option("--schedule", metavar="SPEC", help="A schedule of your own beside them; may be repeated."),
+    ] = None,
+    size: SizeOption = None,
+    modules: ModulesOption = None,
+    runs: Annotated[int, typer.Option(min=1, metavar="N", help="Initial weights, for each series and sequence.")] = 20,
+    epochs: EpochsOption = None,
+    learning_rate: RateOption = None,
+    seed: options.Seed = 0,
+    engine_name: options.Engine = EngineName.LOCAL,
+    scheduler: options.Scheduler = None,
+    workers: options.Workers = None,
+    out: Annotated[Path | None, options.out("out/clocks")] = None,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Networks with other series of periods than the paper's, all of about as many parameters.
+
+    Prints what came of every series and whether it differs from the first one by more than chance, and draws it.
+    """
+    options.check_engine(engine_name, scheduler, workers)
+    chosen = _series(names)
+    datasets = _data(task, data, quiet)
+    own = {f"own {spec}": _schedule(spec) for spec in schedule or []}
+    try:
+        planned = series.plan(
+            task.value,
+            datasets,
+            names=chosen,
+            size=_size(task, size),
+            modules=modules,
+            runs=runs,
+            epochs=epochs,
+            seed=seed,
+            learning_rate=_rate(learning_rate),
+            own=own,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--size") from error
+    order = make_order(context, out or Path("out/clocks"), engine_name, scheduler, workers, resume, as_json, quiet)
+    stderr = console(stderr=True, soft_wrap=True)
+    with ends(stderr, resuming(order.arguments)), opened(order) as store:
+        started = time.monotonic()
+        every = list({run.key: run for group in planned.values() for run in group}.values())
+        records = _train(store, datasets, every, order, stderr)
+        found = series.compare(series.by_series(planned, records))
+        drawn = _draw(found, task, order.folder)
+        measure = tables.percent if task is TaskName.WORDS else tables.short
+        with printing():
+            if not (as_json and quiet):
+                (stderr if as_json else console()).print(_table(found, measure, task))
+            if as_json:
+                print(json.dumps(_plain({
+                    "task": tasks.CLOCKS[task.value], "series": [_described(each) for each in found],
+                    "data": [each.name for each in datasets], "seconds": time.monotonic() - started,
+                    "store": str(store.path.resolve()), "figures": [str(path.resolve()) for path in drawn],
+                    "environment": environment(),
+                }), allow_nan=False))  # fmt: skip
+            else:
+                print(f"\nThe picture is {drawn[-1].resolve()}")
+        if any(record.status == "failed" for record in records):
+            raise typer.Exit(1)
+
+
+@app.command("evolve", epilog=EVOLVE_EXAMPLES)
+def evolve(
+    context: typer.Context,
+    task: Task = TaskName.GENERATION,
+    data: DataOption = None,
+    size: SizeOption = None,
+    modules: ModulesOption = None,
+    longest: Annotated[
+        int | None,
+        typer.Option(
+            min=2, max=2**20, metavar="P", help="The longest period.", show_default="2^(modules - 1), 32 at least"
+        ),
+    ] = None,
+    sizes: Annotated[bool, typer.Option("--sizes", help="Evolve the modules' shares of the units too.")] = False,
+    generations: Annotated[int, typer.Option(min=1, metavar="N", help="How long.")] = 15,
+    population: Annotated[int, typer.Option(min=4, metavar="N", help="Candidates of each generation.")] = 12,
+    runs: Annotated[int, typer.Option(min=1, metavar="N", help="Initial weights by which a candidate is judged.")] = 3,
+    epochs: EpochsOption = None,
+    learning_rate: RateOption = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31, metavar="N", help="Of the search, and of its networks.")] = 0,
+    engine_name: options.Engine = EngineName.LOCAL,
+    scheduler: options.Scheduler = None,
+    workers: options.Workers = None,
+    out: Annotated[Path | None, options.out("out/evolution")] = None,
+    resume: options.Resume = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Find the periods by evolution: many candidates are trained, the better ones lead to the next.
+
+    Ends with a schedule that every other command takes as --schedule. Candidates are judged by the median error of
+    their networks, of words by the training set's cross entropy: the test set has no say in it.
+    """
+    options.check_engine(engine_name, scheduler, workers)
+    datasets = _data(task, data, quiet)
+    count = modules or (WORD_MODULES if task is TaskName.WORDS else MODULES)
+    shape = (0, 1) if task is TaskName.GENERATION else (13, len(datasets[0].words))  # type: ignore[union-attr]
+    try:
+        space = evolution.Space(count, longest or max(32, 2 ** (count - 1)), _size(task, size), *shape, sizes)
+        space.decode(space.start)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--size") from error
+    order = make_order(context, out or Path("out/evolution"), engine_name, scheduler, workers, resume, as_json, quiet)
+    stderr = console(stderr=True, soft_wrap=True)
+    rate = _rate(learning_rate)
+    with ends(stderr, resuming(order.arguments)), opened(order) as store:
+        started = time.monotonic()
+        for each in datasets:
+            store.add_dataset(each)
+
+        def judge(schedules: Sequence[Schedule]) -> list[float]:
+            planned = {
+                schedule: [
+                    run
+                    for each in datasets
+                    for run in series.plan_schedule(tasks.CLOCKS[task.value], each, schedule, runs, epochs, seed, rate)
+                ]
+                for schedule in schedules
+            }
+            every = [run for group in planned.values() for run in group]
+            known = {record.key: record for record in _train(store, datasets, every, order, stderr, say=False)}
+            return [_fitness([known[run.key] for run in group]) for group in planned.values()]
+
+        last = None
+        for last in evolution.evolve(space, judge, generations=generations, population=population, seed=seed):
+            if not quiet:
+                stderr.print(
+                    f"generation {last.number} of {generations}: best {last.best_error:.3g} with {last.best.spec}; "
+                    f"{duration(time.monotonic() - started)} gone"
+                )
+        assert last is not None
+        (order.folder / "schedule.txt").write_text(f"{last.best.spec}\n", encoding="utf-8")
+        with printing():
+            if as_json:
+                print(json.dumps(_plain({
+                    "schedule": last.best.spec, "periods": last.best.periods, "sizes": last.best.sizes,
+                    "error": last.best_error, "parameters": last.best.parameter_count(*shape),
+                    "generations": generations, "seconds": time.monotonic() - started,
+                    "store": str(store.path.resolve()), "environment": environment(),
+                }), allow_nan=False))  # fmt: skip
+            else:
+                print(f"The best schedule is {last.best.spec}")
+                print(f"Its error is {last.best_error:.3g}; the median of {runs * len(datasets)} networks.")
+                print(f"\nTo use it:\n  cwrnn reproduce {task.value} --methods cw --schedule {last.best.spec}")
+
+
+def _train(
+    store: Store, data: Sequence[Data], planned: Sequence[Run], order: Order, stderr: Console, *, say: bool = True
+) -> list[Record]:
+    """The records of the runs; those that have none are trained."""
+    for each in data:
+        store.add_dataset(each)
+    there = store.keys(failed=False)
+    todo = [run for run in planned if run.key not in there]
+    if say and not order.quiet:
+        stderr.print(f"{len(planned)} runs, {len(todo)} of them to be trained; the store is {store.path}")
+    if todo:
+        batches = engine.make_batches(todo, data, order.workers)
+        with shown(Estimate(batches), quiet=order.quiet or not say) as observe:
+            engine.sweep(store, batches, order.train, observe)
+    wanted = {run.key for run in planned}
+    records = [record for record in store.records(planned[0].task) if record.key in wanted]
+    if len(records) < len(wanted):
+        raise CommandError(f"{len(wanted) - len(records)} of {len(wanted)} runs have no record: add --resume")
+    return records
+
+
+def _fitness(records: Sequence[Record]) -> float:
+    """The median error; of words the lowest cross entropy of the training set, since the test set is not to be used."""
+    errors = []
+    for record in records:
+        if record.status != FINISHED or record.curve is None:
+            errors.append(math.inf)
+        elif record.curve.shape[1] > 2:
+            errors.append(float(record.curve[:, 1].min()))
+        else:
+            errors.append(record.error)
+    return float(np.median(errors))
+
+
+def _data(task: TaskName, sources: Sequence[str] | None, quiet: bool) -> list[Data]:
+    if task is TaskName.WORDS:
+        if sources and len(sources) > 1:
+            raise typer.BadParameter("one source of words is enough", param_hint="--data")
+        return [load_corpus((sources or [corpora.BUNDLE])[0], None, quiet)]
+    found: list[Data] = []
+    for source in sources or [audio.BUNDLE]:
+        if source.startswith(planted.PREFIX):
+            try:
+                found += planted.load(source)
+            except audio.AudioError as error:
+                raise typer.BadParameter(str(error), param_hint="--data") from error
+        else:
+            found += load_sequences([source], 0.0, audio.LENGTH)
+    names = [each.name for each in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise typer.BadParameter(f"two sequences have the name {name!r}", param_hint="--data")
+    return found
+
+
+def _series(text: str) -> list[str]:
+    names = list(dict.fromkeys(word.strip().lower() for word in text.split(",")))
+    for name in names:
+        if name not in series.SERIES:
+            raise typer.BadParameter(
+                f"expected some of {', '.join(series.SERIES)}, got {name!r}", param_hint="--series"
+            )
+    return names
+
+
+def _schedule(text: str) -> Schedule:
+    found = options.schedule(text)
+    assert found is not None
+    return found
+
+
+def _size(task: TaskName, size: int | None) -> int:
+    return size or (WORD_SIZES[2] if task is TaskName.WORDS else SIZES[-1])
+
+
+def _rate(value: float | None) -> float | None:
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise typer.BadParameter(f"expected a number above 0, got {value}", param_hint="--learning-rate")
+    return value
+
+
+def _table(found: Sequence[series.Compared], written: Any, task: TaskName) -> Table:
+    measure = "error %" if task is TaskName.WORDS else "NMSE"
+    table = Table(
+        title="Clocks: what came of every series of periods",
+        caption=f"better: how probable it is that a run has a lower error than one of {found[0].name} on the same data; "
+        "p: of so large a difference by chance (Mann-Whitney on ranks within each data set, corrected by Holm's method). "
+        "Runs that diverged count as the worst there.",
+        caption_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False,
+    )  # fmt: skip
+    table.add_column("\nseries")
+    for header in ("para-\nmeters", f"median\n{measure}", "\nmean", "di-\nverged", "\nbetter", "\np"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for each in found:
+        runs = each.box.finished + each.box.diverged + each.box.failed
+        table.add_row(
+            each.name,
+            str(each.parameters),
+            written(each.box.median),
+            written(each.box.mean),
+            f"{each.box.diverged} of {runs}",
+            "" if each.better is None else f"{100 * each.better:.0f} %",
+            "" if each.p is None else f"{each.p:.2g}",
+        )
+    return table
+
+
+def _draw(found: Sequence[series.Compared], task: TaskName, folder: Path) -> list[Path]:
+    # matplotlib takes its time to load: not before it is needed
+    from .clock_figures import series_plot
+    from .figures import render
+
+    figure = series_plot(found, "error rate" if task is TaskName.WORDS else "NMSE")
+    place = folder / "figures"
+    place.mkdir(parents=True, exist_ok=True)
+    paths = [place / f"clocks.{suffix}" for suffix in ("svg", "png")]
+    for path in paths:
+        path.write_bytes(render(figure, path.suffix[1:]))
+    return paths
+
+
+def _described(each: series.Compared) -> dict[str, Any]:
+    box_ = each.box
+    return {
+        "name": each.name, "schedules": each.schedules, "parameters": each.parameters, "finished": box_.finished,
+        "diverged": box_.diverged, "failed": box_.failed, "mean": box_.mean, "median": box_.median,
+        "best": box_.minimum, "better": each.better, "p": each.p,
+    }  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    """`value` for JSON, which has no NaN and no infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value

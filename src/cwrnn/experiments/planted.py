@@ -1,0 +1,51 @@
+"""Planted sequences: sums of square waves that switch every so many steps, with noise. What clocks are best is known.
+
+squares:3,7,21          a sequence whose three waves switch every 3, 7 and 21 steps
+squares:3,7,21x20       twenty of them, which differ in their noise
+"""
+
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .audio import AudioError, scaled
+from .runs import Dataset
+
+PREFIX = "squares:"
+STEPS = 210
+NOISE = 0.1
+"""Standard deviation; that of each wave is 1."""
+
+
+def waves(periods: Sequence[int], steps: int = STEPS) -> NDArray[np.float64]:
+    """(steps,): the sum of waves between 1 and -1, each of which switches every so many steps.
+
+    >>> waves([2, 3], 7).tolist()
+    [2.0, 2.0, 0.0, -2.0, 0.0, 0.0, 0.0]
+    """
+    t = np.arange(steps)
+    return np.sum([1.0 - 2.0 * (t // period % 2) for period in periods], axis=0)
+
+
+def squares(periods: Sequence[int], seed: int = 0, *, steps: int = STEPS, noise: float = NOISE) -> Dataset:
+    """Such waves with noise, as a data set."""
+    name = f"squares {'-'.join(map(str, periods))} #{seed}"
+    noisy = waves(periods, steps) + noise * np.random.default_rng(seed).standard_normal(steps)
+    source = f"square waves that switch every {', '.join(map(str, periods))} steps, noise of {noise:g}, seed {seed}"
+    return Dataset(name, 1, scaled(noisy), source)
+
+
+def load(source: str) -> list[Dataset]:
+    """The data sets that a source names, as above."""
+    found = re.fullmatch(rf"{PREFIX}(\d+(?:,\d+)*)(?:x(\d+))?", source)
+    periods = [int(word) for word in found[1].split(",")] if found else []
+    count = int(found[2] or 1) if found else 0
+    if not periods or min(periods) < 1 or count < 1:
+        raise AudioError(f"expected {PREFIX}PERIOD,PERIOD,... or {PREFIX}PERIOD,...xCOUNT, got {source!r}")
+    steps = max(STEPS, 4 * max(periods))
+    if steps > 100_000 or not math.isfinite(steps):
+        raise AudioError(f"{source}: periods must be at most 25000")
+    return [squares(periods, seed, steps=steps) for seed in range(count)]
