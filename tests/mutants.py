@@ -43,6 +43,10 @@ AGAIN = "tests/test_engine.py::test_what_is_there_is_not_trained_again"
 LEFT = "tests/test_engine.py::test_estimate_follows_what_was_measured"
 AUDIO = "tests/test_audio.py"
 FAULTS = "tests/test_faults.py::test_killed_again_and_again"
+SAVED = "tests/test_saved.py::test_no_bit_can_change"
+SAVING = "tests/test_saved.py::test_who_is_stopped_leaves_what_was_there"
+STREAM = "tests/test_recogniser.py::test_a_stream_decides_as_the_whole"
+CHOICE = "tests/test_recogniser.py::test_it_is_the_best_learner_of_the_training_words"
 
 
 class Mutant(NamedTuple):
@@ -206,6 +210,18 @@ MUTANTS = [
     Mutant("audio: one channel for all", "experiments/audio.py", "samples.mean(axis=1)", "samples[:, 0]", AUDIO),
     Mutant("audio: the offset is in samples", "experiments/audio.py",
            "np.rint(offset * rate)", "np.rint(offset)", AUDIO),
+    Mutant("saved: a changed bit goes unnoticed", "saved.py",
+           'if said.pop("sha256", None) != _digest(said, arrays):', 'if said.pop("sha256", None) is None:', SAVED),
+    Mutant("saved: written in place", "saved.py", "with beside.open(", "with path.open(", SAVING),
+    Mutant("recogniser: a stream is not normalised", "words/recogniser.py",
+           "torch.from_numpy(self._recogniser.normalised(frames))", "torch.from_numpy(frames)", STREAM),
+    Mutant("recogniser: every frame is the first", "words/recogniser.py",
+           "layer.step(frame, self._state)", "layer.step(frame, None)", STREAM),
+    Mutant("recogniser: the test chooses", "words/recogniser.py",
+           "cross_entropy(result) if result.status", "result.error if result.status", CHOICE),
+    Mutant("resampler: it begins anew with each part", "words/features.py",
+           "self._kept = np.concatenate([self._kept, np.asarray(samples, dtype=np.float64)])",
+           "self._kept = np.asarray(samples, dtype=np.float64)", STREAM),
 ]  # fmt: skip
 
 

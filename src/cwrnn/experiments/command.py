@@ -1,4 +1,4 @@
-"""The command line: `cwrnn reproduce` trains, `cwrnn report` draws what was trained."""
+"""The command line: `cwrnn reproduce` trains, `cwrnn report` draws what was trained, `cwrnn words` recognises."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import typer
 from .. import __version__
 from ..words import corpus as corpora
 from ..words.corpus import Corpus
-from . import audio, classification, clocks_command, generation, options, tables, training, words
+from . import audio, classification, clocks_command, generation, options, tables, training, words, words_command
 from .loading import load_corpus, load_sequences
 from .models import SIZES, WORD_SIZES
 from .options import ALL_METHODS, EngineName
@@ -79,6 +79,7 @@ app = typer.Typer(
 reproduce = typer.Typer(rich_markup_mode=None)
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(clocks_command.app, name="clocks")
+app.add_typer(words_command.app, name="words")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -216,17 +217,8 @@ def reproduce_generation(
 @reproduce.command("words", epilog=WORDS_EXAMPLES)
 def reproduce_words(
     context: typer.Context,
-    data: Annotated[
-        str,
-        typer.Option(
-            metavar="SOURCE",
-            help="Who says the words: bundle (the paper's 25, synthetic), timit:PATH, nltk-timit:PATH, or folder:PATH "
-            "with WORD/SPEAKER.wav or a manifest.csv.",
-        ),
-    ] = corpora.BUNDLE,
-    vocabulary: Annotated[
-        str | None, typer.Option("--words", metavar="LIST", help="These words only.", show_default="the source's")
-    ] = None,
+    data: options.Words = corpora.BUNDLE,
+    vocabulary: options.Vocabulary = None,
     methods: options.Methods = ALL_METHODS,
     sizes: Annotated[
         str | None,
@@ -246,18 +238,14 @@ def reproduce_words(
             show_default=f"{WORDS_QUICK.runs}; --paper: {WORDS_PAPER.runs}; --search: {WORDS_SEARCH.runs}",
         ),
     ] = None,
-    epochs: Annotated[
-        int, typer.Option(min=1, metavar="N", help="At most; training ends when the error ceases to fall.")
-    ] = classification.EPOCHS,
+    epochs: options.WordEpochs = classification.EPOCHS,
     paper: Annotated[bool, typer.Option("--paper", help="As much as the paper: 1500 runs.")] = False,
     search: options.Search = False,
     seed: options.Seed = 0,
     learning_rate: options.LearningRate = None,
     peepholes: options.Peepholes = True,
     schedule: options.ScheduleOption = None,
-    noise: Annotated[
-        float, typer.Option(min=0.0, metavar="SIGMA", help="Standard deviation of what is added to the inputs.")
-    ] = classification.Settings.noise,
+    noise: options.Noise = classification.Settings.noise,
     engine_name: options.Engine = EngineName.LOCAL,
     scheduler: options.Scheduler = None,
     workers: options.Workers = None,
@@ -273,8 +261,7 @@ def reproduce_words(
     """
     options.check_scale(paper, search)
     options.check_engine(engine_name, scheduler, workers)
-    if not math.isfinite(noise):
-        raise typer.BadParameter(f"expected a standard deviation, got {noise}", param_hint="--noise")
+    options.check_noise(noise)
     scale = WORDS_SEARCH if search else WORDS_PAPER if paper else WORDS_QUICK
     chosen = options.methods(methods)
     corpus = load_corpus(data, vocabulary, quiet)

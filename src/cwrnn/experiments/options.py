@@ -50,6 +50,25 @@ ScheduleOption = Annotated[
         show_default="even modules of periods 1, 2, 4, ...",
     ),
 ]
+Words = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        metavar="SOURCE",
+        help="Who says the words: bundle (the paper's 25, synthetic), timit:PATH, nltk-timit:PATH, or folder:PATH "
+        "with WORD/SPEAKER.wav or a manifest.csv.",
+    ),
+]
+Vocabulary = Annotated[
+    str | None, typer.Option("--words", metavar="LIST", help="These words only.", show_default="the source's")
+]
+WordEpochs = Annotated[
+    int, typer.Option("--epochs", min=1, metavar="N", help="At most; training ends when the error ceases to fall.")
+]
+Noise = Annotated[
+    float,
+    typer.Option("--noise", min=0.0, metavar="SIGMA", help="Standard deviation of what is added to the inputs."),
+]
 Engine = Annotated[EngineName, typer.Option("--engine", help="This machine's cores, or a Dask cluster.")]
 Scheduler = Annotated[
     str | None,
@@ -89,6 +108,12 @@ def check_scale(paper: bool, search: bool) -> None:
         raise typer.BadParameter(
             "is of no use with --search: name what you want more of, e.g. --runs", param_hint="--paper"
         )
+
+
+def check_noise(noise: float) -> None:
+    """Likewise."""
+    if not math.isfinite(noise):
+        raise typer.BadParameter(f"expected a standard deviation, got {noise}", param_hint="--noise")
 
 
 def methods(text: str) -> tuple[str, ...]:
