@@ -315,6 +315,10 @@ def test_state_dict_holds_clocks_and_sharpness():
     assert torch.equal(other(x)[0], rnn(x)[0])
     assert other.sharpness.item() == 7.0
     assert other.periods == (3, 1, 6)
+    # what the clocks mean comes with them
+    elsewhere = make(candidates=[2, 4, 6, 8, 10, 12])
+    elsewhere.load_state_dict(rnn.state_dict())
+    assert elsewhere.periods == (3, 1, 6)
     with pytest.raises(RuntimeError, match="size mismatch for clocks"):
         make(candidates=7).load_state_dict(rnn.state_dict())
     other.reset_parameters()

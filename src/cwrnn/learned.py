@@ -81,8 +81,8 @@ class LearnedClockworkRNN(nn.Module):
         clocks (modules, C)
             a number for each of the C candidates: sharpness times these are the logarithms of the probabilities, but
             for a constant
-        sharpness ()
-            a buffer, 1 at first; where it is infinite the clocks are hard
+        candidates (C, 2), sharpness ()
+            buffers: the periods and phases to choose from; and 1 at first, infinite where the clocks are hard
 
     Examples::
 
@@ -100,7 +100,6 @@ class LearnedClockworkRNN(nn.Module):
     """
 
     candidates: Tensor
-    """(C, 2): the periods and phases to choose from."""
     sharpness: Tensor
 
     def __init__(
@@ -129,7 +128,7 @@ class LearnedClockworkRNN(nn.Module):
         self.learn_phases = learn_phases
         self.sizes = _split(hidden_size, modules)
         pairs = list_candidates(candidates, learn_phases)
-        self.register_buffer("candidates", torch.tensor(pairs, device=device), persistent=False)
+        self.register_buffer("candidates", torch.tensor(pairs, device=device))
         self.register_buffer("sharpness", torch.ones((), device=device, dtype=dtype))
         self.weight_ih_l0 = nn.Parameter(torch.empty(hidden_size, input_size, device=device, dtype=dtype))
         self.weight_hh_l0 = nn.Parameter(torch.empty(hidden_size, hidden_size, device=device, dtype=dtype))
