@@ -204,6 +204,15 @@ def test_phases_that_no_schedule_has_give_way():
     assert report.t0 == 1  # at 3 both tick
     assert report.moved > 1e-3
     assert report.certainty == rnn.probabilities()[1, pairs.index((4, 3))].item()
+    # in training they give way when the clocks become hard, and hardening has nothing left to move
+    rnn.sharpen(0.4)
+    assert rnn.phases == (1, 0)
+    rnn.sharpen(0.5)
+    assert (rnn.periods, rnn.phases) == ((2, 4), (1, 3))
+    assert rnn.harden()[1].moved < 1e-18
+    settled = rnn.clocks.clone()
+    rnn.sharpen(0.6)
+    assert torch.equal(rnn.clocks, settled)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

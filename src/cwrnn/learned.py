@@ -181,7 +181,8 @@ class LearnedClockworkRNN(nn.Module):
         """Sets the sharpness for a training of which the share `progress` is done.
 
         It grows from 1 to `last` in equal ratios until the share `soft` is done. From then on it is infinite: the
-        clocks are hard, they stay as they are, and the weights get used to them.
+        clocks are hard, they stay as they are, and the weights get used to them. Phases that `harden` could not keep
+        give way at that point, so that the weights get used to that too.
 
         >>> rnn = LearnedClockworkRNN(0, 8)
         >>> for progress in (0.0, 0.25, 0.5):
@@ -197,7 +198,15 @@ class LearnedClockworkRNN(nn.Module):
             raise ValueError(f"soft must lie between 0 and 1, got {soft!r}")
         if not 1 <= last < math.inf:
             raise ValueError(f"last must be a number of at least 1, got {last!r}")
-        self.sharpness.fill_(last ** (progress / soft) if progress < soft else math.inf)
+        if progress < soft:
+            self.sharpness.fill_(last ** (progress / soft))
+        elif self.sharpness < math.inf:
+            chosen, _ = self._choose()
+            best = self.clocks.amax(dim=1)
+            mine = self.clocks.gather(1, chosen[:, None])[:, 0]
+            # well above the others: an optimiser may have momentum left
+            self.clocks.scatter_(1, chosen[:, None], torch.where(mine < best, best + 1, mine)[:, None])
+            self.sharpness.fill_(math.inf)
 
     @torch.no_grad()
     def harden(
@@ -217,8 +226,7 @@ class LearnedClockworkRNN(nn.Module):
             hx: the state before it. Default: zeros
             t0: the clock at its first step. Default: 0
         """
-        probabilities = self.probabilities()
-        chosen, start = self._choose(probabilities)
+        chosen, start = self._choose()
         periods = self.candidates[chosen, 0].tolist()
         order = sorted(range(len(self.sizes)), key=periods.__getitem__)
         blocks = torch.arange(self.hidden_size, device=self.clocks.device).split(self.sizes)
@@ -251,7 +259,7 @@ class LearnedClockworkRNN(nn.Module):
             t0=start,
             moved=_ratio(difference.square().sum().item(), variation.item()),
             largest=difference.abs().max().item() if difference.numel() > 0 else 0.0,
-            certainty=probabilities.gather(1, chosen[:, None]).min().item(),
+            certainty=self.probabilities().gather(1, chosen[:, None]).min().item(),
         )
 
     def extra_repr(self) -> str:
@@ -271,15 +279,15 @@ class LearnedClockworkRNN(nn.Module):
     def _most_probable(self) -> Tensor:
         return self.candidates[self.clocks.detach().argmax(dim=1)]
 
-    def _choose(self, probabilities: Tensor) -> tuple[Tensor, int]:
-        """The candidate of every module, and a time at which all of them tick.
+    def _choose(self) -> tuple[Tensor, int]:
+        """The candidate of every module, such that all tick together; and how long before their time 0 they do.
 
         Modules choose in the order of their certainty, each among the clocks of its most probable period that tick
         together with those before: the times that these have in common are start, start + every, start + 2 every, ...
         """
         chosen = self.clocks.argmax(dim=1)
         start, every = 0, 1
-        certainty = probabilities.gather(1, chosen[:, None])[:, 0]
+        certainty = self.clocks.softmax(dim=1).amax(dim=1)
         for module in certainty.argsort(descending=True, stable=True).tolist():
             period = int(self.candidates[chosen[module], 0])
             common = math.gcd(period, every)
@@ -291,7 +299,6 @@ class LearnedClockworkRNN(nn.Module):
             while start % period != wanted:
                 start += every
             every = math.lcm(every, period)
-        # time 0 of the learned clocks is this time of the hardened ones, which all tick at 0
         return chosen, -start % every
 
     def _enter(self, input: Tensor, hx: Tensor | None) -> tuple[Tensor, Tensor, Layout]:
