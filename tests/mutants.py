@@ -37,6 +37,7 @@ UPDATES = "tests/test_training.py::test_it_is_what_torchs_optimiser_makes_of_the
 DIVERGED = "tests/test_training.py::test_divergence_is_reported"
 OWN = "tests/test_training.py::test_each_run_has_its_own_target_and_seed"
 
+LEARNED = "tests/test_learned.py"
 STORE = "tests/test_store.py"
 ENGINE = "tests/test_engine.py::test_one_bad_run_costs_one_run"
 AGAIN = "tests/test_engine.py::test_what_is_there_is_not_trained_again"
@@ -222,6 +223,24 @@ MUTANTS = [
     Mutant("resampler: it begins anew with each part", "words/features.py",
            "self._kept = np.concatenate([self._kept, np.asarray(samples, dtype=np.float64)])",
            "self._kept = np.asarray(samples, dtype=np.float64)", STREAM),
+    Mutant("learned: ticks are counted from the start of the chunk", "learned.py",
+           "torch.arange(t0, t0 + T,", "torch.arange(0, T,", LEARNED),
+    Mutant("learned: fast modules speak to slow ones", "learned.py",
+           "(weight_hh * heard).mT", "(weight_hh * (heard + 1) / 2).mT", LEARNED),
+    Mutant("learned: modules of equal period do not hear each other", "learned.py",
+           "(period[:, None] <= period)", "(period[:, None] < period)", LEARNED),
+    Mutant("learned: no module hears itself for sure", "learned.py",
+           "return heard.masked_fill(itself, 1.0)", "return heard", LEARNED),
+    Mutant("learned: clocks get no gradient", "learned.py",
+           "below = values - values.detach()", "below = values.detach() - values.detach()", LEARNED),
+    Mutant("learned: what is sharp is not hard", "learned.py",
+           "clamp(max=torch.finfo(values.dtype).max)", "clamp(max=10.0)", LEARNED),
+    Mutant("learned: hardened units are not sorted", "learned.py",
+           "units = torch.cat([blocks[i] for i in order])", "units = torch.cat(blocks)", LEARNED),
+    Mutant("learned: hardened phases start at the wrong time", "learned.py",
+           "return chosen, -start % every", "return chosen, start % every", LEARNED),
+    Mutant("learned: what moved is not measured", "learned.py",
+           "difference = after - before\n", "difference = before - before\n", LEARNED),
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from . import init
 from .layer import ClockworkRNN, State
+from .learned import Hardening, LearnedClockworkRNN
 from .readout import Readout
 from .reference import clockwork_reference
 from .schedule import Operations, Schedule
@@ -9,4 +10,15 @@ from .ticks import Ticks
 
 __version__ = "0.1.0"
 
-__all__ = ["ClockworkRNN", "Operations", "Readout", "Schedule", "State", "Ticks", "clockwork_reference", "init"]
+__all__ = [
+    "ClockworkRNN",
+    "Hardening",
+    "LearnedClockworkRNN",
+    "Operations",
+    "Readout",
+    "Schedule",
+    "State",
+    "Ticks",
+    "clockwork_reference",
+    "init",
+]
