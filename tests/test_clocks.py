@@ -6,7 +6,8 @@ import torch
 
 from cwrnn import ClockworkRNN
 from cwrnn.experiments import clocks
-from cwrnn.experiments.clocks import Settings, explained, square_waves, train
+from cwrnn.experiments.clocks import Settings, explained, train
+from cwrnn.experiments.planted import waves as square_waves
 
 SHORT = Settings(planted=(3, 7), steps=42, noise=0.0, hidden=12, modules=4, longest=10, epochs=400, clock_rate=0.03)
 

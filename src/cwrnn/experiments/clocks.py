@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..learned import LearnedClockworkRNN, sharp_softmax, soft_clockwork
 from ..schedule import Schedule
+from . import planted
 from .training import nmse
 
 PLANTED = (3, 7, 21)
@@ -59,19 +59,6 @@ class Outcome:
     """Of the hardened network."""
 
 
-def square_waves(periods: Sequence[int], steps: int) -> NDArray[np.float64]:
-    """(steps,): the sum of square waves, each of which is +1 and -1 in turn, for `period` steps at a time.
-
-    >>> square_waves([3], 9).tolist()
-    [1.0, 1.0, 1.0, -1.0, -1.0, -1.0, 1.0, 1.0, 1.0]
-    """
-    t = np.arange(steps)
-    waves = np.zeros(steps)
-    for period in periods:
-        waves += 1.0 - 2.0 * (t // period % 2)
-    return waves
-
-
 def explained(period: int, found: Sequence[int]) -> bool:
     """Whether a clock that was found ticks whenever a wave of that period switches.
 
@@ -90,7 +77,7 @@ def train(settings: Settings, seeds: Sequence[int], *, learned: bool) -> list[Ou
     """
     networks = [_build(settings, seed, learned) for seed in seeds]
     layer = networks[0][0]
-    waves = square_waves(settings.planted, settings.steps)
+    waves = planted.waves(settings.planted, settings.steps)
     noise = [np.random.default_rng(seed).standard_normal(settings.steps) for seed in seeds]
     targets = torch.from_numpy(waves + settings.noise * np.array(noise)).float()  # (S, T)
     parts = [dict(rnn.named_parameters()) | dict(readout.named_parameters()) for rnn, readout in networks]
