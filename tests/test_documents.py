@@ -94,7 +94,13 @@ def test_examples(example):
 
 
 def test_examples_are_there():
-    assert [example.stem for example in EXAMPLES] == ["learned_clocks", "own_schedule", "quick_start", "streaming"]
+    assert [example.stem for example in EXAMPLES] == [
+        "learned_clocks",
+        "low_pass",
+        "own_schedule",
+        "quick_start",
+        "streaming",
+    ]
 
 
 def test_version_is_in_the_changelog():
