@@ -7,16 +7,21 @@ Each break is made in a copy of src, and the tests named beside it run against t
 that the cascade is what runs, or if the break is in the kernel with one that is built from the copy.
 """
 
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
+# processes begin as copies of one that has loaded what takes its time to load, but nothing of the package
+WORLD = multiprocessing.get_context("forkserver")
+WORLD.set_forkserver_preload(["numpy", "pytest", "torch"])
 BACKENDS = "tests/test_backends.py"
 LAYER = "tests/test_layer.py"
 PAPER = "tests/test_paper.py"
@@ -277,32 +282,41 @@ def killed(mutant: Mutant) -> bool:
         file.write_text(text.replace(mutant.old, mutant.new))
         if mutant.file.startswith("kernels/"):
             build_kernel(Path(folder))
-        # the finder of an editable install goes before PYTHONPATH: an empty one in its place
-        (source / "_editable_skbc_cwrnn.py").touch()
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(source),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "HYPOTHESIS_PROFILE": "mutants",
-        }
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            *mutant.tests.split(),
-        ]
-        result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        output = Path(folder) / "output"
+        process = WORLD.Process(target=run_tests, args=(source, mutant.tests.split(), output))
+        process.start()
+        process.join()
+        said = output.read_text()
         # a break that cannot even run proves nothing
-        crashed = any(word in result.stdout for word in ("NameError", "SyntaxError", "ImportError", "AttributeError"))
-        if crashed or result.returncode not in (0, 1):
-            raise SystemExit(f"{mutant.name}: pytest ended with {result.returncode}\n{result.stdout}{result.stderr}")
-        return result.returncode == 1
+        crashed = any(word in said for word in ("NameError", "SyntaxError", "ImportError", "AttributeError"))
+        if crashed or process.exitcode not in (0, 1):
+            raise SystemExit(f"{mutant.name}: pytest ended with {process.exitcode}\n{said}")
+        return process.exitcode == 1
+
+
+def run_tests(source: Path, tests: list[str], output: Path) -> None:
+    """In a process of its own: the tests against the package in `source`; all that they print goes to `output`."""
+    file = os.open(output, os.O_WRONLY | os.O_CREAT)
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    os.chdir(ROOT)
+    # the finder of an editable install goes before all paths: for processes that the tests start, an empty one
+    (source / "_editable_skbc_cwrnn.py").touch()
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "_editable_skbc_cwrnn"]
+    sys.path.insert(0, str(source))
+    sys.dont_write_bytecode = True
+    os.environ |= {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "mutants"}
+    import pytest
+
+    # what is no verdict of pytest's must not look like one
+    code = 70
+    try:
+        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
 
 
 def main(words: list[str]) -> int:
