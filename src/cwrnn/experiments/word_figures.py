@@ -190,7 +190,7 @@ def hearing(record: Record, corpus: Corpus, number: int) -> Any:
                      gid=f"ticks-{module}")  # fmt: skip
         panel.spines[:].set_visible(False)
         panel.tick_params(length=0)
-    panels[0].set_title("states: orange −1, white 0, purple 1", loc="right", fontsize=8, color=MUTED)
+    panels[0].set_title("states from -1 (orange) to 1 (purple)", loc="right", fontsize=8, color=MUTED)
     _probabilities(bottom, np.exp(logarithms), corpus, utterance.word)
     top.set_xlim(0, steps)
     bottom.set_xlabel(f"time step (of {corpus.settings.step:g} ms)")
