@@ -178,8 +178,9 @@ def hearing(record: Record, corpus: Corpus, number: int) -> Any:
     top.set_title(f"“{label(utterance.word, 20)}”, {speaker}", loc="left", fontsize=9.5, parse_math=False)
     for panel, module in zip(panels, reversed(range(modules)), strict=True):
         units = schedule.slices[module]
+        # unclipped: the names of clips differ from drawing to drawing
         panel.imshow(states[:, units].T, aspect="auto", cmap="PuOr", vmin=-1, vmax=1, interpolation="none",
-                             extent=(0, steps, 0, 1), gid=f"module-{module}")  # fmt: skip
+                     clip_on=False, extent=(0, steps, 0, 1), gid=f"module-{module}")  # fmt: skip
         period = schedule.periods[module]
         panel.set_yticks([])
         panel.grid(False)
@@ -221,7 +222,7 @@ def _cells(panel: Any, counts: NDArray[np.int64], colour: str, gid: str, *, numb
 def _spectrogram(panel: Any, features: NDArray[np.float32], corpus: Corpus) -> None:
     spectrum = mel_spectrogram(features, corpus.settings)
     filters = spectrum.shape[1]
-    panel.imshow(spectrum.T, origin="lower", aspect="auto", cmap="magma", interpolation="none",
+    panel.imshow(spectrum.T, origin="lower", aspect="auto", cmap="magma", interpolation="none", clip_on=False,
                  extent=(0, len(spectrum), 0, filters), gid="spectrogram")  # fmt: skip
     centres = mel_frequency(np.arange(filters), corpus.settings)
     marks = [hertz for hertz in (250, 1000, 2000, 4000, 7000) if centres[0] <= hertz <= centres[-1]]
