@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: help demo test install lint types unit mutants bench gpu clean
 
 help:
-	@echo "make demo     install into .venv, repeat the paper's first experiment in small, make a page of it"
+	@echo "make demo     install into .venv, repeat both experiments of the paper in small, make a page of them"
 	@echo "make test     install into .venv, then lint, types, unit, mutants"
 	@echo "make lint     ruff: style and format"
 	@echo "make types    mypy on src"
@@ -27,7 +27,7 @@ KERNEL := cmake/CMakeLists.txt $(wildcard src/cwrnn/kernels/*.[ch])
 	touch $@
 
 demo: install
-	$(BIN)/cwrnn reproduce generation --out out/demo --resume
+	$(BIN)/cwrnn reproduce --out out/demo --resume
 
 test: lint types unit mutants
 

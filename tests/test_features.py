@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cwrnn.words.features import FeatureSettings, Stream, mfcc, resample
+from cwrnn.words.features import FeatureSettings, Stream, mel_frequency, mel_spectrogram, mfcc, resample
 
 
 def sound(samples=8000, seed=0, rate=16000):
@@ -173,3 +173,28 @@ def test_resampling_to_the_same_rate_changes_nothing():
 def test_rates_that_are_refused(rate, to):
     with pytest.raises(ValueError, match=r"the rate is (4000|1000000) Hz, and must be from 8000 to 192000 Hz"):
         resample(sound(), rate, to)
+
+
+@pytest.mark.parametrize("changes", [{}, {"lifter": 0.0}, {"filters": 20, "cepstra": 10}])
+def test_a_spectrogram_has_the_cepstra_that_it_was_made_of(changes):
+    fft = pytest.importorskip("scipy.fft")
+    settings = replace(FeatureSettings(), **changes)
+    features = mfcc(sound(), settings)
+    spectrogram = mel_spectrogram(features, settings)
+    assert spectrogram.shape == (len(features), settings.filters)
+    # the orthogonal cosine transform, and HTK's lifter
+    order = np.arange(1, settings.cepstra + 1)
+    lifter = 1 + settings.lifter / 2 * np.sin(np.pi * order / settings.lifter) if settings.lifter else 1
+    cepstra = fft.dct(spectrogram, norm="ortho")
+    np.testing.assert_allclose(lifter * cepstra[:, 1 : settings.cepstra + 1], features[:, :-1], rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(cepstra[:, settings.cepstra + 1 :], 0, atol=1e-9)
+    np.testing.assert_allclose(spectrogram.mean(axis=1), features[:, -1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("hertz", [300.0, 1000.0, 3000.0])
+def test_a_tone_is_seen_where_it_is(hertz):
+    tone = 0.5 * np.sin(2 * np.pi * hertz * np.arange(8000) / 16000)
+    loudest = mel_spectrogram(mfcc(tone)).mean(axis=0).argmax()
+    centres = mel_frequency(np.arange(26))
+    assert loudest == abs(centres - hertz).argmin()
+    np.testing.assert_allclose(np.diff(mel(centres)), mel(8000) / 27)

@@ -34,7 +34,7 @@ QUICK = Scale(runs=6, sizes=SIZES, out="out/generation")
 PAPER = Scale(runs=100, sizes=SIZES, out="out/generation")
 SEARCH = Scale(runs=2, sizes=(max(SIZES),), out="out/search")
 
-WORDS_QUICK = Scale(runs=4, sizes=(500, 2500), out="out/words")
+WORDS_QUICK = Scale(runs=4, sizes=(min(WORD_SIZES), max(WORD_SIZES)), out="out/words")
 WORDS_PAPER = Scale(runs=100, sizes=WORD_SIZES, out="out/words")
 WORDS_SEARCH = Scale(runs=2, sizes=(max(WORD_SIZES),), out="out/words-search")
 
@@ -62,7 +62,7 @@ cwrnn reproduce generation --paper --engine dask --scheduler tcp://host:8786 --o
 WORDS_EXAMPLES = f"""examples:
 
 \b
-cwrnn reproduce words                                        the result in two minutes
+cwrnn reproduce words                                        the result in a minute
 cwrnn reproduce words --paper --out out/words-paper          all of the paper's 1500 runs
 cwrnn reproduce words --data timit:/corpora/TIMIT            the paper's own data
 cwrnn reproduce words --data nltk-timit:/nltk_data/corpora/timit --words she,had,your,dark,suit
