@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .figures import INK, MUTED, _draw_box, _figure, _styled
+from .drawing import INK, MUTED, new_figure, styled
+from .figures import draw_box
 from .series import Compared
 
 COLOUR = "#009e73"
@@ -12,15 +13,15 @@ OTHER = "#56b4e9"
 SIGNIFICANT = 0.05
 
 
-@_styled
+@styled
 def series_plot(found: Sequence[Compared], measure: str) -> Any:
     """A box for every series, the one that the others are held against first; a star for less than one in twenty."""
-    figure = _figure(max(5.0, 1.4 + 1.0 * len(found)), 4.2)
+    figure = new_figure(max(5.0, 1.4 + 1.0 * len(found)), 4.2)
     panel = figure.subplots()
     labels = []
     for place, each in enumerate(found):
         if each.box.finished:
-            _draw_box(panel, place, each.box, COLOUR if place == 0 else OTHER)
+            draw_box(panel, place, each.box, COLOUR if place == 0 else OTHER)
         star = "" if each.p is None or each.p >= SIGNIFICANT else " *"
         runs = each.box.finished + each.box.diverged + each.box.failed
         name = each.name.replace("exponential-", "exponential\n").replace("own ", "own\n")

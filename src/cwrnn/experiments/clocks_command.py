@@ -365,7 +365,7 @@ def _table(found: Sequence[series.Compared], written: Any, task: TaskName) -> Ta
 def _draw(found: Sequence[series.Compared], task: TaskName, folder: Path) -> list[Path]:
     # matplotlib takes its time to load: not before it is needed
     from .clock_figures import series_plot
-    from .figures import render
+    from .drawing import render
 
     figure = series_plot(found, "error rate" if task is TaskName.WORDS else "NMSE")
     place = folder / "figures"

@@ -75,7 +75,7 @@ def box_plot(
             rows = [str(size), "/".join(map(str, sorted(hidden))), f"{here.diverged} of {runs}"]
             labels.append("\n".join(rows + [f"{here.failed} of {runs}"] * failures) if runs else f"{size}\nno runs")
             if here.finished:
-                _draw_box(panel, place, here, COLOURS[method])
+                draw_box(panel, place, here, COLOURS[method])
             elif runs:
                 panel.text(place, 0.5, "no run finished", rotation=90, ha="center", va="center", color=MUTED,
                            transform=panel.get_xaxis_transform())  # fmt: skip
@@ -120,7 +120,8 @@ def box_plot(
     return figure
 
 
-def _draw_box(panel: Any, place: float, here: Box, colour: str) -> None:
+def draw_box(panel: Any, place: float, here: Box, colour: str) -> None:
+    """A box with whiskers at `place`."""
     statistics = {
         "q1": here.lower,
         "med": here.median,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..extras import require
 from ..schedule import Schedule
 from ..words.corpus import Corpus
-from . import figures, generation, tasks, words
+from . import generation, outcomes, tasks, words
 from .models import MODULES, WORD_MODULES
 from .runs import FINISHED, Data, Dataset, Record, Run
 
@@ -159,7 +159,7 @@ class Compared:
     """Its modules; several if they depend on the data."""
     parameters: int
     """The most of its networks."""
-    box: figures.Box
+    box: outcomes.Box
     better: float | None
     """The probability that a run of it is better than one of the first series on the same data; ties count half."""
     p: float | None
@@ -178,7 +178,7 @@ def compare(records: Mapping[str, Sequence[Record]]) -> list[Compared]:
             name=name,
             schedules=tuple(dict.fromkeys(record.schedule or "" for record in records[name])),
             parameters=max(record.parameters for record in records[name]),
-            box=figures.box(records[name]),
+            box=outcomes.box(records[name]),
             better=tests[name][0] if name in tests else None,
             p=corrected.get(name),
         )
