@@ -347,7 +347,7 @@ def test_a_line_for_each_module():
         assert each.variance == pytest.approx(done[:, ODD.slices[i]].var(axis=0).mean())
         assert each.reach == found.memory.reach(i)
         assert each.in_band == found.spectrum.share_below(i, 1 / (2 * each.period))
-        assert each.output_weight == pytest.approx(float(readout.weight[:, ODD.slices[i]].norm()))
+        assert each.output_weight == pytest.approx(float(readout.weight.detach()[:, ODD.slices[i]].norm()))
         assert each.silenced.zero["size"] != found.intact["size"]
     assert found.memory.norms.shape == (3, 11)
     assert found.intact == squared(outputs(layer, readout, inputs))
