@@ -88,11 +88,31 @@ def train_many(
     >>> result.error
     0.0
     """
+    networks = [build(method, hidden, settings, int(seed)) for seed in seeds]
+    return train_networks(networks, train, test, seeds, settings, progress=progress)
+
+
+def train_networks(
+    networks: Sequence[models.Network],
+    train: Sequence[Labelled],
+    test: Sequence[Labelled],
+    seeds: Sequence[int],
+    settings: Settings,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> list[Result]:
+    """The same of networks that are there already, all of one shape; their weights are left as they are.
+
+    Args:
+        networks: S of them, as `build` makes them
+        train, test, settings, progress: as above
+        seeds: S of them: of the order and the noise
+    """
     _check(train, settings, "training")
     _check(test, settings, "test")
     if len(seeds) == 0:
         return []
-    replicas = Replicas([build(method, hidden, settings, int(seed)) for seed in seeds])
+    replicas = Replicas(networks)
     with torch.enable_grad():
         return _Training(replicas, _Padded(train), _Padded(test), seeds, settings).run(progress)
 

@@ -1,4 +1,4 @@
-"""The command line: `cwrnn reproduce` trains, `cwrnn report` draws what was trained."""
+"""The command line: `cwrnn reproduce` trains, `cwrnn report` draws what was trained, `cwrnn words` recognises."""
 
 import math
 from collections.abc import Sequence
@@ -11,12 +11,11 @@ import typer
 
 from .. import __version__
 from ..words import corpus as corpora
-from ..words.corpus import Corpus, CorpusError
-from . import audio, classification, engine, generation, options, tables, training, words
+from ..words.corpus import Corpus
+from . import audio, classification, engine, generation, options, recognition, tables, training, words
 from .cluster import dask
 from .models import SIZES, WORD_SIZES
 from .options import ALL_METHODS, EngineName
-from .progress import counted
 from .reproduction import CommandError, Order, Part, carry_out, console, ends, printing, told, write_page
 from .runs import Dataset, cores
 from .store import Store
@@ -79,6 +78,7 @@ app = typer.Typer(
 )
 reproduce = typer.Typer(rich_markup_mode=None)
 app.add_typer(reproduce, name="reproduce")
+app.add_typer(recognition.app, name="words")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -118,7 +118,7 @@ def reproduce_both(
     if context.invoked_subcommand is not None:
         return
     datasets = _datasets([audio.BUNDLE], 0.0, audio.LENGTH)
-    corpus = _corpus(corpora.BUNDLE, None, quiet)
+    corpus = options.corpus(corpora.BUNDLE, None, quiet)
     parts = [
         _generation_part(datasets, generation.plan(datasets, sizes=QUICK.sizes, runs=QUICK.runs), QUICK.runs),
         _words_part(corpus, words.plan(corpus, sizes=WORDS_QUICK.sizes, runs=WORDS_QUICK.runs), WORDS_QUICK.runs),
@@ -214,17 +214,8 @@ def reproduce_generation(
 @reproduce.command("words", epilog=WORDS_EXAMPLES)
 def reproduce_words(
     context: typer.Context,
-    data: Annotated[
-        str,
-        typer.Option(
-            metavar="SOURCE",
-            help="Who says the words: bundle (the paper's 25, synthetic), timit:PATH, nltk-timit:PATH, or folder:PATH "
-            "with WORD/SPEAKER.wav or a manifest.csv.",
-        ),
-    ] = corpora.BUNDLE,
-    vocabulary: Annotated[
-        str | None, typer.Option("--words", metavar="LIST", help="These words only.", show_default="the source's")
-    ] = None,
+    data: options.Words = corpora.BUNDLE,
+    vocabulary: options.Vocabulary = None,
     methods: options.Methods = ALL_METHODS,
     sizes: Annotated[
         str | None,
@@ -244,17 +235,13 @@ def reproduce_words(
             show_default=f"{WORDS_QUICK.runs}; --paper: {WORDS_PAPER.runs}; --search: {WORDS_SEARCH.runs}",
         ),
     ] = None,
-    epochs: Annotated[
-        int, typer.Option(min=1, metavar="N", help="At most; training ends when the error ceases to fall.")
-    ] = classification.EPOCHS,
+    epochs: options.WordEpochs = classification.EPOCHS,
     paper: Annotated[bool, typer.Option("--paper", help="As much as the paper: 1500 runs.")] = False,
     search: options.Search = False,
     seed: options.Seed = 0,
     learning_rate: options.LearningRate = None,
     peepholes: options.Peepholes = True,
-    noise: Annotated[
-        float, typer.Option(min=0.0, metavar="SIGMA", help="Standard deviation of what is added to the inputs.")
-    ] = classification.Settings.noise,
+    noise: options.Noise = classification.Settings.noise,
     engine_name: options.Engine = EngineName.LOCAL,
     scheduler: options.Scheduler = None,
     workers: options.Workers = None,
@@ -270,11 +257,10 @@ def reproduce_words(
     """
     options.check_scale(paper, search)
     options.check_engine(engine_name, scheduler, workers)
-    if not math.isfinite(noise):
-        raise typer.BadParameter(f"expected a standard deviation, got {noise}", param_hint="--noise")
+    options.check_noise(noise)
     scale = WORDS_SEARCH if search else WORDS_PAPER if paper else WORDS_QUICK
     chosen = options.methods(methods)
-    corpus = _corpus(data, vocabulary, quiet)
+    corpus = options.corpus(data, vocabulary, quiet)
     count = scale.runs if runs is None else runs
     asked: dict[str, Any] = {
         "methods": chosen,
@@ -347,13 +333,4 @@ def _datasets(sources: Sequence[str], offset: float, length: int) -> list[Datase
     try:
         return audio.load(sources, offset=offset, length=length)
     except audio.AudioError as error:
-        raise typer.BadParameter(str(error), param_hint="--data") from error
-
-
-def _corpus(source: str, vocabulary: str | None, quiet: bool) -> Corpus:
-    try:
-        chosen = None if vocabulary is None else [word.strip() for word in vocabulary.split(",")]
-        with counted("reading the words", quiet=quiet) as progress:
-            return corpora.load(source, words=chosen, progress=progress)
-    except CorpusError as error:
         raise typer.BadParameter(str(error), param_hint="--data") from error

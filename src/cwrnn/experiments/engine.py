@@ -147,7 +147,7 @@ def train(batch: Batch, progress: Callable[[int], None] | None = None) -> tuple[
     first = batch.runs[0]
     started = time.perf_counter()
     try:
-        with _one_thread():
+        with one_thread():
             results = tasks.of(first).train(batch.runs, batch.data, progress)
         return tuple(finished(run, result) for run, result in zip(batch.runs, results, strict=True))
     except Exception:
@@ -422,7 +422,7 @@ def interrupts_held() -> Iterator[None]:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Networks as small as these are slower on two threads than on one."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -52,7 +52,7 @@ def build(
     output_size: int = 1,
     *,
     softmax: bool = False,
-    modules: int = MODULES,
+    modules: int | Schedule = MODULES,
     peepholes: bool = True,
     forget_bias: float = 5.0,
     deviation: float = 0.1,
@@ -66,7 +66,7 @@ def build(
         input_size: features of the input, 0 if there is none
         output_size: outputs
         softmax: whether they are the logarithms of a softmax, as `torch.nn.NLLLoss` takes them, or linear
-        modules: modules of a Clockwork RNN; the others have none
+        modules: modules of a Clockwork RNN, or its schedule; the others have none
         peepholes: whether an LSTM's gates see its cells
         forget_bias: initial bias of an LSTM's forget gates
         deviation: standard deviation of the initial weights

@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
+from ..words import corpus as corpora
+from ..words.corpus import Corpus, CorpusError
 from .models import METHODS
+from .progress import counted
 
 LARGEST = 10**9
 """Parameters of a network, at most; a number that the store could not hold is refused with it."""
@@ -38,6 +41,25 @@ LearningRate = Annotated[
 ]
 Peepholes = Annotated[
     bool, typer.Option("--peepholes/--no-peepholes", help="Whether the gates of the LSTM see its cells.")
+]
+Words = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        metavar="SOURCE",
+        help="Who says the words: bundle (the paper's 25, synthetic), timit:PATH, nltk-timit:PATH, or folder:PATH "
+        "with WORD/SPEAKER.wav or a manifest.csv.",
+    ),
+]
+Vocabulary = Annotated[
+    str | None, typer.Option("--words", metavar="LIST", help="These words only.", show_default="the source's")
+]
+WordEpochs = Annotated[
+    int, typer.Option("--epochs", min=1, metavar="N", help="At most; training ends when the error ceases to fall.")
+]
+Noise = Annotated[
+    float,
+    typer.Option("--noise", min=0.0, metavar="SIGMA", help="Standard deviation of what is added to the inputs."),
 ]
 Engine = Annotated[EngineName, typer.Option("--engine", help="This machine's cores, or a Dask cluster.")]
 Scheduler = Annotated[
@@ -78,6 +100,22 @@ def check_scale(paper: bool, search: bool) -> None:
         raise typer.BadParameter(
             "is of no use with --search: name what you want more of, e.g. --runs", param_hint="--paper"
         )
+
+
+def check_noise(noise: float) -> None:
+    """Likewise."""
+    if not math.isfinite(noise):
+        raise typer.BadParameter(f"expected a standard deviation, got {noise}", param_hint="--noise")
+
+
+def corpus(source: str, vocabulary: str | None, quiet: bool) -> Corpus:
+    """The corpus of a source, of some of its words or of all."""
+    try:
+        chosen = None if vocabulary is None else [word.strip() for word in vocabulary.split(",")]
+        with counted("reading the words", quiet=quiet) as progress:
+            return corpora.load(source, words=chosen, progress=progress)
+    except CorpusError as error:
+        raise typer.BadParameter(str(error), param_hint="--data") from error
 
 
 def methods(text: str) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def features(
             continue
         for i in places:
             try:
-                found[i] = _heard(samples, rate, clips[i], settings)
+                found[i] = _part(samples, rate, clips[i], settings)
             except SoundError as error:
                 problems.append(f"{clips[i].source}: {error}")
             done += 1
@@ -175,6 +175,19 @@ def sound(data: bytes) -> tuple[int, NDArray[np.float64]]:
     return rate, samples.mean(axis=1)
 
 
+def heard(samples: NDArray[np.float64], rate: int, settings: FeatureSettings) -> NDArray[np.float32]:
+    """The features (T, 13), T >= 1, of a word's samples, or a SoundError: silent, too short, or of no usable rate."""
+    if np.abs(samples - samples.mean()).max() < QUIET:
+        raise SoundError("silent")
+    low, high = RATES
+    if not low <= rate <= high:
+        raise SoundError(f"its rate is {rate} Hz, and must be from {low} to {high} Hz")
+    part = resample(samples, rate, settings.rate)
+    if len(part) < settings.shortest:
+        raise SoundError(f"too short: {1000 * len(part) / settings.rate:.3g} ms, one window is {settings.window:g} ms")
+    return mfcc(part, settings)
+
+
 def user_cache() -> Path | None:
     """Where this user's programs keep what they can compute again; None without a home."""
     folder = os.environ.get("XDG_CACHE_HOME")
@@ -204,20 +217,11 @@ def ranked(word: str, speakers: Iterable[str]) -> list[str]:
     return sorted(speakers, key=lambda speaker: hashlib.sha256(f"{word}\n{speaker}".encode()).hexdigest())
 
 
-def _heard(samples: NDArray[np.float64], rate: int, clip: Clip, settings: FeatureSettings) -> NDArray[np.float32]:
+def _part(samples: NDArray[np.float64], rate: int, clip: Clip, settings: FeatureSettings) -> NDArray[np.float32]:
     end = len(samples) if clip.end is None else clip.end
     if not 0 <= clip.start < end <= len(samples):
         raise SoundError(f"samples {clip.start} to {end} are asked for, the file has {len(samples)}")
-    part = samples[clip.start : end]
-    if np.abs(part - part.mean()).max() < QUIET:
-        raise SoundError("silent")
-    low, high = RATES
-    if not low <= rate <= high:
-        raise SoundError(f"its rate is {rate} Hz, and must be from {low} to {high} Hz")
-    part = resample(part, rate, settings.rate)
-    if len(part) < settings.shortest:
-        raise SoundError(f"too short: {1000 * len(part) / settings.rate:.3g} ms, one window is {settings.window:g} ms")
-    return mfcc(part, settings)
+    return heard(samples[clip.start : end], rate, settings)
 
 
 def _twice(clips: Sequence[Clip], digests: Sequence[str]) -> list[str]:

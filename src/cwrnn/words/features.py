@@ -140,10 +140,7 @@ def resample(samples: NDArray[np.floating[Any]], rate: int, to: int) -> NDArray[
     >>> resample(np.zeros(441), 44100, 16000).shape
     (160,)
     """
-    low, high = RATES
-    for each in (rate, to):
-        if not low <= each <= high:
-            raise ValueError(f"the rate is {each} Hz, and must be from {low} to {high} Hz")
+    _check_rates(rate, to)
     if rate == to:
         return np.asarray(samples, dtype=np.float64)
     signal = require("scipy.signal", extra="experiments", purpose="resampling")
@@ -154,9 +151,66 @@ def resample(samples: NDArray[np.floating[Any]], rate: int, to: int) -> NDArray[
     return result
 
 
+class Resampler:
+    """The samples of a sound at another rate as it comes in: the same as `resample` of all of it, however it is cut.
+
+    >>> resampler = Resampler(44100, 16000)
+    >>> [len(resampler.accept(np.zeros(300))), len(resampler.accept(np.zeros(141))), len(resampler.finish())]
+    [99, 51, 10]
+    """
+
+    def __init__(self, rate: int, to: int) -> None:
+        _check_rates(rate, to)
+        common = math.gcd(rate, to)
+        self._up, self._down = to // common, rate // common
+        # the filter of scipy.signal.resample_poly: output m is the sum over n of filter[half + m down - n up] input[n]
+        slower = max(self._up, self._down)
+        self._half = 10 * slower if rate != to else 0
+        self._filter = np.ones(1)
+        if self._half:
+            signal = require("scipy.signal", extra="experiments", purpose="resampling")
+            self._filter = self._up * signal.firwin(2 * self._half + 1, 1 / slower, window=("kaiser", 5.0))
+        self._kept = np.zeros(0)
+        self._first = 0
+        """The number of the first sample that is kept."""
+        self._given = 0
+
+    def accept(self, samples: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """The samples at the new rate that `samples`, (n,), complete."""
+        self._kept = np.concatenate([self._kept, np.asarray(samples, dtype=np.float64)])
+        # the last output that hears no sample beyond those that are there
+        return self._until(((self._first + len(self._kept) - 1) * self._up - self._half) // self._down + 1)
+
+    def finish(self) -> NDArray[np.float64]:
+        """The samples that the end of the sound completes: silence follows it."""
+        return self._until(-(-(self._first + len(self._kept)) * self._up // self._down))
+
+    def _until(self, end: int) -> NDArray[np.float64]:
+        number = np.arange(self._given, max(end, self._given)) * self._down
+        heard = -((self._half - number) // self._up)[:, None] + np.arange(2 * self._half // self._up + 1)
+        place = self._half + number[:, None] - heard * self._up
+        inside = (place >= 0) & (heard >= self._first) & (heard < self._first + len(self._kept))
+        # what is outside counts nothing, wherever it is looked up
+        weights = np.where(inside, self._filter[np.where(inside, place, 0)], 0.0)
+        found = np.zeros(0)
+        if len(self._kept):
+            found = (weights * self._kept[np.where(inside, heard - self._first, 0)]).sum(axis=1)
+        self._given += len(number)
+        over = max(0, -((self._half - self._given * self._down) // self._up) - self._first)
+        self._kept, self._first = self._kept[over:], self._first + min(over, len(self._kept))
+        return np.asarray(found)
+
+
 def engine() -> str:
     """What computes the features, and its version: another may give other last digits."""
     return f"kaldi-native-fbank {_engine().__version__}"
+
+
+def _check_rates(*rates: int) -> None:
+    low, high = RATES
+    for rate in rates:
+        if not low <= rate <= high:
+            raise ValueError(f"the rate is {rate} Hz, and must be from {low} to {high} Hz")
 
 
 def _engine() -> Any:
