@@ -316,7 +316,7 @@ def test_the_page_is_made_again_from_the_store_alone(tmp_path, capsys):
     page = tmp_path / "index.html"
     assert f"The page is {page}" in capsys.readouterr().out
     expected = page.read_bytes()
-    for path in [page, *(tmp_path / "figures").iterdir()]:
+    for path in [page, *(tmp_path / "figures").rglob("*.*")]:
         path.unlink()
     store = (tmp_path / "runs.sqlite").read_bytes()
     assert cli.main(["report", str(tmp_path)]) == 0

@@ -7,7 +7,7 @@ import pytest
 from stories import HIDDEN, dataset, told
 
 from cwrnn import Schedule
-from cwrnn.experiments import compression, figures, training
+from cwrnn.experiments import compression, drawing, figures, generation_figures, outcomes, training
 
 METHODS = ("srn", "lstm", "cw")
 
@@ -41,7 +41,7 @@ def test_box_is_numpys():
     values = [0.1, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16, 5.0, 0.001]
     records = [told(nmse, seed=seed) for seed, nmse in enumerate(values)]
     records += [told(0.0, seed=20, status="diverged"), told(0.0, seed=21, status="failed")]
-    box = figures.box(records)
+    box = outcomes.box(records)
     assert (box.finished, box.diverged, box.failed) == (9, 1, 1)
     assert [box.lower, box.median, box.upper] == np.percentile(values, [25, 50, 75]).tolist()
     assert box.mean == pytest.approx(np.mean(values))
@@ -55,7 +55,7 @@ def test_box_is_matplotlibs():
     records = many(60, ("cw",), (100,))
     values = [record.error for record in records if record.status == "finished"]
     [expected] = cbook.boxplot_stats(values)
-    box = figures.box(records)
+    box = outcomes.box(records)
     assert (box.lower, box.median, box.upper) == pytest.approx((expected["q1"], expected["med"], expected["q3"]))
     assert box.whiskers == pytest.approx((expected["whislo"], expected["whishi"]))
     assert box.outliers == pytest.approx(sorted(expected["fliers"]))
@@ -63,7 +63,7 @@ def test_box_is_matplotlibs():
 
 
 def test_box_of_nothing():
-    box = figures.box([told(0.1, status="diverged")])
+    box = outcomes.box([told(0.1, status="diverged")])
     assert (box.finished, box.diverged) == (0, 1)
     assert math.isnan(box.mean)
 
@@ -73,10 +73,10 @@ def test_boxes_are_drawn_where_the_numbers_are():
     figure = figures.box_plot(records, {("cw", 200): (0.007, 0.004)})
     srn, lstm, cw = figure.axes
     for panel, method in zip(figure.axes, METHODS, strict=True):
-        assert panel.get_title("left") == figures.NAMES[method]
+        assert panel.get_title("left") == drawing.NAMES[method]
         assert len(panel.patches) == 2
         for place, (patch, size) in enumerate(zip(panel.patches, (100, 200), strict=True)):
-            box = figures.box(r for r in records if (r.run.method, r.run.size) == (method, size))
+            box = outcomes.box(r for r in records if (r.run.method, r.run.size) == (method, size))
             corners = patch.get_path().vertices
             assert sorted(set(corners[:-1, 1])) == [box.lower, box.upper]
             assert corners[:, 0].mean() == pytest.approx(place, abs=0.3)
@@ -102,48 +102,48 @@ def test_runs_that_are_far_off_are_counted_above_the_frame():
 
 def test_best():
     worse, best, diverged = told(0.2, seed=1), told(0.1, seed=2), told(0.01, seed=3, status="diverged")
-    assert figures.best([worse, best, diverged]) is best
+    assert outcomes.best([worse, best, diverged]) is best
     assert (
-        figures.best([told(0.5, seed=4, status="failed"), diverged, told(0.3, seed=5, status="diverged")]) is diverged
+        outcomes.best([told(0.5, seed=4, status="failed"), diverged, told(0.3, seed=5, status="diverged")]) is diverged
     )
-    assert figures.best([told(0.5, status="failed")]) is None
-    assert figures.best([]) is None
+    assert outcomes.best([told(0.5, status="failed")]) is None
+    assert outcomes.best([]) is None
     twins = [told(0.1, seed=seed) for seed in range(5)]
-    assert figures.best(twins) is figures.best(twins[::-1])
+    assert outcomes.best(twins) is outcomes.best(twins[::-1])
 
 
 def test_outputs_are_those_of_the_best():
     data = {name: dataset(name, seed=seed) for seed, name in enumerate(["one", "two"])}
     records = many(10, data=list(data.values()))
-    figure = figures.outputs(records, data)
+    figure = generation_figures.outputs(records, data)
     panels = np.array(figure.axes).reshape(2, 3)
     for row, name in zip(panels, data, strict=True):
         for panel, method in zip(row, METHODS, strict=True):
-            record = figures.best(r for r in records if (r.run.data, r.run.method) == (name, method))
+            record = outcomes.best(r for r in records if (r.run.data, r.run.method) == (name, method))
             target, output = panel.lines
             np.testing.assert_array_equal(target.get_ydata(), data[name].samples)
             np.testing.assert_array_equal(output.get_ydata(), record.output)
             np.testing.assert_allclose(output.get_xdata()[-1], 1000 * 47 / 8000)
-            assert f"NMSE {figures.short(record.error)}" in panel.texts[0].get_text()
+            assert f"NMSE {drawing.short(record.error)}" in panel.texts[0].get_text()
 
 
 def test_outputs_of_runs_that_all_diverged():
     record = told(0.4, status="diverged")
-    figure = figures.outputs([record, told(0.9, seed=1, status="diverged")], {"tune": dataset()})
+    figure = generation_figures.outputs([record, told(0.9, seed=1, status="diverged")], {"tune": dataset()})
     [line] = lines(figure, "output-cw-0")
     np.testing.assert_array_equal(line.get_ydata(), record.output)
     assert texts(figure)[0] == "diverged; its best: NMSE 0.40"
-    figure = figures.outputs([told(0.4, status="failed")], {"tune": dataset()})
+    figure = generation_figures.outputs([told(0.4, status="failed")], {"tune": dataset()})
     assert texts(figure)[0] == "no run finished"
 
 
 def test_curve_is_numpys():
     records = [told(nmse, seed=seed) for seed, nmse in enumerate([0.1, 0.4, 0.2, 0.7, 0.3])]
-    epochs, quartiles = figures.curve([*records, told(0.0, seed=9, status="diverged")])
+    epochs, quartiles = outcomes.curve([*records, told(0.0, seed=9, status="diverged")])
     assert epochs.tolist() == [0, 2, 4, 6]
     expected = np.percentile([record.curve[:, 1] for record in records], [25, 50, 75], axis=0)
     np.testing.assert_allclose(quartiles, expected)
-    figure = figures.learning_curves([*records, told(0.0, seed=9, status="diverged")])
+    figure = generation_figures.learning_curves([*records, told(0.0, seed=9, status="diverged")])
     [line] = lines(figure, "median-cw-100")
     np.testing.assert_allclose(line.get_ydata(), expected[1])
     assert "CW-RNN: 1 of 6 diverged" in texts(figure)
@@ -151,7 +151,7 @@ def test_curve_is_numpys():
 
 def test_a_shorter_run_ends_the_curve_for_itself_only():
     long, short = told(0.5, epochs=6), told(0.1, epochs=3)
-    epochs, quartiles = figures.curve([long, short])
+    epochs, quartiles = outcomes.curve([long, short])
     assert epochs.tolist() == [0, 1, 2, 3, 4, 6]
     # after its last epoch, only the other is left
     np.testing.assert_allclose(quartiles[:, -1], long.curve[-1, 1])
@@ -161,7 +161,7 @@ def test_a_shorter_run_ends_the_curve_for_itself_only():
 def test_activations_are_the_states():
     data = dataset(steps=70)
     record = told(0.3, data=data, hidden=7, modules=4)
-    figure = figures.activations(record, data)
+    figure = generation_figures.activations(record, data)
     top, *panels = figure.axes
     np.testing.assert_array_equal(top.lines[0].get_ydata(), data.samples)
     np.testing.assert_array_equal(top.lines[1].get_ydata(), record.output)
@@ -182,14 +182,14 @@ def test_activations_refuse_others(method, status):
     with pytest.raises(
         ValueError, match=f"record must be that of a trained Clockwork RNN, got a {status} run of {method}"
     ):
-        figures.activations(told(0.1, method=method, status=status), dataset())
+        generation_figures.activations(told(0.1, method=method, status=status), dataset())
 
 
 def test_rate_distortion_shows_the_points():
     records = many(6, lost=1)
     points = compression.measure(records, {"tune": dataset()})
     baselines = compression.baselines([dataset()])
-    figure = figures.rate_distortion(points, baselines)
+    figure = generation_figures.rate_distortion(points, baselines)
     for which in ("best", "median"):
         for method in METHODS:
             for bits in (8, 32):
@@ -214,14 +214,14 @@ def searches(methods=METHODS):
 
 def test_search():
     records = searches(("cw",))
-    found = figures.searched(reversed(records))
+    found = outcomes.searched(reversed(records))
     assert [each.rate for each in found] == [1e-4, 3e-4, 1e-3, 3e-3]
     assert [each.diverged for each in found] == [0, 0, 3, 5]
     assert [each.runs for each in found] == [5] * 4
     assert (found[0].lower, found[0].median, found[0].upper) == pytest.approx((0.2, 0.3, 0.4))
     # most of them diverged: that the others did not makes it no better
     assert (found[2].lower, found[2].median) == (pytest.approx(2.0), math.inf)
-    figure = figures.search_curve(searches())
+    figure = figures.search_curve(searches(), training.LEARNING_RATES)
     for method in METHODS:
         [line] = lines(figure, f"search-{method}-100")
         assert line.get_ydata()[:2].tolist() == [each.median for each in found[:2]]
@@ -253,39 +253,39 @@ def test_anything_can_be_drawn(case):
     data = {record.run.data: dataset(record.run.data) for record in records}
     drawn = [
         figures.box_plot(records, {("cw", 100): (0.007, 0.004)}),
-        figures.outputs(records, data),
-        figures.learning_curves(records),
-        figures.search_curve(records),
-        figures.rate_distortion(compression.measure(records, data), compression.baselines(data.values())),
+        generation_figures.outputs(records, data),
+        generation_figures.learning_curves(records),
+        figures.search_curve(records, training.LEARNING_RATES),
+        generation_figures.rate_distortion(compression.measure(records, data), compression.baselines(data.values())),
     ]
-    record = figures.best(record for record in records if record.run.method == "cw")
+    record = outcomes.best(record for record in records if record.run.method == "cw")
     if record is not None:
-        drawn.append(figures.activations(record, data[record.run.data]))
+        drawn.append(generation_figures.activations(record, data[record.run.data]))
     for figure in drawn:
         # where things go takes most of the time, and the page's tests ask for it
         figure.set_layout_engine("none")
-        assert figures.render(figure, "png", dpi=30).startswith(b"\x89PNG")
+        assert drawing.render(figure, "png", dpi=30).startswith(b"\x89PNG")
 
 
 def test_twelve_data_sets_of_different_lengths():
     data = {f"number {n}": dataset(f"number {n}", seed=n, steps=20 + n) for n in range(12)}
-    figure = figures.outputs([told(0.1, data=each) for each in data.values()], data)
+    figure = generation_figures.outputs([told(0.1, data=each) for each in data.values()], data)
     assert [axes.get_ylabel() for axes in figure.axes] == list(data)
     assert [axes.get_xlim()[1] for axes in figure.axes] == pytest.approx([(19 + n) / 8 for n in range(12)])
-    assert figures.render(figure, "png", dpi=30).startswith(b"\x89PNG")
+    assert drawing.render(figure, "png", dpi=30).startswith(b"\x89PNG")
 
 
 def test_the_same_bytes_whatever_the_users_style():
     matplotlib = pytest.importorskip("matplotlib")
     records = many(8)
-    drawn = {form: figures.render(figures.box_plot(records), form) for form in ("svg", "png")}
+    drawn = {form: drawing.render(figures.box_plot(records), form) for form in ("svg", "png")}
     with matplotlib.rc_context({"font.size": 30, "svg.hashsalt": "other", "axes.grid": False, "text.color": "red"}):
         for form, expected in drawn.items():
-            assert figures.render(figures.box_plot(records), form) == expected
+            assert drawing.render(figures.box_plot(records), form) == expected
     assert b"<dc:date>" not in drawn["svg"]
 
 
 def test_labels():
-    assert figures.label("a_b $c$", 20) == "a_b $c$"
-    assert figures.label("音\n\x00b", 20) == "???b"
-    assert figures.label("abcdefgh", 5) == "abcd…"
+    assert drawing.label("a_b $c$", 20) == "a_b $c$"
+    assert drawing.label("音\n\x00b", 20) == "???b"
+    assert drawing.label("abcdefgh", 5) == "abcd…"

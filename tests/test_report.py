@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from stories import dataset, run, told, trained
 
-from cwrnn.experiments import figures, findings, report
+from cwrnn.experiments import drawing, generation_chapter, generation_findings, outcomes, report
 from cwrnn.experiments.compression import CODE, OVERHEAD, Baseline, Point
 from cwrnn.experiments.outcomes import summarise
 from cwrnn.experiments.store import Store
@@ -138,7 +138,7 @@ def test_sounds_are_the_outputs(page, records, data):
         expected.append(each.samples)
         for method in METHODS:
             mine = [r for r in records if (r.run.task, r.run.data, r.run.method) == ("generation", name, method)]
-            expected.append(figures.best(mine).output)
+            expected.append(outcomes.best(mine).output)
     assert len(page.sounds) == len(expected) == 8
     for uri, samples in zip(page.sounds, expected, strict=True):
         assert uri.startswith("data:audio/wav;base64,")
@@ -151,15 +151,15 @@ def test_sounds_are_the_outputs(page, records, data):
 
 def test_sound_beyond_full_scale_is_cut_off():
     soundfile = pytest.importorskip("soundfile")
-    heard, _ = soundfile.read(io.BytesIO(report.sound(np.array([3.0, -3.0, 0.5]), 8000)))
+    heard, _ = soundfile.read(io.BytesIO(generation_chapter.sound(np.array([3.0, -3.0, 0.5]), 8000)))
     np.testing.assert_allclose(heard[:3], [1, -1, 0.25], atol=1e-4)
-    assert len(soundfile.read(io.BytesIO(report.sound(np.zeros(20000), 8000)))[0]) == 20000
+    assert len(soundfile.read(io.BytesIO(generation_chapter.sound(np.zeros(20000), 8000)))[0]) == 20000
 
 
 def test_figures_lie_beside_the_page(folder):
-    names = sorted(path.name for path in (folder / "figures").iterdir())
-    assert names == sorted(f"{name}.{suffix}" for name in report.TITLES for suffix in ("svg", "png"))
-    for path in (folder / "figures").glob("*.png"):
+    names = sorted(path.name for path in (folder / "figures" / "generation").iterdir())
+    assert names == sorted(f"{name}.{suffix}" for name in report.TITLES["generation"] for suffix in ("svg", "png"))
+    for path in (folder / "figures").rglob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -178,7 +178,7 @@ def test_drawings_take_the_colours_of_the_page(folder):
 def test_the_same_store_makes_the_same_bytes(folder, tmp_path):
     with Store.read(folder) as store:
         report.write(store, tmp_path)
-    for path in [folder / "index.html", folder / "summary.json", *(folder / "figures").iterdir()]:
+    for path in [folder / "index.html", folder / "summary.json", *(folder / "figures").rglob("*.*")]:
         assert (tmp_path / path.relative_to(folder)).read_bytes() == path.read_bytes(), path.name
 
 
@@ -189,7 +189,9 @@ def test_summary(folder, records):
     def refuse(name):
         raise AssertionError(f"{name} is not JSON")
 
-    numbers = json.loads(text, parse_constant=refuse)
+    whole = json.loads(text, parse_constant=refuse)
+    assert whole.keys() == {"commands", "created", "environments", "generation"}
+    numbers = whole["generation"]
     assert numbers["counts"] == {"finished": 24, "diverged": 1, "failed": 2}
     assert numbers["search_counts"] == {"finished": 6, "diverged": 0, "failed": 0}
     assert numbers["seconds"] == 0.5 * len(records)
@@ -200,19 +202,19 @@ def test_summary(folder, records):
     ]
     assert [point["bits"] for point in numbers["compression"]] == [32, 8] * 6
     assert len(numbers["search"]) == 6
-    assert numbers["environments"][0]["runs"] == len(records)
-    assert numbers["command"] == "cwrnn reproduce generation --out here"
+    assert whole["environments"][0]["runs"] == len(records)
+    assert whole["commands"] == ["cwrnn reproduce generation --out here"]
 
 
 def test_tables_show_the_rows(page, records):
     for row in summarise(record for record in records if record.run.task == "generation"):
-        assert f"{figures.short(row.mean)} ± {figures.short(row.std)}" in page.text
+        assert f"{drawing.short(row.mean)} ± {drawing.short(row.std)}" in page.text
     assert "1 run, counted in the table above" in page.text
     assert "2 runs: Error:" in page.text
 
 
 def test_a_single_run_can_be_repeated_as_the_page_says(page, folder):
-    code = page.preformatted["again"]
+    code = page.preformatted["generation-again"]
     assert 'Store.read("DIR/runs.sqlite")' in code
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -239,7 +241,7 @@ def test_empty_store(tmp_path):
         page = Page(report.write(store, tmp_path).read_text())
     assert "There are no runs in this store yet." in page.text
     assert "svg" not in page.tags
-    assert json.loads((tmp_path / "summary.json").read_text())["rows"] == []
+    assert json.loads((tmp_path / "summary.json").read_text()).keys() == {"commands", "created", "environments"}
 
 
 def searching(nmse=0.2, **options):
@@ -256,10 +258,11 @@ def test_search_alone(tmp_path):
     for wrong in ("no runs", "No runs", "Nothing to draw", "in the table above"):
         assert wrong not in page.text
     assert "2 runs of the search of the learning rate." in page.text
-    assert not {"table", "figures", "#table", "#figures"} & {*page.ids, *page.links}
+    names = {"generation-table", "generation-figures"}
+    assert not {*names, *(f"#{name}" for name in names)} & {*page.ids, *page.links}
     assert page.tags.count("svg") == 1
     assert "learning rate 0.001, epochs 6" in page.text
-    numbers = json.loads((tmp_path / "summary.json").read_text())
+    numbers = json.loads((tmp_path / "summary.json").read_text())["generation"]
     assert numbers["counts"] == {"finished": 0, "diverged": 0, "failed": 0}
     assert numbers["search_counts"] == {"finished": 3, "diverged": 2, "failed": 1}
     assert numbers["seconds"] == 3.0
@@ -270,7 +273,7 @@ def test_diverged_runs_of_table_and_search(tmp_path):
     with fill(tmp_path, records, {"tune": dataset()}) as store:
         page = Page(report.write(store, tmp_path).read_text())
     assert "3 runs, 1 counted in the table above and 2 of the search of the learning rate." in page.text
-    assert {"table", "figures"} <= set(page.ids)
+    assert {"generation-table", "generation-figures"} <= set(page.ids)
 
 
 def test_a_search_is_of_one_set_of_hyper_parameters(tmp_path):
@@ -280,7 +283,7 @@ def test_a_search_is_of_one_set_of_hyper_parameters(tmp_path):
     records += [searching(0.01, method="lstm", seed=s, learning_rate=1e-3, epochs=9) for s in range(2)]
     with fill(tmp_path, records, {"tune": dataset()}) as store:
         page = Page(report.write(store, tmp_path).read_text())
-    found = json.loads((tmp_path / "summary.json").read_text())["search"]
+    found = json.loads((tmp_path / "summary.json").read_text())["generation"]["search"]
     assert [(each["rate"], each["runs"], each["median"], each["best"]) for each in found] == [
         (1e-4, 2, 0.3, True), (1e-3, 2, 0.3, False)
     ]  # fmt: skip
@@ -297,7 +300,6 @@ def test_every_command_is_on_the_page(tmp_path):
     assert "each of the others added runs to it" in page.text
     numbers = json.loads((tmp_path / "summary.json").read_text())
     assert numbers["commands"] == ["cwrnn one", "cwrnn two --resume"]
-    assert numbers["command"] == "cwrnn one"
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed"])
@@ -311,13 +313,14 @@ def test_no_run_finished(tmp_path, status):
 
 
 def test_figures_of_an_earlier_page_go(tmp_path):
-    (tmp_path / "figures").mkdir()
-    mine = tmp_path / "figures" / "mine.png"
-    for path in (tmp_path / "figures" / "search.png", mine):
+    mine = tmp_path / "figures" / "generation" / "mine.png"
+    stale = [mine.with_name("search.png"), tmp_path / "figures" / "words" / "confusion.svg"]
+    for path in (mine, *stale):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
     with fill(tmp_path, [], {}) as store:
         report.write(store, tmp_path)
-    assert list((tmp_path / "figures").iterdir()) == [mine]
+    assert list((tmp_path / "figures").rglob("*.*")) == [mine]
 
 
 def test_other_hyper_parameters_are_in_the_table_only(tmp_path):
@@ -329,7 +332,7 @@ def test_other_hyper_parameters_are_in_the_table_only(tmp_path):
     assert "2 runs with" in page.text
     assert "with peepholes" in page.text
     assert "no peepholes" in page.text
-    numbers = json.loads((tmp_path / "summary.json").read_text())
+    numbers = json.loads((tmp_path / "summary.json").read_text())["generation"]
     assert len(numbers["rows"]) == 2
     assert {point["best"] for point in numbers["compression"] if point["bits"] == 32} == {0.5}
 
@@ -356,7 +359,11 @@ def paper_like(**changes):
 def judge(records):
     data = {"tune": dataset()}
     rows = summarise(records)
-    return findings.claims(rows), findings.reasons(records, rows, data), findings.summary(records, rows, data)
+    return (
+        generation_findings.claims(rows),
+        generation_findings.reasons(records, rows, data),
+        generation_findings.summary(records, rows),
+    )
 
 
 def test_what_agrees_with_the_paper_needs_no_reason():
@@ -401,7 +408,7 @@ def test_a_word_for_every_run():
     records = [told(0.1), told(0.1, seed=1, status="diverged"), told(0.1, seed=2, status="failed")]
     _, _, summary = judge(records)
     assert summary[0].startswith("3 trainings of CW-RNN on 1 sequence, 6 epochs each: 1 finished, 1 diverged")
-    assert math.isclose(figures.box(records).mean, 0.1)
+    assert math.isclose(outcomes.box(records).mean, 0.1)
 
 
 def test_the_code_beside_pcm():
@@ -410,15 +417,15 @@ def test_the_code_beside_pcm():
 
     pcm = [Baseline(1, 0.5), Baseline(2, 0.1), Baseline(3, 0.02)]
     large = [point(1000, 32, 40.0, 0.03), point(1000, 8, 12.0, 0.05)]
-    lost, beside = findings.coding([point(100, 8, 9.0, 0.4), *large], pcm)
+    lost, beside = generation_findings.coding([point(100, 8, 9.0, 0.4), *large], pcm)
     assert "CW-RNN (1000) from 0.060 to 0.10" in lost
     # 0.05 needs 3 bits: 12 / 3 is less than 9 / 2 for 0.4, and than 40 / 3
     assert beside.startswith("No code here is smaller than plain PCM")
     assert (
         "1000 parameters at 8 bits each: 12.0 bits per sample for an NMSE of 0.050, which PCM reaches with 3" in beside
     )
-    [beside] = findings.coding([point(100, 8, 1.5, 0.1)], pcm)
+    [beside] = generation_findings.coding([point(100, 8, 1.5, 0.1)], pcm)
     assert beside.startswith("Some code is smaller than plain PCM")
-    [beside] = findings.coding([point(100, 8, 1.5, 0.001)], pcm)
+    [beside] = generation_findings.coding([point(100, 8, 1.5, 0.001)], pcm)
     assert "not even with 3" in beside
-    assert findings.coding([], pcm) == []
+    assert generation_findings.coding([], pcm) == []

@@ -140,6 +140,21 @@ def load(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: S
     return network
 
 
+def follow(
+    method: str, hidden: int, weights: Mapping[str, ArrayLike], features: NDArray[np.float32], settings: Settings
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """What such a network does while it hears a sequence (T, I).
+
+    Returns:
+        states: (T, hidden); those of fast modules come first
+        log_probabilities: (T, classes): what it would decide if the sequence ended there
+    """
+    replicas = Replicas([load(method, hidden, weights, settings)])
+    input = torch.from_numpy(np.array(features, dtype=np.float32))[None]
+    with torch.no_grad():
+        return replicas.states(input)[0].numpy(), replicas.outputs(input)[0].numpy()
+
+
 class _Padded:
     """Sequences of different lengths as one tensor (B, T, I), zero beyond their ends."""
 

@@ -1,26 +1,23 @@
-"""Findings: what the records say in words, beside what the paper says. Every sentence comes from the numbers.
+"""Findings: what the records say, in words that the page prints. Every sentence comes from the numbers.
 
-summary    what was run, and what came out
-claims     the paper's statements about its first task, one by one: whether they hold for these runs
-reasons    what may explain where they do not
+Here stands what both tasks share; `generation_findings` and `word_findings` have of their task
+
+    summary    what was run, and what came out
+    claims     the paper's statements, one by one: whether they hold for these runs
+    reasons    what may explain where they do not
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from .compression import CODE, FLOAT, Baseline, Point
-from .figures import NAMES, curve, short
+from .drawing import NAMES, count
 from .models import METHODS
 from .outcomes import Row
-from .runs import STATUSES, Dataset, Record
-from .tasks import GENERATION, TASKS
-from .training import EPOCHS, HOPELESS, LEARNING_RATES
+from .runs import STATUSES, Record
+from .tasks import TASKS
 
 PAPER_RUNS = 100
-PAPER_FACTOR = 5.7
 
 # rows by method and size, one set of hyper-parameters each
 Rows = Mapping[tuple[str, int], Row]
@@ -35,279 +32,39 @@ class Claim:
     holds: bool
 
 
-def paper_figures() -> dict[tuple[str, int], tuple[float, float]]:
-    """The mean and the deviation of the NMSE that the paper prints, by method and size.
-
-    >>> paper_figures()["cw", 1000]
-    (0.007, 0.004)
-    """
-    figures = {}
-    for key, text in TASKS[GENERATION].paper.items():
-        mean, deviation = (float(part) for part in text.split("±"))
-        figures[key] = (mean, deviation)
-    return figures
-
-
-def summary(records: Sequence[Record], rows: Iterable[Row], datasets: Mapping[str, Dataset]) -> list[str]:
-    """What was run, and what came out, a sentence or two each."""
-    if not records:
-        return ["There are no runs in this store yet."]
-    counts = {
-        status: sum(record.status == status for record in records) for status in ("finished", "diverged", "failed")
-    }
-    methods = [NAMES[method] for method in METHODS if any(record.run.method == method for record in records)]
-    names = {record.run.data for record in records}
-    epochs = sorted({record.run.settings.epochs for record in records})
-    sentences = [
-        f"{_number(len(records), 'training')} of {_listed(methods)} on {_number(len(names), 'sequence')}, "
-        f"{_listed([str(each) for each in epochs])} epochs each: {counts['finished']} finished, {counts['diverged']} "
-        f"diverged (their error ceased to be a finite number, or ended above {HOPELESS:g} times that of the target's "
-        f"mean), {counts['failed']} failed with an error of the program."
-    ]
-    known = _known(rows)
-    size = _largest_common(known)
-    if size is None:
-        return [*sentences, "No run has finished yet, so there is nothing to compare."] if not known else sentences
-    order = sorted((row for (_, each), row in known.items() if each == size), key=lambda row: row.median)
-    medians = [f"{NAMES[row.method]} {short(row.median)}" for row in order]
-    sentences.append(
-        f"At {size} parameters the median NMSE is {_listed(medians)}; 0 is perfect, 1 is what the mean of the "
-        "sequence achieves."
-    )
-    expected = [method for method in ("cw", "lstm", "srn") if any(row.method == method for row in order)]
-    if len(order) > 1:
-        same = [row.method for row in order] == expected
-        sentences.append(
-            f"From best to worst that is {_listed([NAMES[row.method] for row in order])}, "
-            + ("the order of the paper." if same else "not the order of the paper.")
-        )
-    return sentences
-
-
 def search_summary(records: Sequence[Record]) -> str:
     """What a search of the learning rate was made of, in a sentence."""
     counts = {status: sum(record.status == status for record in records) for status in STATUSES}
     return (
-        f"{_number(len(records), 'training')} to search the learning rate: "
-        f"{_listed([f'{count} {status}' for status, count in counts.items()])}."
+        f"{count(len(records), 'training')} to search the learning rate: "
+        f"{listed([f'{count} {status}' for status, count in counts.items()])}."
     )
 
 
-def claims(rows: Iterable[Row]) -> list[Claim]:
-    """The paper's statements that these runs can say something about."""
-    known = _known(rows)
-    found = [_figure(known[key], *figures) for key, figures in paper_figures().items() if key in known]
-    size = _largest_common(known, ("lstm", "cw"))
-    if size is not None:
-        lstm, cw = known["lstm", size], known["cw", size]
-        found.append(
-            Claim(
-                f"The largest CW-RNN is {PAPER_FACTOR} times better than the largest LSTM.",
-                f"At {size} parameters {_times(lstm.mean, cw.mean)} by the mean, {_times(lstm.median, cw.median)} "
-                "by the median.",
-                2 * lstm.mean >= PAPER_FACTOR * cw.mean,
-            )
-        )
-    sizes = {method: sorted(each for kind, each in known if kind == method) for method in METHODS}
-    if len(sizes["srn"]) > 1:
-        small, large = known["srn", sizes["srn"][0]], known["srn", sizes["srn"][-1]]
-        found.append(
-            Claim(
-                "SRNs fail to generate the sequence, and do not improve with their size.",
-                f"{_from_to(small, large)}.",
-                large.median > 0.3 and large.median > 0.8 * small.median,
-            )
-        )
-    if len(sizes["lstm"]) > 1:
-        small, large = known["lstm", sizes["lstm"][0]], known["lstm", sizes["lstm"][-1]]
-        found.append(
-            Claim("LSTMs improve as they get bigger.", f"{_from_to(small, large)}.", large.median < small.median)
-        )
-    if len(sizes["lstm"]) > 1 and sizes["cw"]:
-        cw, lstm = known["cw", sizes["cw"][0]], known["lstm", sizes["lstm"][-2]]
-        found.append(
-            Claim(
-                "The smallest CW-RNN is roughly on par with the second-biggest LSTM.",
-                f"Median NMSE {short(cw.median)} (CW-RNN, {cw.size}) and {short(lstm.median)} (LSTM, {lstm.size}).",
-                0.5 <= cw.median / lstm.median <= 2,
-            )
-        )
-    if len(sizes["cw"]) > 1 and (sizes["srn"] or sizes["lstm"]):
-        larger = [known["cw", each] for each in sizes["cw"][1:]]
-        others = [row for (method, _), row in known.items() if method != "cw"]
-        widest, narrowest = max(larger, key=lambda row: row.std), min(others, key=lambda row: row.std)
-        found.append(
-            Claim(
-                "All but the smallest CW-RNN vary less than all other networks.",
-                f"The largest deviation of these CW-RNNs is {short(widest.std)} (at {widest.size}), the smallest of "
-                f"the others {short(narrowest.std)} ({NAMES[narrowest.method]} at {narrowest.size}).",
-                widest.std < narrowest.std,
-            )
-        )
-    return found
-
-
-def reasons(records: Sequence[Record], rows: Iterable[Row], datasets: Mapping[str, Dataset]) -> list[str]:
-    """What may explain why a claim does not hold; empty if all do."""
-    rows = list(rows)
-    known = _known(rows)
-    if all(claim.holds for claim in claims(rows)):
-        return []
-    found = [_other_music(records, known)]
-    settings = {record.run.method: record.run.settings for record in records}
-    epochs = sorted({each.epochs for each in settings.values()})
-    if epochs != [EPOCHS]:
-        found.append(
-            f"The networks were trained for {_listed([str(e) for e in epochs])} epochs, the paper's for {EPOCHS}."
-        )
-    falling = []
-    for (method, size), _ in known.items():
-        fall = _fall(_of(records, method, size))
-        if size == _largest_common(known, (method,)) and fall > 0.05:
-            falling.append(f"that of {NAMES[method]} ({size}) by {100 * fall:.0f} %")
-    if falling:
-        found.append(
-            f"Some errors were still falling over the last tenth of the epochs, by the median: {_listed(falling)}."
-        )
-    for method, each in settings.items():
-        if not math.isclose(each.learning_rate, LEARNING_RATES[method]):
-            found.append(
-                f"The learning rate of {NAMES[method]} was {each.learning_rate:g}; the paper's is "
-                f"{LEARNING_RATES[method]:g}."
-            )
-    if "lstm" in settings and not settings["lstm"].peepholes:
-        found.append("The LSTM had no peephole connections; the paper does not say whether its LSTM had.")
-    fewest = min((row.runs for row in rows), default=0)
-    if fewest < PAPER_RUNS:
-        found.append(
-            f"There are as few as {_number(fewest, 'run')} of one method and size; the paper's figures are of "
-            f"{PAPER_RUNS}. A mean of few runs depends on their seeds."
-        )
-    skewed = []
-    for row in known.values():
-        if row.mean > 2 * row.median:
-            above = sum(r.status == "finished" and r.error > 1 for r in _of(records, row.method, row.size))
-            skewed.append(
-                f"{NAMES[row.method]} at {row.size} (mean {short(row.mean)}, median {short(row.median)}"
-                + (f", {_number(above, 'run')} worse than an NMSE of 1)" if above else ")")
-            )
-    if skewed:
-        found.append(f"A few bad runs make some means, which lie far above their medians: {'; '.join(skewed)}.")
-    diverged = [row for row in rows if row.diverged]
-    if diverged:
-        most = max(diverged, key=lambda row: row.diverged / row.runs)
-        found.append(
-            f"Runs that diverged have no NMSE and are no part of mean, deviation and median. The largest share is that "
-            f"of {NAMES[most.method]} at {most.size} parameters, {most.diverged} of {most.runs}. The paper mentions "
-            "none."
-        )
-    return found
-
-
-def coding(points: Sequence[Point], baselines: Sequence[Baseline]) -> list[str]:
-    """What 8 bits per weight cost, and how the codes compare with plain PCM of the same error."""
-    found = []
-    lost = []
-    for method in METHODS:
-        size = max((point.size for point in points if point.method == method), default=0)
-        medians = {point.bits: point.median for point in points if (point.method, point.size) == (method, size)}
-        if medians.keys() >= {FLOAT, CODE}:
-            lost.append(f"{NAMES[method]} ({size}) from {short(medians[FLOAT])} to {short(medians[CODE])}")
-    if lost:
-        found.append(f"With {CODE} bits per weight instead of {FLOAT} the median NMSE goes: {'; '.join(lost)}.")
-    # the fewest bits at which PCM is as good
-    needed = {
-        point: min((each.bits for each in baselines if each.nmse <= point.best), default=math.inf) for point in points
-    }
-    if needed:
-        point = min(points, key=lambda point: point.bits_per_sample / needed[point])
-        smaller = point.bits_per_sample < needed[point]
-        pcm = f"with {needed[point]}" if math.isfinite(needed[point]) else f"not even with {baselines[-1].bits}"
-        found.append(
-            ("Some code is smaller than plain PCM" if smaller else "No code here is smaller than plain PCM")
-            + f" of the same error. The best by that measure is {NAMES[point.method]} with {point.size} parameters at "
-            f"{point.bits} bits each: {point.bits_per_sample:.1f} bits per sample for an NMSE of {short(point.best)}, "
-            f"which PCM reaches {pcm}."
-        )
-    return found
-
-
-def _figure(row: Row, mean: float, deviation: float) -> Claim:
-    if abs(row.mean - mean) <= deviation:
-        verdict = "within the paper's deviation"
-    elif row.mean > mean:
-        verdict = f"{_factor(row.mean / mean)} times higher"
-    else:
-        verdict = f"{_factor(mean / row.mean)} times lower"
-    finished = row.runs - row.diverged - row.failed
-    return Claim(
-        f"{NAMES[row.method]}, {row.size} parameters: mean NMSE {row.paper}.",
-        f"{short(row.mean)} ± {short(row.std)} ({verdict}), median {short(row.median)}; "
-        f"{finished} of {_number(row.runs, 'run')} finished.",
-        abs(row.mean - mean) <= deviation,
-    )
-
-
-def _other_music(records: Sequence[Record], known: Rows) -> str:
-    text = (
-        "The sequences are not the paper's: those are from the beginning of Manýrista by Cuprum, which is not free. "
-        "How well a network does depends on the music."
-    )
-    size = _largest_common(known, ("cw",)) or _largest_common(known)
-    method = "cw" if ("cw", size) in known else next((m for m, s in known if s == size), None)
-    medians: dict[str, float] = {}
-    for name in sorted({record.run.data for record in records}):
-        errors = [
-            r.error
-            for r in records
-            if r.status == "finished" and (r.run.data, r.run.method, r.run.size) == (name, method, size)
-        ]
-        if errors:
-            medians[name] = float(np.median(errors))
-    if method is None or len(medians) < 2:
-        return text
-    easy, hard = min(medians, key=lambda name: medians[name]), max(medians, key=lambda name: medians[name])
-    return (
-        f"{text} Here the median NMSE of {NAMES[method]} at {size} parameters is {short(medians[easy])} on {easy} and "
-        f"{short(medians[hard])} on {hard}, {_factor(medians[hard] / medians[easy])} times as much."
-    )
-
-
-def _fall(records: Sequence[Record]) -> float:
-    """The share by which the median NMSE fell over the last tenth of the epochs."""
-    epochs, (_, median, _) = curve(records)
-    if len(epochs) < 2 or not median[-1] > 0:
-        return 0.0
-    before = float(np.interp(0.9 * epochs[-1], epochs, median))
-    return 1 - float(median[-1]) / before
-
-
-def _known(rows: Iterable[Row]) -> Rows:
+def known_rows(rows: Iterable[Row]) -> Rows:
     """The rows of which a run finished."""
     return {(row.method, row.size): row for row in rows if math.isfinite(row.mean)}
 
 
-def _largest_common(known: Rows, methods: Sequence[str] = ()) -> int | None:
+def largest_common(known: Rows, methods: Sequence[str] = ()) -> int | None:
     """The largest size that all these methods have, or all that there are."""
     methods = methods or [method for method in METHODS if any(kind == method for kind, _ in known)]
     sizes = [{size for kind, size in known if kind == method} for method in methods]
     return max(set.intersection(*sizes), default=None) if sizes else None
 
 
-def _from_to(small: Row, large: Row) -> str:
-    return f"Median NMSE {short(small.median)} at {small.size} parameters, {short(large.median)} at {large.size}"
-
-
-def _times(worse: float, better: float) -> str:
+def times(worse: float, better: float) -> str:
+    """How many times better, or worse."""
     if not better > 0:
         return "infinitely better"
     ratio = worse / better
-    return f"{_factor(ratio)} times better" if ratio >= 1 else f"{_factor(1 / ratio)} times worse"
+    return f"{factor(ratio)} times better" if ratio >= 1 else f"{factor(1 / ratio)} times worse"
 
 
-def _factor(ratio: float) -> str:
-    """
-    >>> [_factor(1.234), _factor(57.4), _factor(1234.5), _factor(1e9)]
+def factor(ratio: float) -> str:
+    """A ratio in words.
+
+    >>> [factor(1.234), factor(57.4), factor(1234.5), factor(1e9)]
     ['1.2', '57', '1,234', 'more than a million']
     """
     if ratio > 1e6:
@@ -315,17 +72,59 @@ def _factor(ratio: float) -> str:
     return f"{ratio:.2g}" if ratio < 10 else f"{ratio:,.0f}"
 
 
-def _of(records: Iterable[Record], method: str, size: int) -> list[Record]:
-    return [record for record in records if (record.run.method, record.run.size) == (method, size)]
+def listed(words: Sequence[str]) -> str:
+    """Words in a row.
 
-
-def _number(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
-
-
-def _listed(words: Sequence[str]) -> str:
-    """
-    >>> _listed(["a", "b", "c"])
+    >>> listed(["a", "b", "c"])
     'a, b and c'
     """
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def paper_figures(task: str) -> dict[tuple[str, int], tuple[float, float]]:
+    """The mean and the deviation of the error that the paper prints, by method and size.
+
+    >>> paper_figures("generation")["cw", 1000]
+    (0.007, 0.004)
+    """
+    figures = {}
+    for key, text in TASKS[task].paper.items():
+        mean, deviation = (float(part) for part in text.split("±"))
+        figures[key] = (mean, deviation)
+    return figures
+
+
+def few_runs(rows: Iterable[Row]) -> list[str]:
+    """That there are fewer than the paper's, if so."""
+    fewest = min((row.runs for row in rows), default=0)
+    if fewest >= PAPER_RUNS:
+        return []
+    return [
+        f"There are as few as {count(fewest, 'run')} of one method and size; the paper's figures are of {PAPER_RUNS}. "
+        "A mean of few runs depends on their seeds."
+    ]
+
+
+def some_diverged(rows: Iterable[Row], error: str) -> list[str]:
+    """Where most of the runs diverged, if some did."""
+    diverged = [row for row in rows if row.diverged]
+    if not diverged:
+        return []
+    most = max(diverged, key=lambda row: row.diverged / row.runs)
+    return [
+        f"Runs that diverged have no {error} and are no part of mean, deviation and median. The largest share is that "
+        f"of {NAMES[most.method]} at {most.size} parameters, {most.diverged} of {most.runs}. The paper mentions none."
+    ]
+
+
+def other_rates(records: Iterable[Record], paper: Mapping[str, float]) -> list[str]:
+    """The learning rates that are not the paper's, and that LSTM had no peepholes."""
+    settings = {record.run.method: record.run.settings for record in records}
+    found = [
+        f"The learning rate of {NAMES[method]} was {each.learning_rate:g}; the paper's is {paper[method]:g}."
+        for method, each in settings.items()
+        if not math.isclose(each.learning_rate, paper[method])
+    ]
+    if "lstm" in settings and not settings["lstm"].peepholes:
+        found.append("The LSTM had no peephole connections; the paper does not say whether its LSTM had.")
+    return found

@@ -8,7 +8,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from .figures import NAMES
+from .drawing import NAMES
 from .outcomes import Row
 
 

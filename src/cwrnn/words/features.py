@@ -134,6 +134,37 @@ def mfcc(samples: NDArray[np.floating[Any]], settings: FeatureSettings | None = 
     return Stream(settings).accept(samples)
 
 
+def mel_spectrogram(
+    features: NDArray[np.floating[Any]], settings: FeatureSettings | None = None
+) -> NDArray[np.float64]:
+    """What the frames (T, 13) tell of the logarithms of the mel filters' energies, (T, 26): a smoothed spectrogram.
+
+    The cepstra are turned back, without the finer detail that they have lost; the level, which they do not tell, is
+    that of the log energy, but for a constant.
+
+    >>> mel_spectrogram(mfcc(np.sin(np.arange(16000) / 5))).argmax(axis=1)[:3]
+    array([5, 5, 5])
+    """
+    settings = settings or FeatureSettings()
+    order = np.arange(1, settings.cepstra + 1)
+    lifter = 1 + settings.lifter / 2 * np.sin(np.pi * order / settings.lifter) if settings.lifter else 1.0
+    filters = np.arange(settings.filters) + 0.5
+    waves = np.sqrt(2 / settings.filters) * np.cos(np.pi / settings.filters * np.outer(order, filters))
+    found: NDArray[np.float64] = (features[:, :-1] / lifter) @ waves + features[:, -1:]
+    return found
+
+
+def mel_frequency(filter: NDArray[np.integer[Any]] | int, settings: FeatureSettings | None = None) -> Any:
+    """The Hertz at the centre of a filter, by its number from 0 on.
+
+    >>> [round(float(mel_frequency(number))) for number in (0, 12, 25)]
+    [68, 1655, 7225]
+    """
+    settings = settings or FeatureSettings()
+    mels = 1127 * math.log1p(settings.high / 700)
+    return 700 * np.expm1((np.asarray(filter) + 1) * mels / (settings.filters + 1) / 1127)
+
+
 def resample(samples: NDArray[np.floating[Any]], rate: int, to: int) -> NDArray[np.float64]:
     """`samples` at the rate `to` instead of `rate`; rates outside of RATES are refused.
 
