@@ -26,6 +26,9 @@ from .schedule import Schedule
 
 Array = NDArray[np.float64]
 
+CYCLE = 2**20
+"""Steps of the clock that are looked at, if it takes more for all modules to tick at once again."""
+
 Measure = Callable[[Sequence[Array]], Mapping[str, float]]
 """What the outputs (T, O) of all sequences are worth: errors by name, the lower the better."""
 
@@ -135,10 +138,13 @@ def memory(layer: ClockworkRNN, inputs: Sequence[ArrayLike], longest: int | None
 
         norm(i, l) = sqrt( mean over s of || d h_i(s + l) / d x(s) ||_F^2 )
 
-    The mean is over every time s of every sequence at which module i can hear an input at all, itself or through
-    others, that is at which it or a slower module ticks, and that has a step s + l after it. The derivatives are exact:
-    they are carried forward from each input to all later states. A network without input is thought to have one, of
-    one feature for each unit, which is added to what the unit's nonlinearity is taken of.
+    The mean is over the times s at which module i can hear an input at all, itself or through others: at which it or a
+    slower module ticks. It is that of an endless stream, whatever the lengths of the sequences: the times at which
+    module j is the slowest that ticks have the mean of those that have a step s + l after them, and count as often as
+    the clock has them; if there are none with such a step, the others count for them.
+
+    The derivatives are exact: they are carried forward from each input to all later states. A network without input is
+    thought to have one, of one feature for each unit, which is added to what the unit's nonlinearity is taken of.
 
     Args:
         layer: of N units
@@ -150,22 +156,46 @@ def memory(layer: ClockworkRNN, inputs: Sequence[ArrayLike], longest: int | None
     >>> memory(rnn, [np.ones((30, 1))], longest=7).norms[0].tolist()  # it forgets half at each of its ticks
     [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25]
     """
-    plain = _plain(layer)
-    sequences = _sequences(layer, inputs)
+    schedule = layer.schedule
+    G = schedule.modules
+    plain, sequences = _plain(layer), _sequences(layer, inputs)
     lags = max(len(each) for each in sequences)
     if longest is not None:
         lags = min(lags, longest + 1)
-    energy = np.zeros((layer.schedule.modules, lags))
-    pairs = np.zeros((layer.schedule.modules, lags), dtype=np.int64)
+    # by the slowest module that ticks when the input comes, and the lag
+    energy, pairs = np.zeros((G, lags, G)), np.zeros((G, lags), dtype=np.int64)
     for each, done in zip(sequences, _states(plain, sequences), strict=True):
         _add_memory(plain, each, done, energy, pairs)
-    with np.errstate(invalid="ignore"):
-        return Memory(np.sqrt(energy / pairs), pairs)
+    rates = np.bincount(_slowest(schedule, min(math.lcm(*schedule.periods), CYCLE)) + 1, minlength=G + 1)[1:]
+    weights = np.where(pairs > 0, np.maximum(rates, 1)[:, None], 0)
+    means = weights[..., None] * energy / np.maximum(pairs, 1)[..., None]
+    norms, heard = np.full((G, lags), np.nan), np.zeros((G, lags), dtype=np.int64)
+    for i in range(G):
+        heard[i] = pairs[i:].sum(axis=0)
+        known = heard[i] > 0
+        norms[i, known] = np.sqrt(means[i:, known, i].sum(axis=0) / weights[i:, known].sum(axis=0))
+    return Memory(norms, heard)
+
+
+def _slowest(schedule: Schedule, T: int) -> NDArray[np.int64]:
+    """(T,): the slowest module that ticks at each time; -1 where none does."""
+    found = np.full(T, -1)
+    for i, ticks in enumerate(schedule.ticks(0, T)):
+        found[ticks.start : T : ticks.step] = i
+    return found
 
 
 def _add_memory(layer: ClockworkRNN, input: Tensor, done: Array, energy: Array, pairs: NDArray[np.int64]) -> None:
-    """Adds what one sequence has: the squared norms to `energy` (G, L), and how many they are to `pairs` (G, L)."""
-    schedule, T, lags = layer.schedule, len(input), energy.shape[1]
+    """Adds what one sequence has.
+
+    Args:
+        layer: of N units in G modules
+        input: (T, I)
+        done: (T, N), the states
+        energy: (G, L, G): the squared norms, by the slowest module that ticks at the input, lag, and module
+        pairs: (G, L): how many they are
+    """
+    schedule, T, lags = layer.schedule, len(input), pairs.shape[1]
     N = schedule.hidden_size
     weight = torch.where(torch.from_numpy(schedule.mask()), layer.weight_hh_l0.detach(), 0)
     heard = layer.weight_ih_l0.detach() if layer.input_size else torch.eye(N, dtype=torch.float64)
@@ -173,10 +203,9 @@ def _add_memory(layer: ClockworkRNN, input: Tensor, done: Array, energy: Array, 
     slopes = 1 - np.square(done) if layer.nonlinearity == "tanh" else (done > 0).astype(np.float64)
     derivative = torch.zeros(N, T, features, dtype=torch.float64)
     """Of the state at time t by the input at every time s."""
-    norms = np.zeros((schedule.modules, T))
+    norms = np.zeros((T, schedule.modules))
     """Their squares, module by module."""
-    ticking = np.array([[s % period == 0 for s in range(T)] for period in schedule.periods])
-    audible = np.logical_or.accumulate(ticking[::-1])[::-1]
+    slowest = _slowest(schedule, T)
     for t in range(T):
         first = max(0, t - lags + 1)
         due = schedule.due(t)
@@ -188,11 +217,12 @@ def _add_memory(layer: ClockworkRNN, input: Tensor, done: Array, energy: Array, 
             derivative[rows, t] = slope * heard[rows]
             for i in due:
                 squares = derivative[schedule.slices[i], first : t + 1].square()
-                norms[i, first : t + 1] = squares.sum(dim=(0, 2)).numpy()
-        # the inputs from the latest to the first, by their lag
-        there = audible[:, first : t + 1][:, ::-1]
-        energy[:, : t + 1 - first] += np.where(there, norms[:, first : t + 1][:, ::-1], 0.0)
-        pairs[:, : t + 1 - first] += there
+                norms[first : t + 1, i] = squares.sum(dim=(0, 2)).numpy()
+        times = np.flatnonzero(slowest[first : t + 1] >= 0) + first
+        # each lag once: nothing is added twice to one place
+        places = slowest[times], t - times
+        energy[places] += norms[times]
+        pairs[places] += 1
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""The command line: `cwrnn reproduce` trains, `cwrnn report` draws what was trained, `cwrnn words` recognises."""
+"""The command line: `cwrnn reproduce` trains, `cwrnn report` draws what was trained, `cwrnn inspect` looks into it.
+
+`cwrnn words` trains and uses a recogniser.
+"""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +15,7 @@ import typer
 from .. import __version__
 from ..words import corpus as corpora
 from ..words.corpus import Corpus
-from . import audio, classification, engine, generation, options, recognition, tables, training, words
+from . import audio, classification, engine, generation, inspecting, options, recognition, tables, training, words
 from .cluster import dask
 from .models import SIZES, WORD_SIZES
 from .options import ALL_METHODS, EngineName
@@ -79,6 +82,7 @@ app = typer.Typer(
 reproduce = typer.Typer(rich_markup_mode=None)
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(recognition.app, name="words")
+app.command("inspect", epilog=inspecting.EXAMPLES)(inspecting.inspect)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -17,18 +17,28 @@ from numpy.typing import NDArray
 from ..extras import require
 from ..inspection import Array, Inspection, Spectrum, held
 from ..schedule import Schedule
-from .figures import COLOURS, GRID, INK, MUTED, TARGET, label
-from .figures import _figure as new_figure
-from .figures import _styled as styled
+from . import drawing
+from .drawing import (
+    COLOURS,
+    GRID,
+    INK,
+    MUTED,
+    TARGET,
+    Measure,
+    draw_module,
+    label,
+    new_figure,
+    scale,
+    styled,
+)
 from .runs import Dataset
 from .subject import CROSS_ENTROPY, ERROR, NMSE, Spoken, Subject
 
-MEASURES: Mapping[str, tuple[str, float]] = {
-    NMSE: ("NMSE", 1.0),
-    ERROR: ("test error [%]", 100.0),
-    CROSS_ENTROPY: ("cross entropy [nats]", 1.0),
+MEASURES: Mapping[str, Measure] = {
+    NMSE: drawing.NMSE,
+    ERROR: drawing.PERCENT,
+    CROSS_ENTROPY: Measure("cross entropy", "nats"),
 }
-"""What an error is called on an axis, and what it is multiplied with."""
 
 RIVALS = 3
 """Words that are drawn beside the right one: the most probable."""
@@ -50,21 +60,7 @@ def activations(subject: Subject, states: Array, output: Array) -> Any:
         _draw_probabilities(top, time, output, subject.scene)
     top.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=5, borderaxespad=0.1)
     for panel, module in zip(panels, reversed(range(schedule.modules)), strict=True):
-        units = range(schedule.hidden_size)[schedule.slices[module]]
-        for rank, unit in enumerate(units):
-            # from dark to light within a module; the ends of the map would be lost on black and on white
-            shade = _shades(0.3 + 0.5 * rank / max(1, len(units) - 1))
-            panel.plot(time, states[:, unit], drawstyle="steps-post", linewidth=1.0, color=shade, gid=f"unit-{unit}")
-        period = schedule.periods[module]
-        panel.set_ylim(-1.15, 1.15)
-        panel.set_yticks([-1, 0, 1], ["", "0", ""])
-        panel.grid(False, axis="x")
-        panel.set_ylabel(f"period {period}", rotation=0, ha="right", va="center", fontweight="bold")
-        panel.annotate(f"{len(units)} unit{'s' if len(units) > 1 else ''}", (1, 0.5), (5, 0), fontsize=8,
-                       xycoords="axes fraction", textcoords="offset points", va="center", color=MUTED)  # fmt: skip
-        # the ticks, where they can be told apart
-        if T / period <= 100:
-            panel.vlines(schedule.ticks(0, T)[module], -1.15, 1.15, color=GRID, linewidth=0.7, zorder=0)
+        draw_module(panel, states, schedule, module)
     top.set_xlim(0, max(1, T - 1))
     panels[-1].set_xlabel(f"time step (of {subject.step})")
     return figure
@@ -198,12 +194,12 @@ def silences(found: Inspection) -> Any:
     places = np.arange(len(found.modules))
     heard, own = COLOURS["cw"], COLOURS["lstm"]
     for row, name in zip(panels, names, strict=True):
-        text, scale = MEASURES[name]
-        intact = scale * found.intact[name]
+        measure = MEASURES[name]
+        intact = measure.scale * found.intact[name]
         every = [intact]
         for panel, (kind, title) in zip(row, (("zero", "replaced by zero"), ("mean", "held at its mean")), strict=True):
             for offset, suffix, colour in ((-0.2, "_readout", own), (0.2, "", heard)):
-                values = [scale * getattr(each.silenced, kind + suffix)[name] for each in found.modules]
+                values = [measure.scale * getattr(each.silenced, kind + suffix)[name] for each in found.modules]
                 every += values
                 panel.bar(places + offset, values, 0.38, color=colour, gid=f"silence-{name}-{kind}{suffix}")
             panel.axhline(intact, color=INK, linewidth=1.0, linestyle=(0, (4, 2)))
@@ -212,11 +208,7 @@ def silences(found: Inspection) -> Any:
             panel.tick_params(axis="x", length=0)
             if row is panels[0]:
                 panel.set_title(title, loc="left")
-        wide = min(every) > 0 and max(every) > 20 * min(every)
-        if wide:
-            row[0].set_yscale("log")
-            row[0].set_ylim(min(every) / 2, max(every) * 2)
-        row[0].set_ylabel(f"{text}{' (log scale)' if wide else ''}")
+        scale(row[0], every, measure)
     figure.supxlabel("period of the module that is silenced", fontsize=9)
     keys = [
         patches.Patch(color=own, label="for the readout only"),

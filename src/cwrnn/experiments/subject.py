@@ -20,8 +20,9 @@ from ..words.corpus import Corpus
 from ..words.features import FeatureSettings
 from ..words.recogniser import Recogniser
 from . import classification, training
-from .figures import NAMES, best
+from .drawing import NAMES
 from .models import Network
+from .outcomes import best
 from .runs import FINISHED, Dataset, Record
 from .store import Store
 from .tasks import GENERATION, SEARCHES, WORDS
