@@ -118,7 +118,7 @@ class Memory:
     """How much each module's state depends on what was heard before."""
 
     norms: Array
-    """(G, L): by lag, from 0 on; NaN where there is no pair."""
+    """(G, L): by lag, from 0 on; NaN where the data are too short to tell."""
     pairs: NDArray[np.int64]
     """(G, L): how many pairs of an input and a later state each is the mean of."""
 
@@ -129,7 +129,7 @@ class Memory:
 
     def is_open(self, module: int) -> bool:
         """Whether the reach is the longest lag that there is: the data are too short to see the end of it."""
-        known = np.flatnonzero(self.pairs[module])
+        known = np.flatnonzero(np.isfinite(self.norms[module]))
         return bool(len(known)) and self.reach(module) == known[-1]
 
 
@@ -141,7 +141,8 @@ def memory(layer: ClockworkRNN, inputs: Sequence[ArrayLike], longest: int | None
     The mean is over the times s at which module i can hear an input at all, itself or through others: at which it or a
     slower module ticks. It is that of an endless stream, whatever the lengths of the sequences: the times at which
     module j is the slowest that ticks have the mean of those that have a step s + l after them, and count as often as
-    the clock has them; if there are none with such a step, the others count for them.
+    the clock has them. If there are none with such a step, the others count for them, as long as these are at least
+    half of all; else there is no norm.
 
     The derivatives are exact: they are carried forward from each input to all later states. A network without input is
     thought to have one, of one feature for each unit, which is added to what the unit's nonlinearity is taken of.
@@ -167,12 +168,12 @@ def memory(layer: ClockworkRNN, inputs: Sequence[ArrayLike], longest: int | None
     for each, done in zip(sequences, _states(plain, sequences), strict=True):
         _add_memory(plain, each, done, energy, pairs)
     rates = np.bincount(_slowest(schedule, min(math.lcm(*schedule.periods), CYCLE)) + 1, minlength=G + 1)[1:]
-    weights = np.where(pairs > 0, np.maximum(rates, 1)[:, None], 0)
+    weights = np.where(pairs > 0, rates[:, None], 0)
     means = weights[..., None] * energy / np.maximum(pairs, 1)[..., None]
     norms, heard = np.full((G, lags), np.nan), np.zeros((G, lags), dtype=np.int64)
     for i in range(G):
         heard[i] = pairs[i:].sum(axis=0)
-        known = heard[i] > 0
+        known = 2 * weights[i:].sum(axis=0) >= rates[i:].sum()
         norms[i, known] = np.sqrt(means[i:, known, i].sum(axis=0) / weights[i:, known].sum(axis=0))
     return Memory(norms, heard)
 

@@ -167,6 +167,23 @@ def draw_module(panel: Any, states: NDArray[Any], schedule: Schedule, module: in
         panel.vlines(schedule.ticks(0, steps)[module], -1.15, 1.15, color=GRID, linewidth=0.7, zorder=0)
 
 
+def draw_module_map(panel: Any, states: NDArray[Any], schedule: Schedule, module: int) -> Any:
+    """Draws the same as a map, a row for each unit and a mark above at each tick; the image, for a bar of colours."""
+    steps, units = len(states), schedule.slices[module]
+    image = panel.imshow(states[:, units].T, aspect="auto", cmap="PuOr", vmin=-1, vmax=1, interpolation="none",
+                         extent=(0, steps, 0, 1), gid=f"module-{module}")  # fmt: skip
+    panel.set_yticks([])
+    panel.grid(False)
+    panel.set_ylabel(f"period {schedule.periods[module]}", rotation=0, ha="right", va="center", fontweight="bold",
+                     fontsize=8)  # fmt: skip
+    panel.annotate(count(schedule.sizes[module], "unit"), (1, 0.5), (5, 0), xycoords="axes fraction", fontsize=8,
+                   textcoords="offset points", va="center", color=MUTED)  # fmt: skip
+    panel.vlines(schedule.ticks(0, steps)[module], 1.0, 1.2, color=INK, linewidth=0.8, clip_on=False,
+                 gid=f"ticks-{module}")  # fmt: skip
+    panel.spines[:].set_visible(False)
+    return image
+
+
 def scale(axes: Any, values: Iterable[float], measure: Measure) -> float:
     """Scales the axes for the values, by logarithm where they span more than a linear axis shows; its upper end."""
     finite = [value for value in values if math.isfinite(value)]

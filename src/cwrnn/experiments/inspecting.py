@@ -98,4 +98,4 @@ def inspect(
                 numbers = portrait.numbers(found, inspected)
                 print(json.dumps({**numbers, "page": printable(str(page.resolve()))}, allow_nan=False))
             else:
-                print("\n".join([*portrait.sentences(found, inspected), told(page)]))
+                print("\n".join([*portrait.sentences(inspected), told(page)]))

@@ -5,7 +5,7 @@ The same network and data make the same bytes.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,17 @@ import numpy as np
 
 from .. import __version__, inspection
 from ..inspection import Inspection, Module
+from ..schedule import Schedule
 from . import drawing, portrait_figures, report
-from .drawing import count, short
+from .drawing import Measure, count, short
 from .portrait_figures import MEASURES
 from .runs import Dataset
-from .subject import CROSS_ENTROPY, NMSE, Subject, describe
+from .subject import Subject, describe
 
 LONGEST = 1000
 """Steps, at most, that are looked back."""
+TICKS = 8
+"""In a sequence, at least, for a module of whose spectrum something is said."""
 
 TITLES = {
     "activations": "What each module does",
@@ -46,7 +49,7 @@ def inspect(subject: Subject) -> Inspection:
 def write(subject: Subject, found: Inspection, path: Path) -> None:
     """Writes the page."""
     environment = report.templates()
-    environment.filters |= {"short": short, "percent": percent}
+    environment.filters |= {"short": short, "percent": percent, "number": number, "frequency": frequency}
     drawings = {
         name: report.inline(drawing.render(figure, "svg").decode(), name, TITLES[name])
         for name, figure in _figures(subject, found).items()
@@ -54,8 +57,10 @@ def write(subject: Subject, found: Inspection, path: Path) -> None:
     page = environment.get_template("portrait.html.j2").render(
         subject=subject,
         generates=isinstance(subject.scene, Dataset),
+        many=max(found.schedule.sizes) > portrait_figures.LINES,
+        written=written,
         title=describe(subject),
-        sentences=sentences(subject, found),
+        sentences=sentences(found),
         found=found,
         measures={name: MEASURES[name] for name in found.intact},
         titles=TITLES,
@@ -89,86 +94,100 @@ def numbers(subject: Subject, found: Inspection) -> dict[str, Any]:
                 "density": found.spectrum.density.tolist(),
             },
             "blocks": found.blocks.recurrent.tolist(),
-            "sentences": sentences(subject, found),
+            "sentences": sentences(found),
         }
     )
     return told
 
 
-def sentences(subject: Subject, found: Inspection) -> list[str]:
+def sentences(found: Inspection) -> list[str]:
     """What was found, in words: work, worth, memory and speed."""
-    told = [_work(found)]
-    if len(found.modules) > 1:
-        told.append(_worth(subject, found))
-    return [*told, _reaches(found), _speeds(found)]
+    told = [_work(found), *_worth(found), _reaches(found), *_speeds(found)]
+    return [sentence[0].upper() + sentence[1:] for sentence in told]
 
 
 def _work(found: Inspection) -> str:
     total = float(found.cost.total.sum())
-    saving = f"{percent(total / found.cost.dense)} of the {found.cost.dense:.0f} of a dense network of the same size"
-    text = f"The network makes {total:.3g} multiply-adds per step on average, {saving}."
     if len(found.modules) == 1:
-        return f"The network has one module, and makes {total:.3g} multiply-adds per step."
+        return f"the network has one module, and makes {number(total)} multiply-adds per step."
     # the fewest that do half of the work
     order = sorted(found.modules, key=lambda module: -module.share)
     most: list[Module] = []
-    while sum(module.share for module in most) < 0.5:
+    while _share(most) < 0.5:
         most.append(order[len(most)])
     units = sum(module.units for module in most) / found.schedule.hidden_size
-    work = sum(module.share for module in most)
-    return f"{text} {_named(most).capitalize()} with {percent(units)} of the units {_does(most, 'take')} {percent(work)} of them."
+    return (
+        f"the network makes {number(total)} multiply-adds per step, {percent(total / found.cost.dense)} of the "
+        f"{number(found.cost.dense)} of a dense network of the same size; {percent(_share(most))} of them are those of "
+        f"{_named(most)}, with {percent(units)} of the units."
+    )
 
 
-def _worth(subject: Subject, found: Inspection) -> str:
-    name = NMSE if NMSE in found.intact else CROSS_ENTROPY
-    measure = MEASURES[name]
+def _worth(found: Inspection) -> list[str]:
+    """What is lost without a module, of the errors the one that tells small losses apart."""
+    if len(found.modules) == 1:
+        return []
+    name = list(found.intact)[-1]
+    measure, intact = MEASURES[name], found.intact[name]
     order = sorted(found.modules, key=lambda module: module.silenced.mean[name])
     most, least = order[-1], order[0]
-    return (
-        f"Held at its mean, {_named([most])} costs the most: the {measure.name} goes from {short(found.intact[name])} to "
-        f"{short(most.silenced.mean[name])}; it takes {percent(most.share)} of the multiply-adds. "
-        f"{_named([least]).capitalize()}, with {percent(least.share)} of them, costs the least: "
-        f"{short(least.silenced.mean[name])}."
-    )
+    told = [
+        f"the output needs {_named([most])} the most, which makes {percent(most.share)} of the multiply-adds: held at "
+        f"its mean, the {measure.name} is {written(measure, most.silenced.mean[name])} instead of "
+        f"{written(measure, intact)}."
+    ]
+    idle = [module for module in order if module.silenced.mean[name] <= intact]
+    if idle:
+        are, any_of_them = ("are", "any of them") if len(idle) > 1 else ("is", "it")
+        told.append(
+            f"{_named(idle)}, with {percent(_share(idle))} of the multiply-adds, {are} of no use on these data: "
+            f"without {any_of_them} the {measure.name} is no higher."
+        )
+    else:
+        told.append(
+            f"{_named([least])}, with {percent(least.share)} of the multiply-adds, is needed the least: "
+            f"{written(measure, least.silenced.mean[name])}."
+        )
+    return told
 
 
 def _reaches(found: Inspection) -> str:
-    hearing = [module for module in found.modules if module.reach is not None]
+    hearing = [(module.reach, module) for module in found.modules if module.reach is not None]
     if not hearing:
-        return "No module hears an input."
+        return "no module hears an input."
+    furthest = max(hearing, key=lambda pair: (pair[0], -pair[1].period))
+    shortest = min(hearing, key=lambda pair: (pair[0], pair[1].period))
 
-    def told(module: Module) -> str:
-        assert module.reach is not None
-        return f"{'at least ' if module.reach_is_open else ''}{count(module.reach, 'step')}"
+    def told(reach: int, module: Module) -> str:
+        return f"{_named([module])}, {'at least ' if module.reach_is_open else ''}{count(reach, 'step')}"
 
-    furthest = max(hearing, key=lambda module: module.reach or 0)
-    shortest = min(hearing, key=lambda module: module.reach or 0)
-    text = f"Looked at through its derivatives, {_named([furthest])} remembers the furthest back, {told(furthest)}"
-    if shortest.reach == furthest.reach:
-        return f"{text}." if len(hearing) == 1 else f"{text}, and so do all others."
-    beyond = [module for module in hearing if (module.reach or 0) >= module.period]
+    if furthest[0] == shortest[0]:
+        return f"as far back as any remembers {told(*furthest)}."
+    beyond = sum(reach >= module.period for reach, module in hearing)
     return (
-        f"{text}, {_named([shortest])} the least, {told(shortest)}. {len(beyond)} of {len(found.modules)} modules remember "
-        "beyond their next tick."
+        f"the furthest back remembers {told(*furthest)}; the least {told(*shortest)}. "
+        f"{beyond} of {len(found.modules)} modules remember beyond their next tick."
     )
 
 
-def _speeds(found: Inspection) -> str:
-    moving = [module for module in found.modules if math.isfinite(module.in_band)]
-    still = [module for module in found.modules if module not in moving]
-    told = []
-    if moving:
-        edge = [module for module in moving if module.median_frequency > 1 / (4 * module.period)]
-        told.append(
-            f"{_named(edge).capitalize()} {_does(edge, 'have')} more than half of {_their(edge)} power in the upper half "
-            "of what the clock lets through: a shorter period would be of use there."
-            if edge
-            else "Every module that moves has more than half of its power in the lower half of what its clock lets "
-            "through: none is short of ticks."
-        )
-    if still:
-        told.append(f"{_named(still).capitalize()} {_does(still, 'do')} not move.")
-    return " ".join(told)
+def _speeds(found: Inspection) -> list[str]:
+    """Which modules are as fast as their clocks, of those whose spectrum can be told."""
+    steps = 1 / found.spectrum.frequencies[1] if len(found.spectrum.frequencies) > 1 else 1
+    moving = [module for module in found.modules if math.isfinite(module.in_band) and steps >= TICKS * module.period]
+    if not moving:
+        return []
+    fast = [module for module in moving if module.median_frequency > 1 / (4 * module.period)]
+    those = f" of those that tick at least {TICKS} times in a sequence" if len(moving) < len(found.modules) else ""
+    if fast:
+        are = "are" if len(fast) > 1 else "is"
+        return [f"short of ticks {are}{those} {_named(fast)}: half of the power or more lies in the upper half of what "
+                "the clock can say."]  # fmt: skip
+    return [f"none{those or ' of the modules'} is short of ticks: more than half of the power lies in the lower half "
+            "of what the clock can say."]  # fmt: skip
+
+
+def _share(modules: Sequence[Module]) -> float:
+    return sum(module.share for module in modules)
 
 
 def _named(modules: Sequence[Module]) -> str:
@@ -178,12 +197,35 @@ def _named(modules: Sequence[Module]) -> str:
     return f"the modules of periods {', '.join(periods[:-1])} and {periods[-1]}"
 
 
-def _does(modules: Sequence[Module], verb: str) -> str:
-    return verb if len(modules) > 1 else {"have": "has", "do": "does"}.get(verb, f"{verb}s")
+def written(measure: Measure, error: float) -> str:
+    """An error in its unit.
+
+    >>> [written(MEASURES[name], 0.012345) for name in ("nmse", "error", "cross_entropy")]
+    ['0.012', '1.2 %', '0.01']
+    """
+    if measure.unit == "%":
+        return f"{measure.scale * error:.1f} %"
+    return f"{error:.2f}" if measure.unit else short(error)
 
 
-def _their(modules: Sequence[Module]) -> str:
-    return "their" if len(modules) > 1 else "its"
+def number(count: float) -> str:
+    """So many multiply-adds.
+
+    >>> [number(0.6406), number(103.9), number(14280)]
+    ['0.641', '104', '14,280']
+    """
+    return f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
+
+
+def frequency(value: float) -> str:
+    """In cycles per step, as the length of a cycle.
+
+    >>> [frequency(0.25), frequency(0.0), frequency(math.nan)]
+    ['1/4', '0', 'none']
+    """
+    if not math.isfinite(value):
+        return "none"
+    return f"1/{1 / value:.3g}" if value > 0 else "0"
 
 
 def percent(share: float) -> str:
@@ -203,13 +245,12 @@ def _figures(subject: Subject, found: Inspection) -> dict[str, Any]:
     output = inspection.outputs(subject.layer, subject.network.readout, shown)[0]
     target = None
     if isinstance(subject.scene, Dataset):
-        target = inspection.spectrum([subject.scene.samples[:, None]], inspection.Schedule((1,), (1,)))
-    drawn: dict[str, Callable[[], Any]] = {
-        "activations": lambda: portrait_figures.activations(subject, states, output),
-        "spectra": lambda: portrait_figures.spectra(found, target),
-        "memories": lambda: portrait_figures.memories(found),
-        "silences": lambda: portrait_figures.silences(found),
-        "weights": lambda: portrait_figures.weights(subject, found.schedule),
-        "costs": lambda: portrait_figures.costs(found),
+        target = inspection.spectrum([subject.scene.samples[:, None]], Schedule((1,), (1,)))
+    return {
+        "activations": portrait_figures.activations(subject, states, output),
+        "spectra": portrait_figures.spectra(found, target),
+        "memories": portrait_figures.memories(found),
+        "silences": portrait_figures.silences(found),
+        "weights": portrait_figures.weights(subject, found.schedule),
+        "costs": portrait_figures.costs(found),
     }
-    return {name: draw() for name, draw in drawn.items()}

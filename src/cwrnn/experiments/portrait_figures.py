@@ -26,9 +26,9 @@ from .drawing import (
     TARGET,
     Measure,
     draw_module,
+    draw_module_map,
     label,
     new_figure,
-    scale,
     styled,
 )
 from .runs import Dataset
@@ -42,6 +42,8 @@ MEASURES: Mapping[str, Measure] = {
 
 RIVALS = 3
 """Words that are drawn beside the right one: the most probable."""
+LINES = 8
+"""More units of a module than these cannot be told apart as lines: colours stand for their states."""
 FLOOR = 1e-3
 """What is less than so much of the highest is not drawn."""
 
@@ -59,9 +61,15 @@ def activations(subject: Subject, states: Array, output: Array) -> Any:
     else:
         _draw_probabilities(top, time, output, subject.scene)
     top.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=5, borderaxespad=0.1)
+    many = max(schedule.sizes) > LINES
     for panel, module in zip(panels, reversed(range(schedule.modules)), strict=True):
-        draw_module(panel, states, schedule, module)
-    top.set_xlim(0, max(1, T - 1))
+        if many:
+            image = draw_module_map(panel, states, schedule, module)
+        else:
+            draw_module(panel, states, schedule, module)
+    if many:
+        figure.colorbar(image, ax=panels, label="state", ticks=[-1, 0, 1], aspect=40, pad=0.09)
+    top.set_xlim(0, T if many else max(1, T - 1))
     panels[-1].set_xlabel(f"time step (of {subject.step})")
     return figure
 
@@ -101,7 +109,10 @@ def spectra(found: Inspection, target: Spectrum | None = None) -> Any:
     rows = -(-schedule.modules // columns)
     figure = new_figure(max(5.0, 3.0 * columns), 0.9 + 1.75 * rows)
     panels = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
-    frequencies = spectrum.frequencies[1:]
+    # at 1/2 two signs are one: half as much
+    inner = (spectrum.frequencies > 0) & (spectrum.frequencies < 0.5)
+    frequencies = spectrum.frequencies[inner]
+    steps = 1 / spectrum.frequencies[1]
     for panel in panels[schedule.modules :]:
         panel.remove()
     shown = [0.0]
@@ -111,12 +122,13 @@ def spectra(found: Inspection, target: Spectrum | None = None) -> Any:
         panel.axvline(1 / (2 * period), color=MUTED, linewidth=0.9)
         if period > 1:
             panel.axvline(1 / period, color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)))
-        envelope = held(frequencies, period)
-        panel.plot(frequencies, envelope, color=MUTED, linewidth=0.8, linestyle=(0, (1, 1.2)))
+        # of fewer ticks nothing could be told
+        if steps >= 4 * period:
+            panel.plot(frequencies, held(frequencies, period), color=MUTED, linewidth=0.8, linestyle=(0, (1, 1.2)))
         if target is not None:
-            panel.plot(frequencies, _shares(target, 0), color=TARGET, linewidth=0.8, alpha=0.55)
+            panel.plot(frequencies, _shares(target, 0)[inner], color=TARGET, linewidth=0.8, alpha=0.55)
         if found.modules[i].variance > 0 and np.isfinite(found.modules[i].median_frequency):
-            shares = _shares(spectrum, i)
+            shares = _shares(spectrum, i)[inner]
             panel.plot(frequencies, shares, color=COLOURS["cw"], gid=f"spectrum-{i}")
             shown.append(shares.max())
         else:
@@ -127,10 +139,9 @@ def spectra(found: Inspection, target: Spectrum | None = None) -> Any:
     first.set_xlim(frequencies[0], 0.5)
     highest = max(shown) or 1.0
     first.set_ylim(highest * 1e-6, highest * 3)
-    ticks = [2.0**-k for k in range(1, 12) if 2.0**-k >= frequencies[0]]
-    first.set_xticks(
-        ticks[:: 1 if len(ticks) < 6 else 2], [f"1/{round(1 / f)}" for f in ticks][:: 1 if len(ticks) < 6 else 2]
-    )
+    ticks = [2**k for k in range(1, 20) if 2**k <= steps]
+    ticks = ticks[:: 1 if len(ticks) < 6 else 2]
+    first.set_xticks([1 / tick for tick in ticks], [f"1/{tick}" for tick in ticks])
     first.set_xticks([], minor=True)
     figure.supxlabel("frequency [cycles per step] (log scale)", fontsize=9)
     figure.supylabel("share of power density (log scale)", fontsize=9)
@@ -147,9 +158,9 @@ def spectra(found: Inspection, target: Spectrum | None = None) -> Any:
 
 
 def _shares(spectrum: Spectrum, module: int) -> Array:
-    """The density without that of frequency 0, of a power of 1."""
+    """The density of a power of 1."""
     density = spectrum.density[module]
-    return np.asarray(density[1:] / (density.sum() * spectrum.frequencies[1]))
+    return np.asarray(density / (density.sum() * spectrum.frequencies[1]))
 
 
 @styled
@@ -171,6 +182,10 @@ def memories(found: Inspection) -> Any:
                        zorder=4)  # fmt: skip
     if highest > 0:
         panel.set_yscale("log")
+        ticker = require("matplotlib.ticker", extra="experiments", purpose="drawing")
+        panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, place: f"{value:g}"))
+        panel.set_yticks([], minor=True)
     # 0 has a place too
     panel.set_xscale("symlog", base=2, linthresh=1, linscale=0.7)
     ticks = [0] + [2**k for k in range(20) if 2**k < len(lags)]
@@ -193,7 +208,7 @@ def silences(found: Inspection) -> Any:
     panels = figure.subplots(len(names), 2, squeeze=False, sharex=True, sharey="row")
     places = np.arange(len(found.modules))
     heard, own = COLOURS["cw"], COLOURS["lstm"]
-    for row, name in zip(panels, names, strict=True):
+    for place, (row, name) in enumerate(zip(panels, names, strict=True)):
         measure = MEASURES[name]
         intact = measure.scale * found.intact[name]
         every = [intact]
@@ -201,14 +216,24 @@ def silences(found: Inspection) -> Any:
             for offset, suffix, colour in ((-0.2, "_readout", own), (0.2, "", heard)):
                 values = [measure.scale * getattr(each.silenced, kind + suffix)[name] for each in found.modules]
                 every += values
-                panel.bar(places + offset, values, 0.38, color=colour, gid=f"silence-{name}-{kind}{suffix}")
+                # what is lost, from the network as it is
+                panel.bar(places + offset, np.array(values) - intact, 0.38, bottom=intact, color=colour,
+                          gid=f"silence-{name}-{kind}{suffix}")  # fmt: skip
             panel.axhline(intact, color=INK, linewidth=1.0, linestyle=(0, (4, 2)))
             panel.grid(False, axis="x")
             panel.set_xticks(places, [str(each.period) for each in found.modules])
             panel.tick_params(axis="x", length=0)
-            if row is panels[0]:
+            if place == 0:
                 panel.set_title(title, loc="left")
-        scale(row[0], every, measure)
+        low, high = min(every), max(every)
+        if low > 0 and high > 20 * low:
+            row[0].set_yscale("log")
+            row[0].set_ylim(low / 1.5, high * 1.5)
+            row[0].set_ylabel(f"{measure.label} (log scale)")
+        else:
+            room = 0.08 * (high - low) or 1.0
+            row[0].set_ylim(low - room, high + room)
+            row[0].set_ylabel(measure.label)
     figure.supxlabel("period of the module that is silenced", fontsize=9)
     keys = [
         patches.Patch(color=own, label="for the readout only"),
@@ -238,7 +263,8 @@ def weights(subject: Subject, schedule: Schedule) -> Any:
     options = {"cmap": "viridis", "norm": norm, "aspect": "auto", "interpolation": "nearest"}
     main, below = panels[0, -1], panels[1, -1]
     main.set_facecolor("none")
-    main.fill_between([-0.5, N - 0.5], -0.5, N - 0.5, facecolor="none", edgecolor=GRID, hatch="////", linewidth=0)
+    main.fill_between([-0.5, N - 0.5], -0.5, N - 0.5, facecolor="none", edgecolor=GRID, hatch="////", linewidth=0,
+                      zorder=-1)  # fmt: skip
     image = main.imshow(np.where(mask, recurrent, np.nan), **options)
     below.imshow(said, **options)
     if I > 0:
