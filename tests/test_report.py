@@ -166,12 +166,12 @@ def test_figures_lie_beside_the_page(folder):
 def test_drawings_take_the_colours_of_the_page(folder):
     text = (folder / "index.html").read_text(encoding="utf-8")
     drawings = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
-    for drawing in drawings:
+    for each in drawings:
         for colour, variable in report.VARIABLES.items():
-            assert colour not in drawing
+            assert colour not in each
             assert f"{variable}:" in text
-        assert "var(--ink)" in drawing
-    assert sum("var(--cw)" in drawing for drawing in drawings) == 6
+        assert "var(--ink)" in each
+    assert sum("var(--cw)" in each for each in drawings) == 6
     assert "prefers-color-scheme: dark" in text
 
 

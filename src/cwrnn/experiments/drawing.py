@@ -49,6 +49,9 @@ STYLE: dict[str, Any] = {
 }
 
 
+KEY_OF_STATES = "states from -1 (orange) to 1 (purple)"
+
+
 @dataclass(frozen=True)
 class Measure:
     """How an error is drawn: its name on an axis, and what it is multiplied with."""
@@ -167,11 +170,11 @@ def draw_module(panel: Any, states: NDArray[Any], schedule: Schedule, module: in
         panel.vlines(schedule.ticks(0, steps)[module], -1.15, 1.15, color=GRID, linewidth=0.7, zorder=0)
 
 
-def draw_module_map(panel: Any, states: NDArray[Any], schedule: Schedule, module: int) -> Any:
-    """Draws the same as a map, a row for each unit and a mark above at each tick; the image, for a bar of colours."""
+def draw_module_map(panel: Any, states: NDArray[Any], schedule: Schedule, module: int) -> None:
+    """Draws the same as a map, a row for each unit and a mark above at each tick; `KEY_OF_STATES` explains it."""
     steps, units = len(states), schedule.slices[module]
-    image = panel.imshow(states[:, units].T, aspect="auto", cmap="PuOr", vmin=-1, vmax=1, interpolation="none",
-                         extent=(0, steps, 0, 1), gid=f"module-{module}")  # fmt: skip
+    panel.imshow(states[:, units].T, aspect="auto", cmap="PuOr", vmin=-1, vmax=1, interpolation="none",
+                 extent=(0, steps, 0, 1), gid=f"module-{module}")  # fmt: skip
     panel.set_yticks([])
     panel.grid(False)
     panel.set_ylabel(f"period {schedule.periods[module]}", rotation=0, ha="right", va="center", fontweight="bold",
@@ -181,7 +184,7 @@ def draw_module_map(panel: Any, states: NDArray[Any], schedule: Schedule, module
     panel.vlines(schedule.ticks(0, steps)[module], 1.0, 1.2, color=INK, linewidth=0.8, clip_on=False,
                  gid=f"ticks-{module}")  # fmt: skip
     panel.spines[:].set_visible(False)
-    return image
+    panel.tick_params(length=0)
 
 
 def scale(axes: Any, values: Iterable[float], measure: Measure) -> float:

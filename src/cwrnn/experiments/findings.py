@@ -54,10 +54,16 @@ def largest_common(known: Rows, methods: Sequence[str] = ()) -> int | None:
 
 
 def times(worse: float, better: float) -> str:
-    """How many times better, or worse."""
+    """How many times better, or worse.
+
+    >>> [times(0.4, 0.1), times(0.1, 0.4), times(0.1, 0.102)]
+    ['4 times better', '4 times worse', 'about as good']
+    """
     if not better > 0:
-        return "infinitely better"
+        return "infinitely better" if worse > 0 else "as good"
     ratio = worse / better
+    if 0.95 < ratio < 1.05:
+        return "about as good"
     return f"{factor(ratio)} times better" if ratio >= 1 else f"{factor(1 / ratio)} times worse"
 
 

@@ -63,6 +63,7 @@ def make(store: Store) -> Chapter | None:
     contents = {
         "measure": "NMSE",
         "number": short,
+        "spread": lambda mean, deviation: f"{short(mean)} ± {short(deviation)}",
         "paper": str,
         "summary": generation_findings.summary(records, main_rows) if every else [findings.search_summary(search)],
         "claims": claims,

@@ -22,6 +22,7 @@ from .drawing import (
     COLOURS,
     GRID,
     INK,
+    KEY_OF_STATES,
     MUTED,
     TARGET,
     Measure,
@@ -63,12 +64,10 @@ def activations(subject: Subject, states: Array, output: Array) -> Any:
     top.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=5, borderaxespad=0.1)
     many = max(schedule.sizes) > LINES
     for panel, module in zip(panels, reversed(range(schedule.modules)), strict=True):
-        if many:
-            image = draw_module_map(panel, states, schedule, module)
-        else:
-            draw_module(panel, states, schedule, module)
+        draw = draw_module_map if many else draw_module
+        draw(panel, states, schedule, module)
     if many:
-        figure.colorbar(image, ax=panels, label="state", ticks=[-1, 0, 1], aspect=40, pad=0.09)
+        panels[0].set_title(KEY_OF_STATES, loc="right", fontsize=8, color=MUTED)
     top.set_xlim(0, T if many else max(1, T - 1))
     panels[-1].set_xlabel(f"time step (of {subject.step})")
     return figure

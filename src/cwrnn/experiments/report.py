@@ -32,6 +32,9 @@ VARIABLES = {
     **{colour: f"--{method}" for method, colour in drawing.COLOURS.items()},
 }
 
+ZOOM = 1.68
+"""Pixels for a point of a drawing, where the page is wide enough."""
+
 TITLES = {tasks.GENERATION: generation_chapter.TITLES, tasks.WORDS: words_chapter.TITLES}
 """Every figure that there may be, by task and the name of its file."""
 
@@ -84,10 +87,13 @@ def inline(svg: str, name: str, title: str) -> Any:
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")
     head, body = svg.split(">", 1)
-    box = re.search(r'viewBox="[^"]*"', head)
+    box = re.search(r'viewBox="0 0 (\S+) [^"]*"', head)
     assert box is not None
+    # letters of one size in all of them
+    width = round(ZOOM * float(box[1]))
     return markup.Markup(
-        f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg" {box.group()} role="img">'
+        f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg" {box.group()} role="img" '
+        f'style="max-width: {width}px">'
         f"<title>{markup.escape(title)}</title>{body}"
     )
 

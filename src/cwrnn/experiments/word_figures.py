@@ -174,11 +174,11 @@ def hearing(record: Record, corpus: Corpus, number: int) -> Any:
         2 + modules, 1, sharex=True, height_ratios=[2.6, *[0.9] * modules, 2.6], gridspec_kw={"hspace": 0.02}
     )
     _spectrogram(top, utterance.features, corpus)
-    top.set_title(f"“{label(utterance.word, 20)}”, said by {label(utterance.speaker, 30)}", loc="left", fontsize=9.5,
-                  parse_math=False)  # fmt: skip
+    speaker = f"{'synthetic, ' if corpus.synthetic else ''}said by {label(utterance.speaker, 30)}"
+    top.set_title(f"“{label(utterance.word, 20)}”, {speaker}", loc="left", fontsize=9.5, parse_math=False)
     for panel, module in zip(panels, reversed(range(modules)), strict=True):
-        image = draw_module_map(panel, states, schedule, module)
-    figure.colorbar(image, ax=panels, label="state", ticks=[-1, 0, 1], aspect=40, pad=0.09)
+        draw_module_map(panel, states, schedule, module)
+    panels[0].set_title(KEY_OF_STATES, loc="right", fontsize=8, color=MUTED)
     _probabilities(bottom, np.exp(logarithms), corpus, utterance.word)
     top.set_xlim(0, steps)
     bottom.set_xlabel(f"time step (of {corpus.settings.step:g} ms)")
@@ -186,11 +186,12 @@ def hearing(record: Record, corpus: Corpus, number: int) -> Any:
 
 
 def _cells(panel: Any, counts: NDArray[np.int64], colour: str, gid: str, *, numbers: bool = False) -> None:
-    """A square for every count that is not zero, as dark as its share of the row is large."""
+    """A square for every count that is not zero, as strong as its share of the row is large."""
     patches = require("matplotlib.patches", extra="experiments", purpose="drawing")
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     for row, column in np.argwhere(counts > 0):
-        fill = paler(colour, round(0.12 + 0.88 * float(shares[row, column]), 3))
+        # a number is to be read on it, in light and in dark
+        fill = paler(colour, round(0.1 + (0.5 if numbers else 0.9) * float(shares[row, column]), 3))
         panel.add_patch(
             patches.Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=fill, linewidth=0, gid=f"{gid}-{row}-{column}")
         )
@@ -232,4 +233,4 @@ def _probabilities(panel: Any, probabilities: NDArray[np.float32], corpus: Corpu
     panel.axhline(1 / len(corpus.words), color=GRID, linewidth=0.9, zorder=0)
     panel.set_ylim(0, 1.02)
     panel.set_ylabel("probability")
-    panel.legend(loc="upper left", ncols=1)
+    panel.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), handlelength=2.6)

@@ -120,7 +120,7 @@ def claims(rows: Iterable[Row]) -> list[Claim]:
         found.append(
             Claim(
                 "LSTMs give substantially better results than SRNs, especially with more parameters.",
-                f"They are better by {_points(gains)}.",
+                f"Their error is {_points(gains)} than that of SRNs.",
                 min(gains.values()) > 0 and grows,
             )
         )
@@ -179,7 +179,7 @@ def _margin(known: Rows) -> list[Claim]:
         Claim(
             "CW-RNNs beat both SRNs and LSTMs by a considerable margin of 8 to 20 % on average, irrespective of the "
             "number of parameters.",
-            f"They are better than SRNs by {_points(over['srn'])}, and than LSTMs by {_points(over['lstm'])}.",
+            f"Their error is {_points(over['srn'])} than that of SRNs, and {_points(over['lstm'])} than that of LSTMs.",
             min(chain(over["srn"].values(), over["lstm"].values())) >= MARGIN,
         )
     ]
@@ -191,8 +191,14 @@ def _common(known: Rows, methods: Sequence[str]) -> list[int]:
 
 
 def _points(margins: dict[int, float]) -> str:
-    """Differences of means by size, in percentage points."""
-    return listed([f"{100 * margin:.1f} points at {size}" for size, margin in margins.items()])
+    """By how much means are lower, by size, in percentage points.
+
+    >>> _points({500: 0.101, 1000: -0.02})
+    '10.1 points lower at 500 and 2.0 points higher at 1000'
+    """
+    return listed(
+        [f"{100 * abs(m):.1f} points {'lower' if m >= 0 else 'higher'} at {size}" for size, m in margins.items()]
+    )
 
 
 def _other_words(corpus: Corpus) -> str:

@@ -46,6 +46,7 @@ def make(store: Store) -> Chapter | None:
     contents = {
         "measure": "error",
         "number": word_findings.percent,
+        "spread": lambda mean, deviation: f"{100 * mean:.1f} ± {100 * deviation:.1f} %",
         "paper": _paper,
         "summary": word_findings.summary(records, main_rows, corpus) if every else [findings.search_summary(search)],
         "claims": claims,
