@@ -1,11 +1,11 @@
 """Saved networks: a trained network in one safetensors file, with all that is needed to use it.
 
     tensors     the network's parameters, and what else its kind needs
-    metadata    format, version and sha256; `network`, a JSON object: kind, method, schedule, inputs, outputs, softmax;
-                `about`, a JSON object: what the kind needs in words, and where the network comes from
+    metadata    `cwrnn`, a JSON object: version, kind, method, schedule, inputs, outputs and softmax of the network;
+                about, an object: what the kind needs in words, and where the network comes from; sha256
 
 Loading executes nothing. A file that is foreign, damaged or makes no sense is refused with a ModelError: the sha256 is
-that of all there is, so that no changed bit goes unnoticed.
+that of all there is, so that no change goes unnoticed. The same network gives the same bytes.
 """
 
 import hashlib
@@ -26,8 +26,9 @@ from .extras import require
 from .layer import ClockworkRNN
 from .schedule import Schedule
 
-FORMAT = "cwrnn network"
-VERSION = "1"
+KEY = "cwrnn"
+"""Of the metadata."""
+VERSION = 1
 
 LONGEST_HEADER = 100_000_000
 """Bytes; safetensors' own limit."""
@@ -93,27 +94,27 @@ class SavedNetwork:
     def save(self, path: Path) -> None:
         """Write it to `path`, whole or not at all; a file that is there is replaced."""
         parameters = {name: value.detach().cpu().numpy() for name, value in self.network.state_dict().items()}
-        network = {
+        said = {
+            "version": VERSION,
             "kind": self.kind,
             "method": self.method,
             "schedule": self.schedule.spec,
             "inputs": self.inputs,
             "outputs": self.outputs,
             "softmax": self.network.softmax,
+            "about": dict(self.about),
         }
         arrays = {name: np.ascontiguousarray(value, "<f4") for name, value in parameters.items()}
         arrays |= {name: np.ascontiguousarray(value, "<f8") for name, value in self.tensors.items()}
-        metadata = {"format": FORMAT, "version": VERSION, "network": _json(network), "about": _json(dict(self.about))}
-        metadata["sha256"] = _digest(metadata, arrays)
+        text = json.dumps(said | {"sha256": _digest(said, arrays)}, ensure_ascii=False, allow_nan=False)
         safetensors = require("safetensors.numpy", extra="experiments", purpose="saving networks")
-        _write(path, safetensors.save(arrays, metadata))
+        _write(path, safetensors.save(arrays, {KEY: text}))
 
     @classmethod
     def load(cls, path: Path) -> "SavedNetwork":
         """The network in `path`, or a ModelError that says what is wrong with the file."""
         try:
-            metadata, arrays = _read(path)
-            return _assembled(metadata, arrays)
+            return _assembled(*_read(path))
         except OSError as error:
             raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
         except _WrongError as error:
@@ -124,8 +125,8 @@ class _WrongError(Exception):
     """What is wrong with a file, without its name."""
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
-    """The metadata and the arrays of a file that is whole."""
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What is said in a file that is whole, and its arrays."""
     with path.open("rb") as file:
         # before all of a file is read that is something else, and perhaps large
         start = file.read(8)
@@ -138,12 +139,12 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
         if len(header) < length:
             raise _WrongError("damaged: the file ends within its header")
         metadata = _object(header, "its header").get("__metadata__")
-        if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        if not isinstance(metadata, dict) or KEY not in metadata:
             raise _WrongError("a safetensors file, but not a network that cwrnn has saved")
-        if metadata.get("version") != VERSION:
+        said = _object(metadata[KEY], "what it says of itself")
+        if said.get("version") != VERSION:
             raise _WrongError(
-                f"saved in version {metadata.get('version')!r} of the format, and this cwrnn reads {VERSION!r}: "
-                "it takes another cwrnn"
+                f"saved in version {said.get('version')!r} of the format, and this cwrnn reads version {VERSION}"
             )
         rest = file.read()
     safetensors = require("safetensors", extra="experiments", purpose="loading networks")
@@ -156,25 +157,32 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
         if tensor["dtype"] not in DTYPES:
             raise _WrongError(f"the tensor {name!r} is {tensor['dtype']}, expected one of {', '.join(DTYPES)}")
         arrays[name] = np.frombuffer(tensor["data"], DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
-    if metadata.get("sha256") != _digest(metadata, arrays):
+    if said.pop("sha256", None) != _digest(said, arrays):
         raise _WrongError("damaged: its contents do not match its checksum")
-    return metadata, arrays
+    return said, arrays
 
 
-def _assembled(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> SavedNetwork:
-    about = _object(metadata.get("about", ""), "'about'")
-    network = _object(metadata.get("network", ""), "'network'")
-    types = {"kind": str, "method": str, "schedule": str, "inputs": int, "outputs": int, "softmax": bool}
+def _assembled(said: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> SavedNetwork:
+    types = {
+        "version": int,
+        "kind": str,
+        "method": str,
+        "schedule": str,
+        "inputs": int,
+        "outputs": int,
+        "softmax": bool,
+        "about": dict,
+    }
     for name, kind in types.items():
-        if type(network.get(name)) is not kind:
-            raise _WrongError(f"{name} must be of type {kind.__name__}, got {network.get(name)!r}")
-    if set(network) != set(types):
-        raise _WrongError(f"it says {', '.join(sorted(set(network) - set(types)))}, which this cwrnn does not know")
+        if type(said.get(name)) is not kind:
+            raise _WrongError(f"{name} must be of type {kind.__name__}, got {said.get(name)!r}")
+    if set(said) != set(types):
+        raise _WrongError(f"it says {sorted(set(said) - set(types))}, which this cwrnn does not know")
     try:
-        schedule = Schedule.parse(network["schedule"])
+        schedule = Schedule.parse(said["schedule"])
     except ValueError as error:
         raise _WrongError(str(error)) from error
-    method, inputs, outputs = network["method"], network["inputs"], network["outputs"]
+    method, inputs, outputs = said["method"], said["inputs"], said["outputs"]
     if method not in ("srn", "cw") or (method == "srn" and schedule.periods != (1,)):
         raise _WrongError(f"there is no {method!r} of schedule {schedule.spec}")
     if inputs < 0 or outputs < 1:
@@ -201,15 +209,11 @@ def _assembled(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) 
         raise _WrongError(
             f"its weights do not fit the schedule {schedule.spec}: there are some from fast modules to slow"
         )
-    built = Network(ClockworkRNN(inputs, N, schedule=schedule), outputs, softmax=network["softmax"])
+    built = Network(ClockworkRNN(inputs, N, schedule=schedule), outputs, softmax=said["softmax"])
     built.load_state_dict({name: torch.from_numpy(arrays[name].astype(np.float32)) for name in shapes})
     built.requires_grad_(False)
     tensors = {name: array.astype(np.float64) for name, array in arrays.items() if name not in shapes}
-    return SavedNetwork(network["kind"], method, built, tensors, about)
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return SavedNetwork(said["kind"], method, built, tensors, said["about"])
 
 
 def _object(text: str | bytes, name: str) -> dict[str, Any]:
@@ -229,11 +233,10 @@ def _object(text: str | bytes, name: str) -> dict[str, Any]:
     return value
 
 
-def _digest(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
-    """The hash of all but itself."""
-    said = {name: value for name, value in metadata.items() if name != "sha256"}
+def _digest(said: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+    """The hash of all of it."""
     shapes = {name: [array.dtype.str, list(array.shape)] for name, array in arrays.items()}
-    digest = hashlib.sha256(json.dumps([said, shapes], sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps([said, shapes], sort_keys=True, allow_nan=False).encode())
     for name in sorted(arrays):
         digest.update(np.ascontiguousarray(arrays[name]).tobytes())
     return digest.hexdigest()

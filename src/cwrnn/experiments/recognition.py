@@ -240,7 +240,7 @@ def _train(corpus: Corpus, schedule: Schedule, settings: classification.Settings
 
         try:
             return train(corpus, schedule, settings, seeds=seeds, progress=progress)
-        except NothingLearntError as error:
+        except (ModelError, NothingLearntError) as error:
             raise CommandError(str(error)) from error
 
 
@@ -318,10 +318,16 @@ class _Display:
 
     def __init__(self, top: int, as_json: bool) -> None:
         self.top, self.as_json = top, as_json
-        self.terminal = sys.stdout.isatty() and not as_json
+        self.terminal = not as_json and self.is_terminal()
         self.word: str | None = None
 
+    @staticmethod
+    def is_terminal() -> bool:
+        """Whether the line can change."""
+        return sys.stdout.isatty()
+
     def show(self, decisions: list[Decision]) -> None:
+        """The next frames."""
         lines = []
         for each in decisions:
             if self.as_json:
@@ -337,6 +343,7 @@ class _Display:
                 print("\n".join(lines))
 
     def end(self, decision: Decision | None) -> None:
+        """The last one."""
         if decision is None:
             return
         ranked = decision.ranked[: self.top]
@@ -354,23 +361,24 @@ def _listen(recogniser: Recogniser, rate: int | None, top: int, as_json: bool) -
     samples, busy = 0, 0.0
     try:
         for chunk in _chunks():
-            started = time.perf_counter()
+            started = time.thread_time()
             decisions = listener.accept(chunk)
-            busy += time.perf_counter() - started
+            busy += time.thread_time() - started
             samples += len(chunk)
             display.show(decisions)
-        started = time.perf_counter()
+        started = time.thread_time()
         decisions = listener.finish()
-        busy += time.perf_counter() - started
+        busy += time.thread_time() - started
         display.show(decisions)
-    finally:
-        # after Ctrl-C too
+    except KeyboardInterrupt:
         display.end(listener.decision)
+        raise
+    display.end(listener.decision)
     if listener.decision is None:
         window = recogniser.settings.window
         raise CommandError(f"standard input: too short: {1000 * samples / rate:.3g} ms, one window is {window:g} ms")
     heard = samples / rate
-    print(f"{heard:.2f} s heard, computed in {busy:.3f} s: {busy / heard:.4f} of real time", file=sys.stderr)
+    print(f"{heard:.2f} s heard, {busy:.3f} s of one core: {busy / heard:.4f} of real time", file=sys.stderr)
 
 
 def _chunks() -> Iterator[NDArray[np.float64]]:

@@ -8,6 +8,7 @@ no word of its is taken for one, and it expects words as it was trained on, with
 """
 
 import math
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
@@ -73,7 +74,7 @@ class Recogniser:
         if saved.inputs != self.settings.channels:
             raise ModelError(f"expected {self.settings.channels} inputs, as the features have, got {saved.inputs}")
         if set(saved.tensors) != {MEAN, DEVIATION}:
-            raise ModelError(f"expected the tensors {MEAN} and {DEVIATION}, got {', '.join(saved.tensors) or 'none'}")
+            raise ModelError(f"expected the tensors {MEAN} and {DEVIATION}, got {sorted(saved.tensors)}")
         self._mean, self._deviation = saved.tensors[MEAN], saved.tensors[DEVIATION]
         shape = (self.settings.channels,)
         if self._mean.shape != shape or self._deviation.shape != shape or not (self._deviation > 0).all():
@@ -157,7 +158,7 @@ class Listener:
         found = []
         settings, layer = self._recogniser.settings, self._recogniser.saved.layer
         with torch.no_grad():
-            for frame in torch.from_numpy(self._recogniser.normalised(frames)).split(1):
+            for frame in torch.from_numpy(self._recogniser.normalised(frames))[:, None]:
                 hidden, self._state = layer.step(frame, self._state)
                 ranked = self._recogniser._ranked(self._recogniser._probabilities(hidden))
                 time = ((self._state.t - 1) * settings.step + settings.window) / 1000
@@ -183,7 +184,7 @@ class Trained:
 
 
 class NothingLearntError(RuntimeError):
-    """Every run diverged."""
+    """No run came below the cross entropy of its initial weights, or all diverged."""
 
 
 def train(
@@ -206,6 +207,8 @@ def train(
         seeds: one for each run
         progress: called now and then with the epochs made; if it raises, training stops
     """
+    # before time is spent on training
+    _words(corpus.words)
     method = "srn" if schedule.periods == (1,) else "cw"
     networks = [
         models.build(
@@ -222,10 +225,12 @@ def train(
     ]
     data = corpus.normalised(TRAIN), corpus.normalised(TEST)
     results = classification.train_networks(networks, *data, seeds, settings, progress=progress)
-    losses = [cross_entropy(result) if result.status == FINISHED else math.inf for result in results]
+    losses = [
+        cross_entropy(result) if result.status == FINISHED and result.best_epoch > 0 else math.inf for result in results
+    ]
     chosen = int(np.argmin(losses))
     if not math.isfinite(losses[chosen]):
-        raise NothingLearntError("the training diverged with every seed: lower the learning rate")
+        raise NothingLearntError("nothing was learnt, with any seed: the learning rate is too high")
     result, network = results[chosen], networks[chosen]
     network.load_state_dict({name: torch.from_numpy(value) for name, value in result.weights.items()})
     network.requires_grad_(False)
@@ -289,6 +294,10 @@ def _words(value: Any) -> tuple[str, ...]:
         raise ModelError("its words are not a list of texts")
     if len(set(value)) < len(value) or len(value) < 2:
         raise ModelError("its words are not two or more different ones")
+    for word in value:
+        # they are printed: a terminal would obey
+        if any(unicodedata.category(character) == "Cc" for character in word):
+            raise ModelError(f"its word {word!r} has control characters")
     return tuple(value)
 
 
