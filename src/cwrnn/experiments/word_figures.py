@@ -19,7 +19,20 @@ from ..words.clips import TEST
 from ..words.corpus import Corpus
 from ..words.features import mel_frequency, mel_spectrogram
 from . import classification, outcomes
-from .drawing import COLOURS, GRID, MUTED, NAMES, STROKES, count, draw_module_map, label, new_figure, paler, styled
+from .drawing import (
+    COLOURS,
+    GRID,
+    KEY_OF_STATES,
+    MUTED,
+    NAMES,
+    STROKES,
+    count,
+    draw_module_map,
+    label,
+    new_figure,
+    paler,
+    styled,
+)
 from .outcomes import best, box, curve
 from .runs import FINISHED, Record
 
