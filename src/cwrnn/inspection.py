@@ -130,7 +130,7 @@ class Memory:
     def is_open(self, module: int) -> bool:
         """Whether the reach is the longest lag that there is: the data are too short to see the end of it."""
         known = np.flatnonzero(np.isfinite(self.norms[module]))
-        return bool(len(known)) and self.reach(module) == known[-1]
+        return self.reach(module) == int(known[-1]) if len(known) else False
 
 
 def memory(layer: ClockworkRNN, inputs: Sequence[ArrayLike], longest: int | None = None) -> Memory:
@@ -142,7 +142,7 @@ def memory(layer: ClockworkRNN, inputs: Sequence[ArrayLike], longest: int | None
     slower module ticks. It is that of an endless stream, whatever the lengths of the sequences: the times at which
     module j is the slowest that ticks have the mean of those that have a step s + l after them, and count as often as
     the clock has them. If there are none with such a step, the others count for them, as long as these are at least
-    half of all; else there is no norm.
+    half of all that the sequences have; else there is no norm.
 
     The derivatives are exact: they are carried forward from each input to all later states. A network without input is
     thought to have one, of one feature for each unit, which is added to what the unit's nonlinearity is taken of.
@@ -173,7 +173,7 @@ def memory(layer: ClockworkRNN, inputs: Sequence[ArrayLike], longest: int | None
     norms, heard = np.full((G, lags), np.nan), np.zeros((G, lags), dtype=np.int64)
     for i in range(G):
         heard[i] = pairs[i:].sum(axis=0)
-        known = 2 * weights[i:].sum(axis=0) >= rates[i:].sum()
+        known = 2 * weights[i:].sum(axis=0) >= weights[i:, 0].sum()
         norms[i, known] = np.sqrt(means[i:, known, i].sum(axis=0) / weights[i:, known].sum(axis=0))
     return Memory(norms, heard)
 

@@ -111,7 +111,7 @@ def spectra(found: Inspection, target: Spectrum | None = None) -> Any:
     # at 1/2 two signs are one: half as much
     inner = (spectrum.frequencies > 0) & (spectrum.frequencies < 0.5)
     frequencies = spectrum.frequencies[inner]
-    steps = 1 / spectrum.frequencies[1]
+    steps = 1 / spectrum.frequencies[1] if len(spectrum.frequencies) > 1 else 1.0
     for panel in panels[schedule.modules :]:
         panel.remove()
     shown = [0.0]
@@ -129,19 +129,21 @@ def spectra(found: Inspection, target: Spectrum | None = None) -> Any:
         if found.modules[i].variance > 0 and np.isfinite(found.modules[i].median_frequency):
             shares = _shares(spectrum, i)[inner]
             panel.plot(frequencies, shares, color=COLOURS["cw"], gid=f"spectrum-{i}")
-            shown.append(shares.max())
+            shown.append(shares.max(initial=0.0))
         else:
             panel.text(0.5, 0.5, "does not move", ha="center", va="center", color=MUTED, transform=panel.transAxes)
     first = panels[0]
     first.set_xscale("log", base=2)
     first.set_yscale("log")
-    first.set_xlim(frequencies[0], 0.5)
+    first.set_xlim(min(0.25, 1 / steps), 0.5)
     highest = max(shown) or 1.0
     first.set_ylim(highest * 1e-6, highest * 3)
     ticks = [2**k for k in range(1, 20) if 2**k <= steps]
     ticks = ticks[:: 1 if len(ticks) < 6 else 2]
     first.set_xticks([1 / tick for tick in ticks], [f"1/{tick}" for tick in ticks])
-    first.set_xticks([], minor=True)
+    ticker = require("matplotlib.ticker", extra="experiments", purpose="drawing")
+    first.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, place: f"{value:g}"))
+    first.minorticks_off()
     figure.supxlabel("frequency [cycles per step] (log scale)", fontsize=9)
     figure.supylabel("share of power density (log scale)", fontsize=9)
     keys = [
@@ -216,8 +218,7 @@ def silences(found: Inspection) -> Any:
                 values = [measure.scale * getattr(each.silenced, kind + suffix)[name] for each in found.modules]
                 every += values
                 # what is lost, from the network as it is
-                panel.bar(places + offset, np.array(values) - intact, 0.38, bottom=intact, color=colour,
-                          gid=f"silence-{name}-{kind}{suffix}")  # fmt: skip
+                panel.bar(places + offset, np.array(values) - intact, 0.38, bottom=intact, color=colour)
             panel.axhline(intact, color=INK, linewidth=1.0, linestyle=(0, (4, 2)))
             panel.grid(False, axis="x")
             panel.set_xticks(places, [str(each.period) for each in found.modules])
@@ -315,7 +316,7 @@ def costs(found: Inspection) -> Any:
     )
     for name, values, colour in parts:
         if values.any():
-            panel.barh(places, values, 0.7, left, color=colour, label=name, gid=f"cost-{name}")
+            panel.barh(places, values, 0.7, left, color=colour, label=name)
             left += values
     for place, value in zip(places, left, strict=True):
         panel.annotate(f"{value:.3g}", (value, place), (4, 0), textcoords="offset points", va="center", fontsize=8)

@@ -117,36 +117,28 @@ def _from_store(
         found = {each: store.records(each) for each in (GENERATION, WORDS)}
         if run is not None:
             found |= {search: store.records(search) for search in SEARCHES.values()}
-        record = _named(store.path, found, run) if run is not None else _best(store.path, found, task)
-        facts = {
-            "run": record.key[:12],
-            "store": printable(str(store.path)),
-            "data": f"{record.run.data}: {printable(_source(store, record))}",
-        }
-        if record.status != FINISHED:
-            facts["status"] = f"{record.status}: the weights are those of its lowest training loss"
-        if isinstance(record.run.settings, classification.Settings):
-            trained = store.corpora()[record.run.data]
-        else:
-            for name, value in (("data", data), ("word", word)):
-                if value is not None:
-                    raise SubjectError(f"--{name} is for networks that tell words apart: this one has no input")
-            return _generation(record, store.datasets()[record.run.data], facts)
+        record = _best(store.path, found, task) if run is None else _named(store.path, found, run)
+        everything: Mapping[str, Dataset | Corpus] = {**store.datasets(), **store.corpora()}
+    trained = everything[record.run.data]
+    facts = {"run": record.key[:12], "store": printable(str(store.path)), "data": f"{trained.name}: {trained.source}"}
+    if record.status != FINISHED:
+        facts["status"] = f"{record.status}: the weights are those of its lowest training loss"
     assert record.weights is not None
-    network = classification.load(record.run.method, record.run.hidden, record.weights, record.run.settings)
-    corpus = trained
-    if data is not None:
-        corpus = _corpus(data, trained.words, trained.settings, progress)
+    what = record.run.method, record.run.hidden, record.weights
+    if isinstance(trained, Dataset):
+        for name, value in (("data", data), ("word", word)):
+            if value is not None:
+                raise SubjectError(f"--{name} is for networks that tell words apart: this one has no input")
+        return _generation(record.run.method, training.load(*what, record.run.settings), trained, facts)
+    assert isinstance(record.run.settings, classification.Settings)
+    mean, deviation = trained.mean, trained.deviation
 
     def normalised(frames: NDArray[np.float32]) -> NDArray[np.float32]:
-        return ((frames - trained.mean) / trained.deviation).astype(np.float32)
+        return ((frames - mean) / deviation).astype(np.float32)
 
+    network = classification.load(*what, record.run.settings)
+    corpus = trained if data is None else _corpus(data, trained.words, trained.settings, progress)
     return _words(record.run.method, network, trained.words, normalised, corpus, word, facts)
-
-
-def _source(store: Store, record: Record) -> str:
-    data: Mapping[str, Dataset | Corpus] = {**store.datasets(), **store.corpora()}
-    return data[record.run.data].source
 
 
 def _named(path: Path, found: Mapping[str, Sequence[Record]], run: str) -> Record:
@@ -178,16 +170,13 @@ def _best(path: Path, found: Mapping[str, Sequence[Record]], task: str | None) -
     raise SubjectError(f"{path}: no CW-RNN or SRN finished; an LSTM has no clocks: there are no modules to look at")
 
 
-def _generation(record: Record, dataset: Dataset, facts: dict[str, str]) -> Subject:
-    assert record.weights is not None
-    network = training.load(record.run.method, record.run.hidden, record.weights, record.run.settings)
-
+def _generation(method: str, network: Network, dataset: Dataset, facts: Mapping[str, str]) -> Subject:
     def measure(outputs: Sequence[Array]) -> dict[str, float]:
         return {NMSE: training.nmse(outputs[0][:, 0], dataset.samples)}
 
     return Subject(
         task=GENERATION,
-        method=record.run.method,
+        method=method,
         network=network,
         inputs=[np.empty((len(dataset.samples), 0))],
         measure=measure,
@@ -205,7 +194,7 @@ def _words(
     normalised: Callable[[NDArray[np.float32]], NDArray[np.float32]],
     corpus: Corpus,
     word: str | None,
-    facts: dict[str, str],
+    facts: Mapping[str, str],
 ) -> Subject:
     """A network that tells those words apart, and the test set of the corpus."""
     utterances = corpus.test
