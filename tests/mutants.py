@@ -42,6 +42,8 @@ ENGINE = "tests/test_engine.py::test_one_bad_run_costs_one_run"
 AGAIN = "tests/test_engine.py::test_what_is_there_is_not_trained_again"
 LEFT = "tests/test_engine.py::test_estimate_follows_what_was_measured"
 AUDIO = "tests/test_audio.py"
+INSPECTION = "tests/test_inspection.py"
+PORTRAIT = "tests/test_portrait.py::test_other_data_are_normalised_as_the_training_data_were"
 FAULTS = "tests/test_faults.py::test_killed_again_and_again"
 
 
@@ -206,6 +208,18 @@ MUTANTS = [
     Mutant("audio: one channel for all", "experiments/audio.py", "samples.mean(axis=1)", "samples[:, 0]", AUDIO),
     Mutant("audio: the offset is in samples", "experiments/audio.py",
            "np.rint(offset * rate)", "np.rint(offset)", AUDIO),
+    Mutant("memory: an input that no module hears counts", "inspection.py",
+           "found = np.full(T, -1)", "found = np.full(T, 0)", INSPECTION),
+    Mutant("memory: the slope is that of the step before", "inspection.py",
+           "torch.from_numpy(slopes[t])", "torch.from_numpy(slopes[t - 1])", INSPECTION),
+    Mutant("silence: nobody but the readout notices", "inspection.py",
+           "    if everywhere:", "    if not everywhere:", INSPECTION),
+    Mutant("spectrum: both signs are counted as one", "inspection.py",
+           "total[1 : (steps + 1) // 2] *= 2", "total[1 : (steps + 1) // 2] *= 1", INSPECTION),
+    Mutant("cost: a module says all to all", "inspection.py",
+           "[units.stop for units in schedule.slices]", "[N for units in schedule.slices]", INSPECTION),
+    Mutant("inspect: other words are normalised by themselves", "experiments/subject.py",
+           "mean, deviation = trained.mean, trained.deviation", "mean, deviation = 0.0, 1.0", PORTRAIT),
 ]  # fmt: skip
 
 

@@ -37,7 +37,9 @@ def word_store(path, **options):
     planned = words.plan(corpus, **{"methods": ["cw"], "sizes": [700], "runs": 1, "epochs": 2, **options})
     with Store.open(path, create=True) as store:
         store.add_dataset(corpus)
-        engine.sweep(store, engine.make_batches(planned, [corpus]), lambda batches: engine.local(batches, 1), print)
+        engine.sweep(
+            store, engine.make_batches(planned, [corpus]), lambda batches: engine.local(batches, 1), lambda event: None
+        )
     return path
 
 

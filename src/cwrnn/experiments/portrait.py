@@ -136,12 +136,14 @@ def _worth(found: Inspection) -> list[str]:
         f"its mean, the {measure.name} is {written(measure, most.silenced.mean[name])} instead of "
         f"{written(measure, intact)}."
     ]
-    idle = [module for module in order if module.silenced.mean[name] <= intact]
+    idle = [
+        module for module in order if all(module.silenced.mean[each] <= found.intact[each] for each in found.intact)
+    ]
     if idle:
         are, any_of_them = ("are", "any of them") if len(idle) > 1 else ("is", "it")
         told.append(
             f"{_named(idle)}, with {percent(_share(idle))} of the multiply-adds, {are} of no use on these data: "
-            f"without {any_of_them} the {measure.name} is no higher."
+            f"without {any_of_them} it is no worse."
         )
     else:
         told.append(
@@ -225,7 +227,7 @@ def frequency(value: float) -> str:
     """
     if not math.isfinite(value):
         return "none"
-    return f"1/{1 / value:.3g}" if value > 0 else "0"
+    return f"1/{1 / value:.0f}" if value > 0 else "0"
 
 
 def percent(share: float) -> str:

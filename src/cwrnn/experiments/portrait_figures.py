@@ -173,7 +173,7 @@ def memories(found: Inspection) -> Any:
     lags = np.arange(norms.shape[1])
     highest = np.nanmax(norms) if np.isfinite(norms).any() else 0.0
     for i, period in enumerate(schedule.periods):
-        colour = _shades(0.08 + 0.75 * i / max(1, schedule.modules - 1))
+        colour = _shades(0.22 + 0.66 * i / max(1, schedule.modules - 1))
         drawn = np.where(norms[i] >= FLOOR * highest, norms[i], np.nan)
         panel.plot(lags, drawn, drawstyle="steps-post", color=colour, label=f"period {period}", gid=f"memory-{i}")
         reach = found.memory.reach(i)

@@ -120,7 +120,7 @@ def _from_store(
         record = _best(store.path, found, task) if run is None else _named(store.path, found, run)
         everything: Mapping[str, Dataset | Corpus] = {**store.datasets(), **store.corpora()}
     trained = everything[record.run.data]
-    facts = {"run": record.key[:12], "store": printable(str(store.path)), "data": f"{trained.name}: {trained.source}"}
+    facts = {"run": record.key[:12], "store": printable(str(store.path)), "data": trained.source}
     if record.status != FINISHED:
         facts["status"] = f"{record.status}: the weights are those of its lowest training loss"
     assert record.weights is not None
