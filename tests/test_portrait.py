@@ -322,8 +322,10 @@ def test_sentences_on_work(inspected):
 
 def test_sentences_on_memory(inspected):
     told = " ".join(portrait.sentences(changed(inspected, reach=[0, 9, None], reach_is_open=[False, True, False])))
-    assert "The furthest back remembers the module of period 2, at least 9 steps" in told
-    assert "the least the module of period 1, 0 steps. 1 of 3 modules remember beyond" in told
+    assert "The module of period 2 remembers at least 9 steps, the module of period 1 remembers 0 steps. " in told
+    assert "1 of 3 modules remember beyond" in told
+    told = " ".join(portrait.sentences(changed(inspected, reach=[1, 7, 7], reach_is_open=[False] * 3)))
+    assert "The modules of periods 2 and 4 remember 7 steps, the module of period 1 remembers 1 step. " in told
     assert "No module hears an input." in portrait.sentences(changed(inspected, reach=[None, None]))
 
 

@@ -143,7 +143,7 @@ def _worth(found: Inspection) -> list[str]:
         are, any_of_them = ("are", "any of them") if len(idle) > 1 else ("is", "it")
         told.append(
             f"{_named(idle)}, with {percent(_share(idle))} of the multiply-adds, {are} of no use on these data: "
-            f"without {any_of_them} it is no worse."
+            f"the output is no worse without {any_of_them}."
         )
     else:
         told.append(
@@ -154,21 +154,21 @@ def _worth(found: Inspection) -> list[str]:
 
 
 def _reaches(found: Inspection) -> str:
-    hearing = [(module.reach, module) for module in found.modules if module.reach is not None]
-    if not hearing:
+    reaches = [module.reach for module in found.modules if module.reach is not None]
+    if not reaches:
         return "no module hears an input."
-    furthest = max(hearing, key=lambda pair: (pair[0], -pair[1].period))
-    shortest = min(hearing, key=lambda pair: (pair[0], pair[1].period))
 
-    def told(reach: int, module: Module) -> str:
-        return f"{_named([module])}, {'at least ' if module.reach_is_open else ''}{count(reach, 'step')}"
+    def told(reach: int) -> str:
+        modules = [module for module in found.modules if module.reach == reach]
+        beyond = "at least " if any(module.reach_is_open for module in modules) else ""
+        return f"{_named(modules)} remember{'s' if len(modules) == 1 else ''} {beyond}{count(reach, 'step')}"
 
-    if furthest[0] == shortest[0]:
-        return f"as far back as any remembers {told(*furthest)}."
-    beyond = sum(reach >= module.period for reach, module in hearing)
+    if max(reaches) == min(reaches):
+        return f"{told(max(reaches))}."
+    on = sum(module.reach is not None and module.reach >= module.period for module in found.modules)
     return (
-        f"the furthest back remembers {told(*furthest)}; the least {told(*shortest)}. "
-        f"{beyond} of {len(found.modules)} modules remember beyond their next tick."
+        f"{told(max(reaches))}, {told(min(reaches))}. "
+        f"{on} of {len(found.modules)} modules remember beyond their next tick."
     )
 
 
