@@ -48,6 +48,8 @@ ENGINE = "tests/test_engine.py::test_one_bad_run_costs_one_run"
 AGAIN = "tests/test_engine.py::test_what_is_there_is_not_trained_again"
 LEFT = "tests/test_engine.py::test_estimate_follows_what_was_measured"
 AUDIO = "tests/test_audio.py"
+INSPECTION = "tests/test_inspection.py"
+PORTRAIT = "tests/test_portrait.py::test_other_data_are_normalised_as_the_training_data_were"
 FAULTS = "tests/test_faults.py::test_killed_again_and_again"
 SAVED = "tests/test_saved.py::test_no_bit_can_change"
 SAVING = "tests/test_saved.py::test_who_is_stopped_leaves_what_was_there"
@@ -246,6 +248,18 @@ MUTANTS = [
            "return chosen, -start % every", "return chosen, start % every", LEARNED),
     Mutant("learned: what moved is not measured", "learned.py",
            "difference = after - before\n", "difference = before - before\n", LEARNED),
+    Mutant("memory: an input that no module hears counts", "inspection.py",
+           "found = np.full(T, -1)", "found = np.full(T, 0)", INSPECTION),
+    Mutant("memory: the slope is that of the step before", "inspection.py",
+           "torch.from_numpy(slopes[t])", "torch.from_numpy(slopes[t - 1])", INSPECTION),
+    Mutant("silence: nobody but the readout notices", "inspection.py",
+           "    if everywhere:", "    if not everywhere:", INSPECTION),
+    Mutant("spectrum: both signs are counted as one", "inspection.py",
+           "total[1 : (steps + 1) // 2] *= 2", "total[1 : (steps + 1) // 2] *= 1", INSPECTION),
+    Mutant("cost: a module says all to all", "inspection.py",
+           "[units.stop for units in schedule.slices]", "[N for units in schedule.slices]", INSPECTION),
+    Mutant("inspect: other words are normalised by themselves", "experiments/subject.py",
+           "mean, deviation = trained.mean, trained.deviation", "mean, deviation = 0.0, 1.0", PORTRAIT),
 ]  # fmt: skip
 
 

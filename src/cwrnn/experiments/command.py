@@ -1,4 +1,7 @@
-"""The command line: `cwrnn reproduce` trains, `cwrnn report` draws what was trained, `cwrnn words` recognises."""
+"""The command line: `cwrnn reproduce` trains, `cwrnn report` draws what was trained, `cwrnn inspect` looks into it.
+
+`cwrnn words` trains and uses a recogniser.
+"""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +15,18 @@ import typer
 from .. import __version__
 from ..words import corpus as corpora
 from ..words.corpus import Corpus
-from . import audio, classification, clocks_command, generation, options, tables, training, words, words_command
+from . import (
+    audio,
+    classification,
+    clocks_command,
+    generation,
+    inspecting,
+    options,
+    tables,
+    training,
+    words,
+    words_command,
+)
 from .loading import load_corpus, load_sequences
 from .models import SIZES, WORD_SIZES
 from .options import ALL_METHODS, EngineName
@@ -80,6 +94,7 @@ reproduce = typer.Typer(rich_markup_mode=None)
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(clocks_command.app, name="clocks")
 app.add_typer(words_command.app, name="words")
+app.command("inspect", epilog=inspecting.EXAMPLES)(inspecting.inspect)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..extras import require
+from ..schedule import Schedule
 
 NAMES = {"srn": "SRN", "lstm": "LSTM", "cw": "CW-RNN"}
 
@@ -43,6 +47,9 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "cwrnn",
     "svg.fonttype": "path",
 }
+
+
+KEY_OF_STATES = "states from -1 (orange) to 1 (purple)"
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,45 @@ def new_figure(width: float, height: float) -> Any:
     figure = require("matplotlib.figure", extra="experiments", purpose="drawing").Figure((width, height))
     figure.set_layout_engine("constrained")
     return figure
+
+
+def draw_module(panel: Any, states: NDArray[Any], schedule: Schedule, module: int) -> None:
+    """Draws what a module's units do over time: its part of the states (T, N), held from tick to tick."""
+    shades = require("matplotlib", extra="experiments", purpose="drawing").colormaps["viridis"]
+    steps = len(states)
+    units = range(schedule.hidden_size)[schedule.slices[module]]
+    for rank, unit in enumerate(units):
+        # from dark to light within a module; the ends of the map would be lost on black and on white
+        shade = shades(0.3 + 0.5 * rank / max(1, len(units) - 1))
+        panel.plot(np.arange(steps), states[:, unit], drawstyle="steps-post", linewidth=1.0, color=shade,
+                   gid=f"unit-{unit}")  # fmt: skip
+    period = schedule.periods[module]
+    panel.set_ylim(-1.15, 1.15)
+    panel.set_yticks([-1, 0, 1], ["", "0", ""])
+    panel.grid(False, axis="x")
+    panel.set_ylabel(f"period {period}", rotation=0, ha="right", va="center", fontweight="bold")
+    panel.annotate(count(len(units), "unit"), (1, 0.5), (5, 0), xycoords="axes fraction", fontsize=8,
+                   textcoords="offset points", va="center", color=MUTED)  # fmt: skip
+    # the ticks, where they can be told apart
+    if steps / period <= 100:
+        panel.vlines(schedule.ticks(0, steps)[module], -1.15, 1.15, color=GRID, linewidth=0.7, zorder=0)
+
+
+def draw_module_map(panel: Any, states: NDArray[Any], schedule: Schedule, module: int) -> None:
+    """Draws the same as a map, a row for each unit and a mark above at each tick; `KEY_OF_STATES` explains it."""
+    steps, units = len(states), schedule.slices[module]
+    panel.imshow(states[:, units].T, aspect="auto", cmap="PuOr", vmin=-1, vmax=1, interpolation="none",
+                 extent=(0, steps, 0, 1), gid=f"module-{module}")  # fmt: skip
+    panel.set_yticks([])
+    panel.grid(False)
+    panel.set_ylabel(f"period {schedule.periods[module]}", rotation=0, ha="right", va="center", fontweight="bold",
+                     fontsize=8)  # fmt: skip
+    panel.annotate(count(schedule.sizes[module], "unit"), (1, 0.5), (5, 0), xycoords="axes fraction", fontsize=8,
+                   textcoords="offset points", va="center", color=MUTED)  # fmt: skip
+    panel.vlines(schedule.ticks(0, steps)[module], 1.0, 1.2, color=INK, linewidth=0.8, clip_on=False,
+                 gid=f"ticks-{module}")  # fmt: skip
+    panel.spines[:].set_visible(False)
+    panel.tick_params(length=0)
 
 
 def scale(axes: Any, values: Iterable[float], measure: Measure) -> float:

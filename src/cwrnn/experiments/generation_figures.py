@@ -18,13 +18,12 @@ from . import outcomes, training
 from .compression import PCM_BITS, Baseline, Point
 from .drawing import (
     COLOURS,
-    GRID,
     INK,
     MARKERS,
     MUTED,
     NAMES,
     TARGET,
-    count,
+    draw_module,
     label,
     logarithmic,
     new_figure,
@@ -128,23 +127,8 @@ def activations(record: Record, dataset: Dataset) -> Any:
     top.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.1)
     # by its data set, which may be called anything
     top.set_title(label(run.data, 40), loc="left", fontsize=9, parse_math=False)
-    shades = require("matplotlib", extra="experiments", purpose="drawing").colormaps["viridis"]
     for panel, module in zip(panels, reversed(range(schedule.modules)), strict=True):
-        units = range(schedule.hidden_size)[schedule.slices[module]]
-        for rank, unit in enumerate(units):
-            # from dark to light within a module; the ends of the map would be lost on black and on white
-            shade = shades(0.3 + 0.5 * rank / max(1, len(units) - 1))
-            panel.plot(time, states[:, unit], drawstyle="steps-post", linewidth=1.0, color=shade, gid=f"unit-{unit}")
-        period = schedule.periods[module]
-        panel.set_ylim(-1.15, 1.15)
-        panel.set_yticks([-1, 0, 1], ["", "0", ""])
-        panel.grid(False, axis="x")
-        panel.set_ylabel(f"period {period}", rotation=0, ha="right", va="center", fontweight="bold")
-        panel.annotate(count(len(units), "unit"), (1, 0.5), (5, 0), xycoords="axes fraction", fontsize=8,
-                       textcoords="offset points", va="center", color=MUTED)  # fmt: skip
-        # the ticks, where they can be told apart
-        if steps / period <= 100:
-            panel.vlines(schedule.ticks(0, steps)[module], -1.15, 1.15, color=GRID, linewidth=0.7, zorder=0)
+        draw_module(panel, states, schedule, module)
     top.set_xlim(0, steps - 1)
     panels[-1].set_xlabel(f"time step (of {1e6 / dataset.rate:.3g} µs)")
     return figure

@@ -41,7 +41,7 @@ TITLES = {tasks.GENERATION: generation_chapter.TITLES, tasks.WORDS: words_chapte
 
 def write(store: Store, folder: Path) -> Path:
     """Writes the page of the store into the folder; the path of its index.html."""
-    environment = _templates()
+    environment = templates()
     made = (generation_chapter.make(store), words_chapter.make(store))
     chapters = [each for each in made if each is not None]
     found = environments(record for chapter in chapters for record in chapter.records)
@@ -53,7 +53,7 @@ def write(store: Store, folder: Path) -> Path:
          "titles": chapter.titles, "contents": chapter.contents, "drawings": _draw(chapter, place / chapter.task)}
         for chapter in chapters
     ]  # fmt: skip
-    numbers = _plain(
+    numbers = plain(
         {
             "commands": store.commands,
             "created": store.created,
@@ -98,7 +98,8 @@ def inline(svg: str, name: str, title: str) -> Any:
     )
 
 
-def _templates() -> Any:
+def templates() -> Any:
+    """What makes pages of the templates in this package."""
     jinja2 = require("jinja2", extra="experiments", purpose="the report")
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: (files(__package__) / name).read_text(encoding="utf-8")),
@@ -133,10 +134,10 @@ def _remove_stale(place: Path, chapters: Sequence[Chapter]) -> None:
                     (place / task / f"{name}.{suffix}").unlink(missing_ok=True)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """`value` for JSON, which has no NaN and no infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+        return {name: plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value

@@ -141,11 +141,18 @@ def train_many(
         return _Training(replicas, targets, settings).run(progress)
 
 
+def load(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: Settings) -> models.Network:
+    """The network with those weights."""
+    network = _build(method, hidden, settings)
+    network.load_state_dict({name: torch.tensor(np.asarray(value)) for name, value in weights.items()})
+    return network
+
+
 def generate(
     method: str, hidden: int, weights: Mapping[str, ArrayLike], steps: int, settings: Settings
 ) -> NDArray[np.float32]:
     """(steps,): what a network with those weights generates."""
-    replicas = _load(method, hidden, weights, settings)
+    replicas = Replicas([load(method, hidden, weights, settings)])
     with torch.no_grad():
         return replicas.outputs(torch.zeros(1, steps, 0))[0, :, 0].numpy()
 
@@ -154,7 +161,7 @@ def states(
     method: str, hidden: int, weights: Mapping[str, ArrayLike], steps: int, settings: Settings
 ) -> NDArray[np.float32]:
     """(steps, hidden): the hidden states of such a network while it generates; those of fast modules come first."""
-    replicas = _load(method, hidden, weights, settings)
+    replicas = Replicas([load(method, hidden, weights, settings)])
     with torch.no_grad():
         return replicas.states(torch.zeros(1, steps, 0))[0].numpy()
 
@@ -287,12 +294,6 @@ def _build(method: str, hidden: int, settings: Settings, seed: int = 0) -> model
         deviation=settings.deviation,
         seed=seed,
     ).float()
-
-
-def _load(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: Settings) -> Replicas:
-    network = _build(method, hidden, settings)
-    network.load_state_dict({name: torch.tensor(np.asarray(value)) for name, value in weights.items()})
-    return Replicas([network])
 
 
 def _checked(targets: ArrayLike, seeds: Sequence[int], settings: Settings) -> NDArray[np.float64]:

@@ -19,7 +19,20 @@ from ..words.clips import TEST
 from ..words.corpus import Corpus
 from ..words.features import mel_frequency, mel_spectrogram
 from . import classification, outcomes
-from .drawing import COLOURS, GRID, INK, MUTED, NAMES, STROKES, count, label, new_figure, paler, styled
+from .drawing import (
+    COLOURS,
+    GRID,
+    KEY_OF_STATES,
+    MUTED,
+    NAMES,
+    STROKES,
+    count,
+    draw_module_map,
+    label,
+    new_figure,
+    paler,
+    styled,
+)
 from .outcomes import best, box, curve
 from .runs import FINISHED, Record
 
@@ -177,21 +190,8 @@ def hearing(record: Record, corpus: Corpus, number: int) -> Any:
     speaker = f"{'synthetic, ' if corpus.synthetic else ''}said by {label(utterance.speaker, 30)}"
     top.set_title(f"“{label(utterance.word, 20)}”, {speaker}", loc="left", fontsize=9.5, parse_math=False)
     for panel, module in zip(panels, reversed(range(modules)), strict=True):
-        units = schedule.slices[module]
-        # unclipped: the names of clips differ from drawing to drawing
-        panel.imshow(states[:, units].T, aspect="auto", cmap="PuOr", vmin=-1, vmax=1, interpolation="none",
-                     clip_on=False, extent=(0, steps, 0, 1), gid=f"module-{module}")  # fmt: skip
-        period = schedule.periods[module]
-        panel.set_yticks([])
-        panel.grid(False)
-        panel.set_ylabel(f"period {period}", rotation=0, ha="right", va="center", fontweight="bold", fontsize=8)
-        panel.annotate(count(states[:, units].shape[1], "unit"), (1, 0.5), (5, 0), xycoords="axes fraction",
-                       textcoords="offset points", fontsize=8, va="center", color=MUTED)  # fmt: skip
-        panel.vlines(schedule.ticks(0, steps)[module], 1.0, 1.2, color=INK, linewidth=0.8, clip_on=False,
-                     gid=f"ticks-{module}")  # fmt: skip
-        panel.spines[:].set_visible(False)
-        panel.tick_params(length=0)
-    panels[0].set_title("states from -1 (orange) to 1 (purple)", loc="right", fontsize=8, color=MUTED)
+        draw_module_map(panel, states, schedule, module)
+    panels[0].set_title(KEY_OF_STATES, loc="right", fontsize=8, color=MUTED)
     _probabilities(bottom, np.exp(logarithms), corpus, utterance.word)
     top.set_xlim(0, steps)
     bottom.set_xlabel(f"time step (of {corpus.settings.step:g} ms)")
