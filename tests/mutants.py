@@ -42,15 +42,30 @@ UPDATES = "tests/test_training.py::test_it_is_what_torchs_optimiser_makes_of_the
 DIVERGED = "tests/test_training.py::test_divergence_is_reported"
 OWN = "tests/test_training.py::test_each_run_has_its_own_target_and_seed"
 
-LEARNED = "tests/test_learned.py"
+LEARNED_PARTS = "tests/test_learned.py::test_in_parts_it_is_the_same"
+LEARNED_MASK = "tests/test_learned.py::test_slow_never_hears_fast_when_periods_cross"
+LEARNED_SHARP = "tests/test_learned.py::test_sharp_limit_is_the_specification"
+LEARNED_GRADIENT = "tests/test_learned.py::test_gradcheck"
+LEARNED_HARD = "tests/test_learned.py::test_hardened_is_the_sharp_layer"
+LEARNED_PHASES = "tests/test_learned.py::test_hardened_phases_are_a_start_of_the_clock"
+LEARNED_MOVED = "tests/test_learned.py::test_report_says_how_far_outputs_moved"
 STORE = "tests/test_store.py"
 ENGINE = "tests/test_engine.py::test_one_bad_run_costs_one_run"
 AGAIN = "tests/test_engine.py::test_what_is_there_is_not_trained_again"
 LEFT = "tests/test_engine.py::test_estimate_follows_what_was_measured"
 AUDIO = "tests/test_audio.py"
-INSPECTION = "tests/test_inspection.py"
+HEARD = "tests/test_inspection.py::test_a_unit_forgets_by_its_weight_at_each_of_its_ticks"
+MEMORY = "tests/test_inspection.py::test_memory_is_what_autograd_says"
+SILENCE = "tests/test_inspection.py::test_silence_is_a_state_that_others_find_constant"
+SPECTRUM = "tests/test_inspection.py::test_the_power_of_a_spectrum_is_the_variance"
+COUNTED = "tests/test_inspection.py::test_multiply_adds_are_those_of_a_count_step_by_step"
 PORTRAIT = "tests/test_portrait.py::test_other_data_are_normalised_as_the_training_data_were"
 FAULTS = "tests/test_faults.py::test_killed_again_and_again"
+WORDS = "tests/test_classification.py::test_one_epoch_by_hand"
+WORDS_EPOCH = "tests/test_classification.py::test_an_epoch_has_every_sequence_once"
+WORDS_NORMAL = "tests/test_corpus.py::test_normalised_over_training_only"
+SERIES = "tests/test_series.py::test_holm_by_hand"
+SEED = "tests/test_series.py::test_what_the_user_draws_does_not_change_the_search"
 SAVED = "tests/test_saved.py::test_no_bit_can_change"
 SAVING = "tests/test_saved.py::test_who_is_stopped_leaves_what_was_there"
 STREAM = "tests/test_recogniser.py::test_a_stream_decides_as_the_whole"
@@ -218,6 +233,17 @@ MUTANTS = [
     Mutant("audio: one channel for all", "experiments/audio.py", "samples.mean(axis=1)", "samples[:, 0]", AUDIO),
     Mutant("audio: the offset is in samples", "experiments/audio.py",
            "np.rint(offset * rate)", "np.rint(offset)", AUDIO),
+    Mutant("words: every network hears the same noise", "experiments/classification.py",
+           "np.random.default_rng([int(seed), 2])", "np.random.default_rng([0, 2])", WORDS),
+    Mutant("words: a network reads what is not its sequence", "experiments/classification.py",
+           "self._lengths.cumsum(1) - self._lengths + total", "self._lengths.cumsum(1) + total", WORDS_EPOCH),
+    Mutant("words: the test set is normalised by itself", "words/corpus.py",
+           "((each.features - self.mean) / self.deviation)",
+           "((each.features - each.features.mean(0)) / self.deviation)", WORDS_NORMAL),
+    Mutant("series: no correction for the number of comparisons", "experiments/series.py",
+           "(len(order) - rank) * probabilities[place]", "probabilities[place]", SERIES),
+    Mutant("evolution: it is not its seed's alone", "experiments/evolution.py",
+           "np.random.set_state(self._state)", "pass", SEED),
     Mutant("saved: a changed bit goes unnoticed", "saved.py",
            'if said.pop("sha256", None) != _digest(said, arrays):', 'if said.pop("sha256", None) is None:', SAVED),
     Mutant("saved: written in place", "saved.py", "with beside.open(", "with path.open(", SAVING),
@@ -231,33 +257,33 @@ MUTANTS = [
            "self._kept = np.concatenate([self._kept, np.asarray(samples, dtype=np.float64)])",
            "self._kept = np.asarray(samples, dtype=np.float64)", STREAM),
     Mutant("learned: ticks are counted from the start of the chunk", "learned.py",
-           "torch.arange(t0, t0 + T,", "torch.arange(0, T,", LEARNED),
+           "torch.arange(t0, t0 + T,", "torch.arange(0, T,", LEARNED_PARTS),
     Mutant("learned: fast modules speak to slow ones", "learned.py",
-           "(weight_hh * heard).mT", "(weight_hh * (heard + 1) / 2).mT", LEARNED),
+           "(weight_hh * heard).mT", "(weight_hh * (heard + 1) / 2).mT", LEARNED_MASK),
     Mutant("learned: modules of equal period do not hear each other", "learned.py",
-           "(period[:, None] <= period)", "(period[:, None] < period)", LEARNED),
+           "(period[:, None] <= period)", "(period[:, None] < period)", LEARNED_SHARP),
     Mutant("learned: no module hears itself for sure", "learned.py",
-           "return heard.masked_fill(itself, 1.0)", "return heard", LEARNED),
+           "return heard.masked_fill(itself, 1.0)", "return heard", LEARNED_SHARP),
     Mutant("learned: clocks get no gradient", "learned.py",
-           "below = values - values.detach()", "below = values.detach() - values.detach()", LEARNED),
+           "below = values - values.detach()", "below = values.detach() - values.detach()", LEARNED_GRADIENT),
     Mutant("learned: what is sharp is not hard", "learned.py",
-           "clamp(max=torch.finfo(values.dtype).max)", "clamp(max=10.0)", LEARNED),
+           "clamp(max=torch.finfo(values.dtype).max)", "clamp(max=10.0)", LEARNED_SHARP),
     Mutant("learned: hardened units are not sorted", "learned.py",
-           "units = torch.cat([blocks[i] for i in order])", "units = torch.cat(blocks)", LEARNED),
+           "units = torch.cat([blocks[i] for i in order])", "units = torch.cat(blocks)", LEARNED_HARD),
     Mutant("learned: hardened phases start at the wrong time", "learned.py",
-           "return chosen, -start % every", "return chosen, start % every", LEARNED),
+           "return chosen, -start % every", "return chosen, start % every", LEARNED_PHASES),
     Mutant("learned: what moved is not measured", "learned.py",
-           "difference = after - before\n", "difference = before - before\n", LEARNED),
+           "difference = after - before\n", "difference = before - before\n", LEARNED_MOVED),
     Mutant("memory: an input that no module hears counts", "inspection.py",
-           "found = np.full(T, -1)", "found = np.full(T, 0)", INSPECTION),
+           "found = np.full(T, -1)", "found = np.full(T, 0)", HEARD),
     Mutant("memory: the slope is that of the step before", "inspection.py",
-           "torch.from_numpy(slopes[t])", "torch.from_numpy(slopes[t - 1])", INSPECTION),
+           "torch.from_numpy(slopes[t])", "torch.from_numpy(slopes[t - 1])", MEMORY),
     Mutant("silence: nobody but the readout notices", "inspection.py",
-           "    if everywhere:", "    if not everywhere:", INSPECTION),
+           "    if everywhere:", "    if not everywhere:", SILENCE),
     Mutant("spectrum: both signs are counted as one", "inspection.py",
-           "total[1 : (steps + 1) // 2] *= 2", "total[1 : (steps + 1) // 2] *= 1", INSPECTION),
+           "total[1 : (steps + 1) // 2] *= 2", "total[1 : (steps + 1) // 2] *= 1", SPECTRUM),
     Mutant("cost: a module says all to all", "inspection.py",
-           "[units.stop for units in schedule.slices]", "[N for units in schedule.slices]", INSPECTION),
+           "[units.stop for units in schedule.slices]", "[N for units in schedule.slices]", COUNTED),
     Mutant("inspect: other words are normalised by themselves", "experiments/subject.py",
            "mean, deviation = trained.mean, trained.deviation", "mean, deviation = 0.0, 1.0", PORTRAIT),
 ]  # fmt: skip
