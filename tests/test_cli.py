@@ -395,3 +395,10 @@ def test_dask_is_an_extra_of_its_own(generate, monkeypatch):
     code, _, err = generate("--engine", "dask")
     assert code == 1
     assert "pip install 'cwrnn[dask]'" in err
+
+
+def test_options_go_behind_the_name(capsys, tmp_path):
+    """Or they would be taken for those of both experiments, and forgotten."""
+    assert cli.main(["reproduce", "--out", str(tmp_path / "a"), "generation", "--runs", "1"]) == 2
+    assert "options go behind the name: cwrnn reproduce generation" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "a").exists()

@@ -359,6 +359,8 @@ def test_nothing_is_overwritten(command, folder, model):
         (["--words", "no,maybe"], "--data:"),
         (["--data", "folder:/nowhere"], "--data:"),
         (["--out", "."], "--out: . is a folder: name a file"),
+        (["--out", os.devnull], "--out: /dev/null is no file that could be replaced"),
+        (["--out", "m" * 201], "--out: a name of at most 200 bytes, please"),
     ],
 )
 def test_wrong_usage_of_train(command, folder, tmp_path, arguments, message):
@@ -379,7 +381,10 @@ def test_training_that_diverges(command, folder, tmp_path):
     arguments = ["--data", f"folder:{folder}", *TINY, "--learning-rate", "1e30", "--out", tmp_path / "model"]
     code, out, err = command("train", *arguments)
     assert (code, out) == (1, "")
-    assert err == "cwrnn: nothing was learnt, with any seed: the learning rate is too high\n"
+    assert err == (
+        "cwrnn: nothing was learnt: no run came below the cross entropy of its initial weights; "
+        "try a lower --learning-rate, less --noise, or more --epochs\n"
+    )
     assert not (tmp_path / "model").exists()
 
 

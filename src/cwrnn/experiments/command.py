@@ -132,6 +132,8 @@ def reproduce_both(
 ) -> None:
     """Repeat an experiment of the paper; without a name, both of them in small, on one page."""
     if context.invoked_subcommand is not None:
+        if (workers, out, resume, as_json, quiet) != (None, None, False, False, False):
+            raise typer.BadParameter(f"options go behind the name: cwrnn reproduce {context.invoked_subcommand} ...")
         return
     datasets = load_sequences([audio.BUNDLE], 0.0, audio.LENGTH)
     corpus = load_corpus(corpora.BUNDLE, None, quiet)

@@ -42,7 +42,8 @@ def search(rows: Sequence[Row], best: Mapping[tuple[str, int], float], paper: Ma
     table = _empty_table(
         "The search for the learning rate",
         "The median is that of the runs that finished. The best rate (*) has the lowest median where a run that "
-        "diverged counts as infinitely bad.",
+        "diverged counts as infinitely bad."
+        + (" Errors are those of the test set: what is chosen by them has seen it." if in_percent else ""),
     )
     error = "median\nerror %" if in_percent else "median\nNMSE"
     for header in ("\nsize", "learning\nrate", "\nruns", error, "\ndiverged", "\nbest", "\npaper's"):

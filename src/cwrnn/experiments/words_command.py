@@ -59,6 +59,9 @@ ffmpeg -v error -i making.mp3 -f s16le -ac 1 -ar 48000 - | cwrnn words recognise
 exit codes: 0 all is well, 1 a file cannot be used, or an error, 2 wrong usage, 130 interrupted
 """
 
+LONGEST_NAME = 200
+"""Of a model's file, in bytes: it is written under a longer one first."""
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train a recogniser of spoken words, and use it.")
 
 
@@ -181,6 +184,8 @@ def recognise_command(
         raise typer.BadParameter("is for --stream: a file knows its own", param_hint="--rate")
     if not stream and not files:
         raise typer.BadParameter("name at least one, or hear standard input with --stream", param_hint="FILE")
+    if stream and sys.stdin is None:
+        raise typer.BadParameter("there is no standard input: pipe samples into it", param_hint="--stream")
     if stream and sys.stdin.isatty():
         raise typer.BadParameter("standard input is a terminal: pipe samples into it", param_hint="--stream")
     stderr = console(stderr=True, soft_wrap=True)
@@ -199,6 +204,10 @@ def _check_out(out: Path, force: bool) -> None:
     """Before time is spent on training."""
     if out.is_dir():
         raise typer.BadParameter(f"{out} is a folder: name a file", param_hint="--out")
+    if out.exists() and not out.is_file():
+        raise typer.BadParameter(f"{out} is no file that could be replaced", param_hint="--out")
+    if len(os.fsencode(out.name)) > LONGEST_NAME:
+        raise typer.BadParameter(f"a name of at most {LONGEST_NAME} bytes, please: {out.name}", param_hint="--out")
     if out.exists() and not force:
         raise typer.BadParameter(f"{out} is there already: add --force to replace it", param_hint="--out")
     try:

@@ -220,7 +220,10 @@ def train(
     ]
     chosen = int(np.argmin(losses))
     if not math.isfinite(losses[chosen]):
-        raise NothingLearntError("nothing was learnt, with any seed: the learning rate is too high")
+        raise NothingLearntError(
+            "nothing was learnt: no run came below the cross entropy of its initial weights; "
+            "try a lower --learning-rate, less --noise, or more --epochs"
+        )
     result = results[chosen]
     network = classification.load(method, N, result.weights, settings).requires_grad_(False)
     about = {
