@@ -205,9 +205,11 @@ def evolve(
     options.check_engine(engine_name, scheduler, workers)
     datasets = _data(task, data, quiet)
     count = modules or (WORD_MODULES if task is TaskName.WORDS else MODULES)
-    shape = (0, 1) if task is TaskName.GENERATION else (13, len(datasets[0].words))  # type: ignore[union-attr]
+    shape = series.shape(datasets[0])
     try:
-        space = evolution.Space(count, longest or max(32, 2 ** (count - 1)), _size(task, size), *shape, sizes)
+        space = evolution.Space(
+            count, longest or min(2**20, max(32, 2 ** (count - 1))), _size(task, size), *shape, sizes
+        )
         space.decode(space.start)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--size") from error
@@ -240,6 +242,10 @@ def evolve(
                     f"{duration(time.monotonic() - started)} gone"
                 )
         assert last is not None
+        if last.best_error >= evolution.WORST:
+            raise CommandError(
+                "no candidate could be trained: every run diverged or failed; try a lower --learning-rate"
+            )
         (order.folder / "schedule.txt").write_text(f"{last.best.spec}\n", encoding="utf-8")
         with printing():
             if as_json:
@@ -341,8 +347,8 @@ def _table(found: Sequence[series.Compared], written: Any, task: TaskName) -> Ta
     table = Table(
         title="Clocks: what came of every series of periods",
         caption=f"better: how probable it is that a run has a lower error than one of {found[0].name} on the same "
-        "data; p: of so large a difference by chance (Mann-Whitney on ranks within each data set, corrected by Holm's "
-        "method). Runs that diverged count as the worst there.",
+        "data; p: of so large a difference by chance (ranks within each data set, corrected by Holm's method). Runs that "
+        "diverged count as the worst there. random is one draw.",
         caption_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False,
     )  # fmt: skip
     table.add_column("\nseries")

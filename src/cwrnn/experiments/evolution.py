@@ -41,8 +41,8 @@ class Space:
     """Whether the modules' shares of the units are searched too; else they are even."""
 
     def __post_init__(self) -> None:
-        if self.modules < 1:
-            raise ValueError(f"modules must be at least 1, got {self.modules}")
+        if self.modules < 2:
+            raise ValueError(f"modules must be at least 2, got {self.modules}: one has nothing to be searched with")
         if self.longest < 2:
             raise ValueError(f"the longest period must be at least 2, got {self.longest}")
 
@@ -123,7 +123,9 @@ def evolve(
             points = strategy.ask()
         schedules = [space.decode(np.asarray(point)) for point in points]
         new = list(dict.fromkeys(schedule for schedule in schedules if schedule not in known))
-        known |= zip(new, (_bounded(error) for error in judge(new)), strict=True)
+        if new:
+            # a search that has settled has none
+            known |= zip(new, (_bounded(error) for error in judge(new)), strict=True)
         errors = [known[schedule] for schedule in schedules]
         with random():
             # evolution goes by ranks alone
