@@ -1,13 +1,14 @@
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 import pytest
 from recordings import RATE, sphere, voice, write
 
-from cwrnn.words import corpus
+from cwrnn.words import clips, corpus
 from cwrnn.words.clips import PAPER_WORDS, ranked
 from cwrnn.words.corpus import CorpusError
-from cwrnn.words.features import mfcc
+from cwrnn.words.features import FeatureSettings, mfcc
 
 PAPERS = tuple(chain.from_iterable(PAPER_WORDS))
 LENGTH = 800
@@ -220,3 +221,22 @@ def test_the_rate_is_timits(tmp_path):
     timit(tmp_path, speakers=3)
     whole = load(f"timit:{tmp_path}", speakers=3, test=1)
     assert {len(each.features) for each in whole.utterances} == {1 + (LENGTH - 400) // 160}
+
+
+def test_sound_of_another_rate(tmp_path):
+    """What its transcript counts would be other places in it."""
+    timit(tmp_path, speakers=3)
+    path = next(tmp_path.glob("*/*/FSP00/SX0.WAV"))
+    path.write_bytes(sphere(signal(list(PAPERS[::5]), 0), rate=8000))
+    with pytest.raises(CorpusError) as refused:
+        load(f"timit:{tmp_path}", speakers=3, test=1)
+    assert len(refused.value.problems) == 5
+    for problem in refused.value.problems:
+        assert problem.endswith("SX0.WAV: its rate is 8000 Hz, its transcript counts samples at 16000")
+
+
+def test_the_cache_does_not_hide_another_rate(tmp_path):
+    clip = clips.Clip("yes", "s0", "train", write(tmp_path / "a.wav", voice(1), 8000), "a", 0, 4000)
+    assert clips.features([clip], FeatureSettings(), cache=tmp_path / "cache")[1] == []
+    counted = replace(clip, rate=16000)
+    assert len(clips.features([counted], FeatureSettings(), cache=tmp_path / "cache")[1]) == 1

@@ -61,9 +61,11 @@ class Clip:
     source: str
     """The file and the place in it, in words."""
     start: int = 0
-    """Samples, at the file's own rate."""
+    """In samples."""
     end: int | None = None
     """One beyond the last sample; None: the file's end."""
+    rate: int | None = None
+    """The samples per second that start and end count in; None: the file's own."""
 
 
 @dataclass
@@ -218,6 +220,8 @@ def ranked(word: str, speakers: Iterable[str]) -> list[str]:
 
 
 def _part(samples: NDArray[np.float64], rate: int, clip: Clip, settings: FeatureSettings) -> NDArray[np.float32]:
+    if clip.rate not in (None, rate):
+        raise SoundError(f"its rate is {rate} Hz, its transcript counts samples at {clip.rate}")
     end = len(samples) if clip.end is None else clip.end
     if not 0 <= clip.start < end <= len(samples):
         raise SoundError(f"samples {clip.start} to {end} are asked for, the file has {len(samples)}")
@@ -287,7 +291,7 @@ def _sphere(data: bytes) -> tuple[int, NDArray[np.float64]]:
 
 def _key(clips: Sequence[Clip], digests: Sequence[str], settings: FeatureSettings) -> str:
     about = {
-        "clips": [[digest, clip.start, clip.end] for clip, digest in zip(clips, digests, strict=True)],
+        "clips": [[digest, clip.start, clip.end, clip.rate] for clip, digest in zip(clips, digests, strict=True)],
         "settings": asdict(settings),
         "versions": [__version__, engine()],
     }

@@ -113,9 +113,8 @@ def _examples(folder: Path, path: Path, settings: FeatureSettings, found: Found)
             continue
         start, end = int(fields[1]), int(fields[2])
         if (end - start) * 1000 >= settings.window * RATE:
-            yield Clip(
-                fields[3].lower(), _speaker(path), TRAIN, sound, f"{where} line {number}, {sound.name}", start, end
-            )
+            source = f"{where} line {number}, {sound.name}"
+            yield Clip(fields[3].lower(), _speaker(path), TRAIN, sound, source, start, end, RATE)
 
 
 def _sound(path: Path) -> Path:
