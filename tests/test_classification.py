@@ -277,6 +277,18 @@ def test_another_corpus_of_the_same_name(tmp_path):
         store.add_dataset(speech.corpus())
         with pytest.raises(StoreError, match="has other words than synthetic murmurs of a test now"):
             store.add_dataset(speech.corpus(seed=1))
+        assert store.corpora()["murmurs"].digest == speech.corpus().digest
+
+
+def test_what_the_digest_leaves_out_is_told_anew(tmp_path):
+    """Somebody corrects the clusters, and resumes."""
+    before, after = speech.corpus(clusters=1), dataclasses.replace(speech.corpus(clusters=2), source="corrected")
+    assert before.digest == after.digest
+    with Store.open(tmp_path, create=True) as store:
+        store.add_dataset(before)
+        store.add_dataset(after)
+        (found,) = store.corpora().values()
+        assert (found.clusters, found.source, found.digest) == (after.clusters, "corrected", after.digest)
 
 
 def test_the_paper_counts_the_parameters():
