@@ -155,6 +155,8 @@ def test_the_bundle_is_the_default(tmp_path, monkeypatch):
     some = corpus.load("bundle", words=["c", "a"])
     assert some.words == ("c", "a")
     assert {each.word for each in some.utterances} == {"a", "c"}
+    assert some.source == "2 of the words of made up"
+    assert corpus.load("bundle", words=["c", "a", "b"]).source == "made up"
     with pytest.raises(CorpusError, match="there is no example of the word 'z'"):
         corpus.load("bundle", words=["a", "z"])
 

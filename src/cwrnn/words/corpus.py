@@ -231,8 +231,10 @@ def _only(corpus: Corpus, words: Sequence[str]) -> Corpus:
     lacking = [word for word in words if word not in corpus.clusters]
     if lacking:
         raise CorpusError(corpus.name, [f"there is no example of the word {word!r}" for word in lacking])
+    some = len(words) < len(corpus.clusters)
     return replace(
         corpus,
+        source=f"{len(words)} of the words of {corpus.source}" if some else corpus.source,
         utterances=tuple(each for each in corpus.utterances if each.word in words),
         clusters={word: corpus.clusters[word] for word in words},
     )
