@@ -409,6 +409,37 @@ def test_a_file_from_a_pipe(tmp_path):
         assert (rate, len(samples)) == (RATE, 4800)
 
 
+def without_a_count(path, samples):
+    """A FLAC from a pipe: the 36 bits that count its samples are 0."""
+    data = bytearray(write(path, samples, format="FLAC").read_bytes())
+    data[21] &= 0xF0
+    data[22:26] = bytes(4)
+    path.write_bytes(data)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("samples", [5000, 65536, 150_000])
+def test_a_flac_without_a_count(tmp_path, samples):
+    expected, _ = soundfile.read(write(tmp_path / "a.flac", voice(1, samples)))
+    data = without_a_count(tmp_path / "a.flac", voice(1, samples))
+    rate, found = clips.sound(data)
+    assert rate == RATE
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(clips.SoundError, match="not a sound file that can be read"):
+        clips.sound(data[: len(data) * 9 // 10])
+
+
+def test_what_numpy_refuses_is_one_line_of_the_report(tmp_path, monkeypatch):
+    folders(tmp_path)
+    without_a_count(tmp_path / "yes" / "s3.wav", voice(1))
+    # as if nothing were too many
+    monkeypatch.setattr(clips, "UNKNOWN", 2**64)
+    write(tmp_path / "no" / "s1.wav", np.zeros(4000))
+    with pytest.raises(CorpusError, match="not a sound file that can be read") as refused:
+        load(tmp_path)
+    assert len(refused.value.problems) == 2
+
+
 def test_all_that_is_wrong_in_one_report(tmp_path):
     folders(tmp_path, ("yes", "no", "perhaps"))
     (tmp_path / "no" / "s1.wav").write_text("no sound")

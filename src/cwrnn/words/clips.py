@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,9 @@ QUIET = 1e-4
 
 UNKNOWN = 0x7FFFF000
 """The sizes from here on stand in the headers of files that were written to a pipe."""
+
+BLOCK = 65536
+"""Samples that are read at once from such a file."""
 
 SPHERE = b"NIST_1A\n"
 
@@ -164,11 +168,11 @@ def sound(data: bytes) -> tuple[int, NDArray[np.float64]]:
         try:
             with soundfile.SoundFile(io.BytesIO(data)) as file:
                 rate, frames = int(file.samplerate), int(file.frames)
-                samples = file.read(dtype="float64", always_2d=True)
-        except (MemoryError, RuntimeError) as error:
+                samples = _to_the_end(file) if frames >= UNKNOWN else file.read(dtype="float64", always_2d=True)
+        except (MemoryError, RuntimeError, ValueError) as error:
             reason = getattr(error, "error_string", "") or "it ends or breaks off in the middle"
             raise SoundError(f"not a sound file that can be read ({reason})") from error
-        if len(samples) < frames:
+        if len(samples) < frames < UNKNOWN:
             raise SoundError(f"truncated: {frames} samples are promised, {len(samples)} are there")
     if not len(samples):
         raise SoundError("the file has no samples")
@@ -237,6 +241,16 @@ def _twice(clips: Sequence[Clip], digests: Sequence[str]) -> list[str]:
         if digest and other is not clip:
             problems.append(f"{clip.source} ({clip.word}): the same recording as {other.source} ({other.word})")
     return problems
+
+
+def _to_the_end(file: Any) -> NDArray[np.float64]:
+    """The samples of a sound file that does not know how many it has."""
+    # else soundfile goes to where it has read, which libsndfile cannot at such a file's end
+    file.seekable = lambda: False
+    blocks = [np.zeros((0, file.channels))]
+    while len(block := file.read(BLOCK, dtype="float64", always_2d=True)):
+        blocks.append(block)
+    return np.concatenate(blocks)
 
 
 def _refuse_truncated(data: bytes) -> None:
