@@ -160,16 +160,42 @@ def test_all_that_is_wrong_in_one_report(tmp_path):
     (one / "SX0.WAV").write_bytes(shorten)
     (two / "SX1.WAV").write_bytes((two / "SX1.WAV").read_bytes()[:5000])
     (three / "SX2.WAV").unlink()
-    (three / "SA1.WRD").write_text("one two three\n\n10 10 empty\n")
+    (three / "SA1.WRD").write_text("one two making\n\n10 10 Subway\n10 10 she\n")
     with pytest.raises(CorpusError) as refused:
         load(f"timit:{tmp_path}")
     text = str(refused.value)
     assert text.count("SX0.WAV: compressed with shorten: convert it with the tool sph2pipe") == 5
     assert text.count("SX1.WAV: truncated: ") == 5
     assert text.count("SX2.WAV: cannot be read: No such file") == 5
-    assert "FSP20/SA1.WRD line 1: expected 'first last word', got 'one two three'" in text
-    assert "FSP20/SA1.WRD line 3: expected 'first last word', got '10 10 empty'" in text
+    assert "FSP20/SA1.WRD line 1: expected 'first last word', got 'one two making'" in text
+    assert "FSP20/SA1.WRD line 3: expected 'first last word', got '10 10 Subway'" in text
     assert len(refused.value.problems) == 17
+
+
+def test_an_odd_line_matters_where_its_word_does(tmp_path):
+    timit(tmp_path, speakers=7)
+    path = next(tmp_path.glob("*/*/FSP20/SA1.WRD"))
+    path.write_text("one two water\n17\n" + path.read_text())
+    assert len(load(f"timit:{tmp_path}").utterances) == 175
+    with pytest.raises(CorpusError, match="SA1.WRD line 1: expected 'first last word', got 'one two water'") as refused:
+        load(f"timit:{tmp_path}", words=["water", "making"])
+    assert len(refused.value.problems) == 1
+    with pytest.raises(CorpusError, match="SA1.WRD line 2: expected 'first last word', got '17'"):
+        load(f"timit:{tmp_path}", words=["making", "zebra"])
+
+
+def test_an_odd_line_leaves_no_word_of_the_sample_out(tmp_path):
+    nltk(tmp_path)
+    path = next(tmp_path.glob("*/sa1.wrd"))
+    path.write_text(path.read_text().replace(" water", "  water").replace("500 ", "x ", 1))
+    with pytest.raises(CorpusError, match="sa1.wrd line 1: expected 'first last word'"):
+        load(f"nltk-timit:{tmp_path}")
+
+
+def test_nothing_but_odd_lines(tmp_path):
+    (tmp_path / "a.wrd").write_text("nonsense")
+    with pytest.raises(CorpusError, match="(?s)a.wrd line 1: expected.*no words in it"):
+        load(f"timit:{tmp_path}")
 
 
 def test_a_place_beyond_the_end(tmp_path):

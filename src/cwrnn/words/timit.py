@@ -46,12 +46,14 @@ def find(
         return found
     examples: dict[str, dict[str, Clip]] = {}
     everybodys = set()
+    odd: list[tuple[set[str], str]] = []
     for path in _transcripts(folder, found):
-        for clip in _examples(folder, path, settings, found):
+        for clip in _examples(folder, path, settings, found, odd):
             examples.setdefault(clip.word, {}).setdefault(clip.speaker, clip)
             if path.stem.lower() in SENTENCES:
                 everybodys.add(clip.word)
     if not examples:
+        found.problems += [problem for _, problem in odd]
         found.problems.append("no words in it: expected files such as DR1/FCJF0/SA1.WRD below it")
         return found
     enough = {word for word, by_speaker in examples.items() if len(by_speaker) >= speakers}
@@ -64,6 +66,9 @@ def find(
     if not chosen:
         found.problems.append(f"no word of the sentences {' and '.join(SENTENCES)} is said by {speakers} speakers")
     lacking = [word for word in chosen if word not in enough]
+    # of the sample, such a line may be why one of its words is not chosen
+    wanted = everybodys if sample and words is None else set(chosen)
+    found.problems += [problem for said, problem in odd if lacking or not chosen or said & wanted]
     for word in lacking:
         found.problems.append(f"{word}: {speakers} speakers are needed, {len(examples.get(word, ()))} say it")
     if lacking:
@@ -97,7 +102,10 @@ def _speaker(path: Path) -> str:
     return printable(path.parent.name.lower().rpartition("-")[2])
 
 
-def _examples(folder: Path, path: Path, settings: FeatureSettings, found: Found) -> Iterator[Clip]:
+def _examples(
+    folder: Path, path: Path, settings: FeatureSettings, found: Found, odd: list[tuple[set[str], str]]
+) -> Iterator[Clip]:
+    """The examples in one transcript; `odd` gets the lines that make no sense, each with what may be its word."""
     where = printable(path.relative_to(folder).as_posix())
     try:
         lines = path.read_text("latin-1").splitlines()
@@ -109,7 +117,8 @@ def _examples(folder: Path, path: Path, settings: FeatureSettings, found: Found)
         fields = re.fullmatch(r"\s*(\d{1,18})\s+(\d{1,18})\s+(\S+)\s*", line)
         if not fields or int(fields[1]) >= int(fields[2]):
             if line.strip():
-                found.problems.append(f"{where} line {number}: expected 'first last word', got {line.strip()!r}")
+                problem = f"{where} line {number}: expected 'first last word', got {line.strip()!r}"
+                odd.append((set(line.lower().split()), problem))
             continue
         start, end = int(fields[1]), int(fields[2])
         if (end - start) * 1000 >= settings.window * RATE:
