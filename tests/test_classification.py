@@ -6,9 +6,11 @@ import pytest
 import speech
 import sweeps
 import torch
+import typer
 
 from cwrnn.experiments import classification, engine, models, outcomes, words
 from cwrnn.experiments.classification import Settings, train_many
+from cwrnn.experiments.loading import load_corpus
 from cwrnn.experiments.replicas import Replicas
 from cwrnn.experiments.runs import Run
 from cwrnn.experiments.store import Store, StoreError
@@ -319,3 +321,19 @@ def test_a_key_is_of_all_that_decides():
     others = [*changed, dataclasses.replace(run, digest=speech.corpus(seed=1).digest)]
     assert len({each.key for each in (run, *others)}) == 6
     assert isinstance(run, Run)
+
+
+@pytest.mark.parametrize(
+    ("source", "listed", "hint"),
+    [
+        ("bundle", "making", "--words"),
+        ("bundle", "making,zebra", "--words"),
+        ("folder:/nowhere", "making,making", "--words"),
+        ("timit:/nowhere", "Yes,yes", "--words"),
+        ("folder:/nowhere", "Yes,yes", "--data"),
+    ],
+)
+def test_the_option_at_fault_is_named(source, listed, hint):
+    with pytest.raises(typer.BadParameter) as refused:
+        load_corpus(source, listed, quiet=True)
+    assert refused.value.param_hint == hint

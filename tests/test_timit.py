@@ -7,7 +7,7 @@ from recordings import RATE, sphere, voice, write
 
 from cwrnn.words import clips, corpus
 from cwrnn.words.clips import PAPER_WORDS, ranked
-from cwrnn.words.corpus import CorpusError
+from cwrnn.words.corpus import CorpusError, WordsError
 from cwrnn.words.features import FeatureSettings, mfcc
 
 PAPERS = tuple(chain.from_iterable(PAPER_WORDS))
@@ -102,6 +102,8 @@ def test_words_of_ones_choice(tmp_path):
     assert (whole.words, whole.clusters) == (("water", "making"), {"water": 1, "making": 1})
     assert (len(whole.train), len(whole.test)) == (6, 2)
     assert whole.source == "TIMIT: words of one's choice"
+    with pytest.raises(WordsError, match="expected two or more different words, got 'water', 'water'"):
+        load(f"timit:{tmp_path}", words=["Water", "water"], speakers=4, test=1)
     some = load(f"timit:{tmp_path}", words=["critical", "making"], speakers=4, test=1)
     assert some.clusters == {"critical": 2, "making": 1}
 
@@ -236,7 +238,7 @@ def test_too_small_a_sample(tmp_path):
     nltk(tmp_path, speakers=3)
     with pytest.raises(CorpusError, match="no word of the sentences sa1 and sa2 is said by 7 speakers"):
         load(f"nltk-timit:{tmp_path}")
-    with pytest.raises(CorpusError, match=r"(?s)zebra: 3 speakers are needed, 0 say it.*--words water$"):
+    with pytest.raises(CorpusError, match=r"(?s)zebra: 3 speakers are needed, 0 say it.*--words WORD,WORD,\.\.\.$"):
         load(f"nltk-timit:{tmp_path}", words=["water", "zebra"], speakers=3, test=1)
     with pytest.raises(CorpusError, match=r"--words WORD,WORD,\.\.\.$"):
         load(f"nltk-timit:{tmp_path}", words=["lion", "zebra"])

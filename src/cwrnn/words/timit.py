@@ -34,7 +34,7 @@ PAPERS, CHOSEN = "the paper's 25 words", "words of one's choice"
 def find(
     folder: Path, *, sample: bool, words: Sequence[str] | None, speakers: int, test: int, settings: FeatureSettings
 ) -> Found:
-    """The clips of `words`, or of the paper's, and what is wrong with the corpus; `sample` says that it is NLTK's."""
+    """The clips of `words`, in lower case, or of the paper's, and what is wrong with the corpus; `sample` says that it is NLTK's."""
     if sample:
         source = "the sample of TIMIT that comes with NLTK, too small for the paper's 25 words: "
         source += "the words of its sentences sa1 and sa2" if words is None else CHOSEN
@@ -58,7 +58,7 @@ def find(
         return found
     enough = {word for word, by_speaker in examples.items() if len(by_speaker) >= speakers}
     if words is not None:
-        chosen = tuple(word.lower() for word in words)
+        chosen = tuple(words)
     elif sample:
         chosen = tuple(sorted(everybodys & enough))
     else:
@@ -72,8 +72,9 @@ def find(
     for word in lacking:
         found.problems.append(f"{word}: {speakers} speakers are needed, {len(examples.get(word, ()))} say it")
     if lacking:
-        rest = ",".join(word for word in chosen if word in enough)
-        found.problems.append(f"name words with enough speakers: --words {rest or 'WORD,WORD,...'}")
+        rest = [word for word in chosen if word in enough]
+        some = ",".join(rest) if len(rest) > 1 else "WORD,WORD,..."
+        found.problems.append(f"name words with enough speakers: --words {some}")
     for word in chosen:
         for i, speaker in enumerate(ranked(word, examples.get(word, ()))[:speakers]):
             split = TRAIN if i < speakers - test else TEST
