@@ -391,6 +391,23 @@ def test_a_file_without_its_last_page(tmp_path):
         clips.sound(data[: data.rfind(b"OggS")])
 
 
+@pytest.mark.parametrize("kind", ["AIFF", "AU", "CAF", "MP3", "RF64", "W64"])
+def test_formats_that_are_not_read(tmp_path, kind):
+    if kind not in soundfile.available_formats():
+        pytest.skip("not here")
+    data = write(tmp_path / "a", voice(1, 60_000), format=kind).read_bytes()
+    with pytest.raises(clips.SoundError, match=f"the format {kind}: WAV, FLAC, OGG and SPHERE are read"):
+        clips.sound(data)
+
+
+@pytest.mark.parametrize("options", [{"format": "WAVEX"}, {"format": "WAV", "endian": "BIG"}])
+def test_other_kinds_of_wav(tmp_path, options):
+    data = write(tmp_path / "a", voice(1), subtype="PCM_16", **options).read_bytes()
+    assert len(clips.sound(data)[1]) == 4800
+    with pytest.raises(clips.SoundError, match="truncated: 9600 bytes of sound are promised"):
+        clips.sound(data[:5000])
+
+
 def test_a_chunk_of_odd_size(tmp_path):
     """One byte fills it up."""
     data = write(tmp_path / "a.wav", voice(1)).read_bytes()

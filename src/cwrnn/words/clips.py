@@ -49,6 +49,9 @@ BLOCK = 65536
 
 SPHERE = b"NIST_1A\n"
 
+FORMATS = ("WAV", "WAVEX", "FLAC", "OGG")
+"""Those of libsndfile's whose ends are checked; WAVEX is a WAV with a longer header."""
+
 
 class SoundError(ValueError):
     """What is wrong with a file, without its name."""
@@ -155,8 +158,8 @@ def features(
 def sound(data: bytes) -> tuple[int, NDArray[np.float64]]:
     """The rate and the samples, (n,) in [-1, 1], of a sound file's bytes; channels are mixed to one.
 
-    WAV, FLAC, OGG and what else libsndfile reads, and NIST SPHERE as TIMIT has it. A file that ends before its header
-    says is refused, which libsndfile would cut short without a word.
+    WAV, FLAC, OGG, and NIST SPHERE as TIMIT has it. A file that ends before its header says is refused, which
+    libsndfile would cut short without a word; the other formats that it knows are not read, for want of such a check.
     """
     if not data:
         raise SoundError("the file is empty")
@@ -167,8 +170,12 @@ def sound(data: bytes) -> tuple[int, NDArray[np.float64]]:
         soundfile = require("soundfile", extra="experiments", purpose="reading audio")
         try:
             with soundfile.SoundFile(io.BytesIO(data)) as file:
+                if file.format not in FORMATS:
+                    raise SoundError(f"a sound file of the format {file.format}: WAV, FLAC, OGG and SPHERE are read")
                 rate, frames = int(file.samplerate), int(file.frames)
                 samples = _to_the_end(file) if frames >= UNKNOWN else file.read(dtype="float64", always_2d=True)
+        except SoundError:
+            raise
         except (MemoryError, RuntimeError, ValueError) as error:
             reason = getattr(error, "error_string", "") or "it ends or breaks off in the middle"
             raise SoundError(f"not a sound file that can be read ({reason})") from error
@@ -254,10 +261,10 @@ def _to_the_end(file: Any) -> NDArray[np.float64]:
 
 
 def _refuse_truncated(data: bytes) -> None:
-    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
-        place = 12
+    if data[:4] in (b"RIFF", b"RIFX") and data[8:12] == b"WAVE":
+        place, order = 12, "<>"[data[3:4] == b"X"]
         while place + 8 <= len(data):
-            name, size = struct.unpack_from("<4sI", data, place)
+            name, size = struct.unpack_from(f"{order}4sI", data, place)
             place += 8
             if name == b"data":
                 if size < UNKNOWN and place + size > len(data):
