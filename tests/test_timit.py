@@ -268,3 +268,16 @@ def test_the_cache_does_not_hide_another_rate(tmp_path):
     assert clips.features([clip], FeatureSettings(), cache=tmp_path / "cache")[1] == []
     counted = replace(clip, rate=16000)
     assert len(clips.features([counted], FeatureSettings(), cache=tmp_path / "cache")[1]) == 1
+
+
+def test_linked_folders(tmp_path):
+    timit(tmp_path / "disc", speakers=3)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "timit").symlink_to(tmp_path / "disc", target_is_directory=True)
+    # a loop, and a speaker's second name
+    (tmp_path / "disc" / "TRAIN" / "up").symlink_to(tmp_path / "mine", target_is_directory=True)
+    speaker = next(tmp_path.glob("disc/*/*/FSP00"))
+    (tmp_path / "mine" / "zzz").symlink_to(speaker, target_is_directory=True)
+    whole = load(f"timit:{tmp_path / 'mine'}", speakers=3, test=1)
+    assert {each.speaker for each in whole.utterances} == {"fsp00", "msp10", "fsp20"}
+    assert all(each.source.count("timit/") == 1 for each in whole.utterances)

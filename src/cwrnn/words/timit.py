@@ -84,17 +84,22 @@ def find(
 
 
 def _transcripts(folder: Path, found: Found) -> list[Path]:
-    """All .WRD files below `folder`, by speaker and sentence."""
+    """All .WRD files below `folder`, by speaker and sentence; links are followed, and every folder is read once."""
 
     def unreadable(error: OSError) -> None:
         found.problems.append(f"{error.filename}: cannot be read: {error.strerror}")
 
-    paths = [
-        Path(parent) / name
-        for parent, _, names in os.walk(folder, onerror=unreadable)
-        for name in names
-        if name.lower().endswith(".wrd") and not name.startswith(".")
-    ]
+    paths: list[Path] = []
+    seen = set()
+    for parent, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        # the same name for a folder that has two, wherever this runs
+        folders.sort()
+        paths += [Path(parent) / name for name in names if name.lower().endswith(".wrd") and not name.startswith(".")]
     return sorted(paths, key=lambda path: (_speaker(path), path.stem.lower(), str(path)))
 
 
