@@ -6,9 +6,11 @@ import pytest
 import speech
 import sweeps
 import torch
+import typer
 
 from cwrnn.experiments import classification, engine, models, outcomes, words
 from cwrnn.experiments.classification import Settings, train_many
+from cwrnn.experiments.loading import load_corpus
 from cwrnn.experiments.replicas import Replicas
 from cwrnn.experiments.runs import Run
 from cwrnn.experiments.store import Store, StoreError
@@ -277,6 +279,18 @@ def test_another_corpus_of_the_same_name(tmp_path):
         store.add_dataset(speech.corpus())
         with pytest.raises(StoreError, match="has other words than synthetic murmurs of a test now"):
             store.add_dataset(speech.corpus(seed=1))
+        assert store.corpora()["murmurs"].digest == speech.corpus().digest
+
+
+def test_what_the_digest_leaves_out_is_told_anew(tmp_path):
+    """Somebody corrects the clusters, and resumes."""
+    before, after = speech.corpus(clusters=1), dataclasses.replace(speech.corpus(clusters=2), source="corrected")
+    assert before.digest == after.digest
+    with Store.open(tmp_path, create=True) as store:
+        store.add_dataset(before)
+        store.add_dataset(after)
+        (found,) = store.corpora().values()
+        assert (found.clusters, found.source, found.digest) == (after.clusters, "corrected", after.digest)
 
 
 def test_the_paper_counts_the_parameters():
@@ -307,3 +321,19 @@ def test_a_key_is_of_all_that_decides():
     others = [*changed, dataclasses.replace(run, digest=speech.corpus(seed=1).digest)]
     assert len({each.key for each in (run, *others)}) == 6
     assert isinstance(run, Run)
+
+
+@pytest.mark.parametrize(
+    ("source", "listed", "hint"),
+    [
+        ("bundle", "making", "--words"),
+        ("bundle", "making,zebra", "--words"),
+        ("folder:/nowhere", "making,making", "--words"),
+        ("timit:/nowhere", "Yes,yes", "--words"),
+        ("folder:/nowhere", "Yes,yes", "--data"),
+    ],
+)
+def test_the_option_at_fault_is_named(source, listed, hint):
+    with pytest.raises(typer.BadParameter) as refused:
+        load_corpus(source, listed, quiet=True)
+    assert refused.value.param_hint == hint

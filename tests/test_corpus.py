@@ -155,6 +155,8 @@ def test_the_bundle_is_the_default(tmp_path, monkeypatch):
     some = corpus.load("bundle", words=["c", "a"])
     assert some.words == ("c", "a")
     assert {each.word for each in some.utterances} == {"a", "c"}
+    assert some.source == "2 of the words of made up"
+    assert corpus.load("bundle", words=["c", "a", "b"]).source == "made up"
     with pytest.raises(CorpusError, match="there is no example of the word 'z'"):
         corpus.load("bundle", words=["a", "z"])
 
@@ -389,6 +391,23 @@ def test_a_file_without_its_last_page(tmp_path):
         clips.sound(data[: data.rfind(b"OggS")])
 
 
+@pytest.mark.parametrize("kind", ["AIFF", "AU", "CAF", "MP3", "RF64", "W64"])
+def test_formats_that_are_not_read(tmp_path, kind):
+    if kind not in soundfile.available_formats():
+        pytest.skip("not here")
+    data = write(tmp_path / "a", voice(1, 60_000), format=kind).read_bytes()
+    with pytest.raises(clips.SoundError, match=f"the format {kind}: WAV, FLAC, OGG and SPHERE are read"):
+        clips.sound(data)
+
+
+@pytest.mark.parametrize("options", [{"format": "WAVEX"}, {"format": "WAV", "endian": "BIG"}])
+def test_other_kinds_of_wav(tmp_path, options):
+    data = write(tmp_path / "a", voice(1), subtype="PCM_16", **options).read_bytes()
+    assert len(clips.sound(data)[1]) == 4800
+    with pytest.raises(clips.SoundError, match="truncated: 9600 bytes of sound are promised"):
+        clips.sound(data[:5000])
+
+
 def test_a_chunk_of_odd_size(tmp_path):
     """One byte fills it up."""
     data = write(tmp_path / "a.wav", voice(1)).read_bytes()
@@ -405,6 +424,37 @@ def test_a_file_from_a_pipe(tmp_path):
         struct.pack_into("<I", data, 40, size)
         rate, samples = clips.sound(bytes(data))
         assert (rate, len(samples)) == (RATE, 4800)
+
+
+def without_a_count(path, samples):
+    """A FLAC from a pipe: the 36 bits that count its samples are 0."""
+    data = bytearray(write(path, samples, format="FLAC").read_bytes())
+    data[21] &= 0xF0
+    data[22:26] = bytes(4)
+    path.write_bytes(data)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("samples", [5000, 65536, 150_000])
+def test_a_flac_without_a_count(tmp_path, samples):
+    expected, _ = soundfile.read(write(tmp_path / "a.flac", voice(1, samples)))
+    data = without_a_count(tmp_path / "a.flac", voice(1, samples))
+    rate, found = clips.sound(data)
+    assert rate == RATE
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(clips.SoundError, match="not a sound file that can be read"):
+        clips.sound(data[: len(data) * 9 // 10])
+
+
+def test_what_numpy_refuses_is_one_line_of_the_report(tmp_path, monkeypatch):
+    folders(tmp_path)
+    without_a_count(tmp_path / "yes" / "s3.wav", voice(1))
+    # as if nothing were too many
+    monkeypatch.setattr(clips, "UNKNOWN", 2**64)
+    write(tmp_path / "no" / "s1.wav", np.zeros(4000))
+    with pytest.raises(CorpusError, match="not a sound file that can be read") as refused:
+        load(tmp_path)
+    assert len(refused.value.problems) == 2
 
 
 def test_all_that_is_wrong_in_one_report(tmp_path):

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cwrnn.saved import ModelError
 from cwrnn.words.features import FeatureSettings, Stream, mel_frequency, mel_spectrogram, mfcc, resample
+from cwrnn.words.recogniser import _feature_settings
 
 
 def sound(samples=8000, seed=0, rate=16000):
@@ -140,6 +142,7 @@ def test_what_is_no_sound(samples, message):
         ({"rate": 200_000}, "got 200000"),
         ({"step": 0.0}, "step=0.0"),
         ({"step": 26.0}, "step <= window"),
+        ({"step": 0.05}, r"step must be at least one sample, 0\.0625 ms, got 0\.05"),
         ({"window": float("nan")}, "window=nan"),
         ({"preemphasis": 1.5}, "got 1.5"),
         ({"cepstra": 26}, "cepstra=26, filters=26"),
@@ -153,6 +156,18 @@ def test_what_is_no_sound(samples, message):
 def test_settings_that_make_no_sense(changes, message):
     with pytest.raises(ValueError, match=message):
         replace(FeatureSettings(), **changes)
+
+
+@pytest.mark.parametrize("rate", [16000, 22050, 44100])
+def test_a_step_of_one_sample(rate):
+    settings = FeatureSettings(rate=rate, step=1000 / rate)
+    assert len(mfcc(sound()[: settings.shortest + 9], settings)) == 10
+
+
+def test_a_model_with_too_small_a_step():
+    """Which would end the process where the features are computed."""
+    with pytest.raises(ModelError, match="its feature settings make no sense: step must be at least one sample"):
+        _feature_settings({**asdict(FeatureSettings()), "step": 0.05})
 
 
 @pytest.mark.parametrize("rate", [8000, 11025, 22050, 44100, 48000])

@@ -135,6 +135,15 @@ def test_datasets(tmp_path):
     assert (found["a"].rate, found["a"].source) == (8000, "a test's a")
 
 
+def test_a_data_set_whose_source_has_another_name_now(tmp_path):
+    with Store.open(tmp_path, create=True) as opened:
+        opened.add_dataset(sweeps.wave("a"))
+        opened.add_dataset(dataclasses.replace(sweeps.wave("a"), source="moved"))
+        with pytest.raises(StoreError, match="has other samples"):
+            opened.add_dataset(dataclasses.replace(sweeps.wave("a", phase=1.0), source="another"))
+        assert opened.datasets()["a"].source == "moved"
+
+
 def test_how_it_was_begun(tmp_path):
     with Store.open(tmp_path, create=True, command="cwrnn reproduce") as opened:
         created = opened.created

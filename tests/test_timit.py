@@ -1,13 +1,14 @@
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 import pytest
 from recordings import RATE, sphere, voice, write
 
-from cwrnn.words import corpus
+from cwrnn.words import clips, corpus
 from cwrnn.words.clips import PAPER_WORDS, ranked
-from cwrnn.words.corpus import CorpusError
-from cwrnn.words.features import mfcc
+from cwrnn.words.corpus import CorpusError, WordsError
+from cwrnn.words.features import FeatureSettings, mfcc
 
 PAPERS = tuple(chain.from_iterable(PAPER_WORDS))
 LENGTH = 800
@@ -101,6 +102,8 @@ def test_words_of_ones_choice(tmp_path):
     assert (whole.words, whole.clusters) == (("water", "making"), {"water": 1, "making": 1})
     assert (len(whole.train), len(whole.test)) == (6, 2)
     assert whole.source == "TIMIT: words of one's choice"
+    with pytest.raises(WordsError, match="expected two or more different words, got 'water', 'water'"):
+        load(f"timit:{tmp_path}", words=["Water", "water"], speakers=4, test=1)
     some = load(f"timit:{tmp_path}", words=["critical", "making"], speakers=4, test=1)
     assert some.clusters == {"critical": 2, "making": 1}
 
@@ -159,16 +162,42 @@ def test_all_that_is_wrong_in_one_report(tmp_path):
     (one / "SX0.WAV").write_bytes(shorten)
     (two / "SX1.WAV").write_bytes((two / "SX1.WAV").read_bytes()[:5000])
     (three / "SX2.WAV").unlink()
-    (three / "SA1.WRD").write_text("one two three\n\n10 10 empty\n")
+    (three / "SA1.WRD").write_text("one two making\n\n10 10 Subway\n10 10 she\n")
     with pytest.raises(CorpusError) as refused:
         load(f"timit:{tmp_path}")
     text = str(refused.value)
     assert text.count("SX0.WAV: compressed with shorten: convert it with the tool sph2pipe") == 5
     assert text.count("SX1.WAV: truncated: ") == 5
     assert text.count("SX2.WAV: cannot be read: No such file") == 5
-    assert "FSP20/SA1.WRD line 1: expected 'first last word', got 'one two three'" in text
-    assert "FSP20/SA1.WRD line 3: expected 'first last word', got '10 10 empty'" in text
+    assert "FSP20/SA1.WRD line 1: expected 'first last word', got 'one two making'" in text
+    assert "FSP20/SA1.WRD line 3: expected 'first last word', got '10 10 Subway'" in text
     assert len(refused.value.problems) == 17
+
+
+def test_an_odd_line_matters_where_its_word_does(tmp_path):
+    timit(tmp_path, speakers=7)
+    path = next(tmp_path.glob("*/*/FSP20/SA1.WRD"))
+    path.write_text("one two water\n17\n" + path.read_text())
+    assert len(load(f"timit:{tmp_path}").utterances) == 175
+    with pytest.raises(CorpusError, match="SA1.WRD line 1: expected 'first last word', got 'one two water'") as refused:
+        load(f"timit:{tmp_path}", words=["water", "making"])
+    assert len(refused.value.problems) == 1
+    with pytest.raises(CorpusError, match="SA1.WRD line 2: expected 'first last word', got '17'"):
+        load(f"timit:{tmp_path}", words=["making", "zebra"])
+
+
+def test_an_odd_line_leaves_no_word_of_the_sample_out(tmp_path):
+    nltk(tmp_path)
+    path = next(tmp_path.glob("*/sa1.wrd"))
+    path.write_text(path.read_text().replace(" water", "  water").replace("500 ", "x ", 1))
+    with pytest.raises(CorpusError, match="sa1.wrd line 1: expected 'first last word'"):
+        load(f"nltk-timit:{tmp_path}")
+
+
+def test_nothing_but_odd_lines(tmp_path):
+    (tmp_path / "a.wrd").write_text("nonsense")
+    with pytest.raises(CorpusError, match="(?s)a.wrd line 1: expected.*no words in it"):
+        load(f"timit:{tmp_path}")
 
 
 def test_a_place_beyond_the_end(tmp_path):
@@ -209,7 +238,7 @@ def test_too_small_a_sample(tmp_path):
     nltk(tmp_path, speakers=3)
     with pytest.raises(CorpusError, match="no word of the sentences sa1 and sa2 is said by 7 speakers"):
         load(f"nltk-timit:{tmp_path}")
-    with pytest.raises(CorpusError, match=r"(?s)zebra: 3 speakers are needed, 0 say it.*--words water$"):
+    with pytest.raises(CorpusError, match=r"(?s)zebra: 3 speakers are needed, 0 say it.*--words WORD,WORD,\.\.\.$"):
         load(f"nltk-timit:{tmp_path}", words=["water", "zebra"], speakers=3, test=1)
     with pytest.raises(CorpusError, match=r"--words WORD,WORD,\.\.\.$"):
         load(f"nltk-timit:{tmp_path}", words=["lion", "zebra"])
@@ -220,3 +249,35 @@ def test_the_rate_is_timits(tmp_path):
     timit(tmp_path, speakers=3)
     whole = load(f"timit:{tmp_path}", speakers=3, test=1)
     assert {len(each.features) for each in whole.utterances} == {1 + (LENGTH - 400) // 160}
+
+
+def test_sound_of_another_rate(tmp_path):
+    """What its transcript counts would be other places in it."""
+    timit(tmp_path, speakers=3)
+    path = next(tmp_path.glob("*/*/FSP00/SX0.WAV"))
+    path.write_bytes(sphere(signal(list(PAPERS[::5]), 0), rate=8000))
+    with pytest.raises(CorpusError) as refused:
+        load(f"timit:{tmp_path}", speakers=3, test=1)
+    assert len(refused.value.problems) == 5
+    for problem in refused.value.problems:
+        assert problem.endswith("SX0.WAV: its rate is 8000 Hz, its transcript counts samples at 16000")
+
+
+def test_the_cache_does_not_hide_another_rate(tmp_path):
+    clip = clips.Clip("yes", "s0", "train", write(tmp_path / "a.wav", voice(1), 8000), "a", 0, 4000)
+    assert clips.features([clip], FeatureSettings(), cache=tmp_path / "cache")[1] == []
+    counted = replace(clip, rate=16000)
+    assert len(clips.features([counted], FeatureSettings(), cache=tmp_path / "cache")[1]) == 1
+
+
+def test_linked_folders(tmp_path):
+    timit(tmp_path / "disc", speakers=3)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "timit").symlink_to(tmp_path / "disc", target_is_directory=True)
+    # a loop, and a speaker's second name
+    (tmp_path / "disc" / "TRAIN" / "up").symlink_to(tmp_path / "mine", target_is_directory=True)
+    speaker = next(tmp_path.glob("disc/*/*/FSP00"))
+    (tmp_path / "mine" / "zzz").symlink_to(speaker, target_is_directory=True)
+    whole = load(f"timit:{tmp_path / 'mine'}", speakers=3, test=1)
+    assert {each.speaker for each in whole.utterances} == {"fsp00", "msp10", "fsp20"}
+    assert all(each.source.count("timit/") == 1 for each in whole.utterances)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import typer
 
 from ..words import corpus as corpora
-from ..words.corpus import Corpus, CorpusError
+from ..words.corpus import Corpus, CorpusError, WordsError
 from . import audio
 from .progress import counted
 from .runs import Dataset
@@ -25,5 +25,7 @@ def load_corpus(source: str, vocabulary: str | None, quiet: bool) -> Corpus:
         chosen = None if vocabulary is None else [word.strip() for word in vocabulary.split(",")]
         with counted("reading the words", quiet=quiet) as progress:
             return corpora.load(source, words=chosen, progress=progress)
+    except WordsError as error:
+        raise typer.BadParameter(str(error), param_hint="--words") from error
     except CorpusError as error:
         raise typer.BadParameter(str(error), param_hint="--data") from error

@@ -180,11 +180,19 @@ class Store:
                 self._remember(connection)
 
     def add_dataset(self, dataset: Data) -> None:
-        """Adds a data set; a StoreError if another one has its name."""
+        """Adds a data set; a StoreError if another one has its name.
+
+        One that is there already is told anew all that its digest leaves out: its source, and a corpus's clusters.
+        """
         with self._writing() as connection:
             kind, about, numbers = _packed(dataset)
             row = (dataset.name, kind, dataset.digest, dataset.source, json.dumps(about), numbers)
-            connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING", row)
+            connection.execute(
+                "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE "
+                "SET source = excluded.source, about = excluded.about "
+                "WHERE digest = excluded.digest AND (source, about) != (excluded.source, excluded.about)",
+                row,
+            )
             (digest,) = connection.execute("SELECT digest FROM datasets WHERE name = ?", row[:1]).fetchone()
         if digest != dataset.digest:
             raise StoreError(

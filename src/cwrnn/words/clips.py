@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,13 @@ QUIET = 1e-4
 UNKNOWN = 0x7FFFF000
 """The sizes from here on stand in the headers of files that were written to a pipe."""
 
+BLOCK = 65536
+"""Samples that are read at once from such a file."""
+
 SPHERE = b"NIST_1A\n"
+
+FORMATS = ("WAV", "WAVEX", "FLAC", "OGG")
+"""Those of libsndfile's whose ends are checked; WAVEX is a WAV with a longer header."""
 
 
 class SoundError(ValueError):
@@ -61,9 +68,11 @@ class Clip:
     source: str
     """The file and the place in it, in words."""
     start: int = 0
-    """Samples, at the file's own rate."""
+    """In samples."""
     end: int | None = None
     """One beyond the last sample; None: the file's end."""
+    rate: int | None = None
+    """The samples per second that start and end count in; None: the file's own."""
 
 
 @dataclass
@@ -149,8 +158,8 @@ def features(
 def sound(data: bytes) -> tuple[int, NDArray[np.float64]]:
     """The rate and the samples, (n,) in [-1, 1], of a sound file's bytes; channels are mixed to one.
 
-    WAV, FLAC, OGG and what else libsndfile reads, and NIST SPHERE as TIMIT has it. A file that ends before its header
-    says is refused, which libsndfile would cut short without a word.
+    WAV, FLAC, OGG, and NIST SPHERE as TIMIT has it. A file that ends before its header says is refused, which
+    libsndfile would cut short without a word; the other formats that it knows are not read, for want of such a check.
     """
     if not data:
         raise SoundError("the file is empty")
@@ -161,12 +170,16 @@ def sound(data: bytes) -> tuple[int, NDArray[np.float64]]:
         soundfile = require("soundfile", extra="experiments", purpose="reading audio")
         try:
             with soundfile.SoundFile(io.BytesIO(data)) as file:
+                if file.format not in FORMATS:
+                    raise SoundError(f"a sound file of the format {file.format}: WAV, FLAC, OGG and SPHERE are read")
                 rate, frames = int(file.samplerate), int(file.frames)
-                samples = file.read(dtype="float64", always_2d=True)
-        except (MemoryError, RuntimeError) as error:
+                samples = _to_the_end(file) if frames >= UNKNOWN else file.read(dtype="float64", always_2d=True)
+        except SoundError:
+            raise
+        except (MemoryError, RuntimeError, ValueError) as error:
             reason = getattr(error, "error_string", "") or "it ends or breaks off in the middle"
             raise SoundError(f"not a sound file that can be read ({reason})") from error
-        if len(samples) < frames:
+        if len(samples) < frames < UNKNOWN:
             raise SoundError(f"truncated: {frames} samples are promised, {len(samples)} are there")
     if not len(samples):
         raise SoundError("the file has no samples")
@@ -218,6 +231,8 @@ def ranked(word: str, speakers: Iterable[str]) -> list[str]:
 
 
 def _part(samples: NDArray[np.float64], rate: int, clip: Clip, settings: FeatureSettings) -> NDArray[np.float32]:
+    if clip.rate not in (None, rate):
+        raise SoundError(f"its rate is {rate} Hz, its transcript counts samples at {clip.rate}")
     end = len(samples) if clip.end is None else clip.end
     if not 0 <= clip.start < end <= len(samples):
         raise SoundError(f"samples {clip.start} to {end} are asked for, the file has {len(samples)}")
@@ -235,11 +250,21 @@ def _twice(clips: Sequence[Clip], digests: Sequence[str]) -> list[str]:
     return problems
 
 
+def _to_the_end(file: Any) -> NDArray[np.float64]:
+    """The samples of a sound file that does not know how many it has."""
+    # else soundfile goes to where it has read, which libsndfile cannot at such a file's end
+    file.seekable = lambda: False
+    blocks = [np.zeros((0, file.channels))]
+    while len(block := file.read(BLOCK, dtype="float64", always_2d=True)):
+        blocks.append(block)
+    return np.concatenate(blocks)
+
+
 def _refuse_truncated(data: bytes) -> None:
-    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
-        place = 12
+    if data[:4] in (b"RIFF", b"RIFX") and data[8:12] == b"WAVE":
+        place, order = 12, "<>"[data[3:4] == b"X"]
         while place + 8 <= len(data):
-            name, size = struct.unpack_from("<4sI", data, place)
+            name, size = struct.unpack_from(f"{order}4sI", data, place)
             place += 8
             if name == b"data":
                 if size < UNKNOWN and place + size > len(data):
@@ -287,7 +312,7 @@ def _sphere(data: bytes) -> tuple[int, NDArray[np.float64]]:
 
 def _key(clips: Sequence[Clip], digests: Sequence[str], settings: FeatureSettings) -> str:
     about = {
-        "clips": [[digest, clip.start, clip.end] for clip, digest in zip(clips, digests, strict=True)],
+        "clips": [[digest, clip.start, clip.end, clip.rate] for clip, digest in zip(clips, digests, strict=True)],
         "settings": asdict(settings),
         "versions": [__version__, engine()],
     }

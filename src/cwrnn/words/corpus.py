@@ -3,6 +3,7 @@
 Utterance       one word, said once
 Corpus          all of them: the labels, the normalisation and the hash of what decides a training
 CorpusError     what is wrong with a corpus: one line for each bad file
+WordsError      what is wrong with the words that were asked for
 """
 
 import hashlib
@@ -43,6 +44,10 @@ class CorpusError(ValueError):
 
     def __reduce__(self) -> tuple[type, tuple[str, tuple[str, ...]]]:
         return type(self), (self.source, self.problems)
+
+
+class WordsError(CorpusError):
+    """The words that were asked for are at fault, not the corpus."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,8 +188,10 @@ def load(
         cache: a folder for features, so that they are computed once; None: this user's; False: none
         progress: called with the utterances done, and all of them
     """
+    if words is not None and source.startswith(("timit:", "nltk-timit:")):
+        words = [word.lower() for word in words]
     if words is not None and (len(set(words)) < len(words) or len(words) < 2 or not all(words)):
-        raise CorpusError(
+        raise WordsError(
             "words", [f"expected two or more different words, got {', '.join(map(repr, words)) or 'none'}"]
         )
     if not 1 <= test < speakers:
@@ -230,9 +237,11 @@ def _find(source: str, words: Sequence[str] | None, speakers: int, test: int, se
 def _only(corpus: Corpus, words: Sequence[str]) -> Corpus:
     lacking = [word for word in words if word not in corpus.clusters]
     if lacking:
-        raise CorpusError(corpus.name, [f"there is no example of the word {word!r}" for word in lacking])
+        raise WordsError(corpus.name, [f"there is no example of the word {word!r}" for word in lacking])
+    some = len(words) < len(corpus.clusters)
     return replace(
         corpus,
+        source=f"{len(words)} of the words of {corpus.source}" if some else corpus.source,
         utterances=tuple(each for each in corpus.utterances if each.word in words),
         clusters={word: corpus.clusters[word] for word in words},
     )

@@ -52,6 +52,8 @@ class FeatureSettings:
             raise ValueError(f"rate must be from {low} to {high} Hz, got {self.rate}")
         if not 0 < self.step <= self.window <= 1000:
             raise ValueError(f"expected 0 < step <= window <= 1000 ms, got step={self.step}, window={self.window}")
+        if self.rate * self.step < 1000:
+            raise ValueError(f"step must be at least one sample, {1000 / self.rate:g} ms, got {self.step}")
         if not 0 <= self.preemphasis <= 1:
             raise ValueError(f"preemphasis must be from 0 to 1, got {self.preemphasis}")
         if not 1 <= self.cepstra < self.filters:

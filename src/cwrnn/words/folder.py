@@ -7,7 +7,7 @@
                             cluster         a number from 1 on; words that sound alike have the same
 
 Where there is a manifest, it alone says what belongs to the corpus. Its files are named from the folder that it lies
-in, and lie in that folder: a corpus that was downloaded reads nothing else. Other columns are ignored.
+in, and the names lead nowhere else; only a link in the folder may, which is followed. Other columns are ignored.
 
 Without the column split, each speaker says a word once, and the speakers of each word are divided by `clips.ranked`:
 the last two are for testing, the others for training. With it the manifest decides, and a speaker may come twice.

@@ -34,7 +34,7 @@ PAPERS, CHOSEN = "the paper's 25 words", "words of one's choice"
 def find(
     folder: Path, *, sample: bool, words: Sequence[str] | None, speakers: int, test: int, settings: FeatureSettings
 ) -> Found:
-    """The clips of `words`, or of the paper's, and what is wrong with the corpus; `sample` says that it is NLTK's."""
+    """The clips of `words`, in lower case, or of the paper's, and what is wrong with the corpus; `sample` says that it is NLTK's."""
     if sample:
         source = "the sample of TIMIT that comes with NLTK, too small for the paper's 25 words: "
         source += "the words of its sentences sa1 and sa2" if words is None else CHOSEN
@@ -46,17 +46,19 @@ def find(
         return found
     examples: dict[str, dict[str, Clip]] = {}
     everybodys = set()
+    odd: list[tuple[set[str], str]] = []
     for path in _transcripts(folder, found):
-        for clip in _examples(folder, path, settings, found):
+        for clip in _examples(folder, path, settings, found, odd):
             examples.setdefault(clip.word, {}).setdefault(clip.speaker, clip)
             if path.stem.lower() in SENTENCES:
                 everybodys.add(clip.word)
     if not examples:
+        found.problems += [problem for _, problem in odd]
         found.problems.append("no words in it: expected files such as DR1/FCJF0/SA1.WRD below it")
         return found
     enough = {word for word, by_speaker in examples.items() if len(by_speaker) >= speakers}
     if words is not None:
-        chosen = tuple(word.lower() for word in words)
+        chosen = tuple(words)
     elif sample:
         chosen = tuple(sorted(everybodys & enough))
     else:
@@ -64,11 +66,15 @@ def find(
     if not chosen:
         found.problems.append(f"no word of the sentences {' and '.join(SENTENCES)} is said by {speakers} speakers")
     lacking = [word for word in chosen if word not in enough]
+    # of the sample, such a line may be why one of its words is not chosen
+    wanted = everybodys if sample and words is None else set(chosen)
+    found.problems += [problem for said, problem in odd if lacking or not chosen or said & wanted]
     for word in lacking:
         found.problems.append(f"{word}: {speakers} speakers are needed, {len(examples.get(word, ()))} say it")
     if lacking:
-        rest = ",".join(word for word in chosen if word in enough)
-        found.problems.append(f"name words with enough speakers: --words {rest or 'WORD,WORD,...'}")
+        rest = [word for word in chosen if word in enough]
+        some = ",".join(rest) if len(rest) > 1 else "WORD,WORD,..."
+        found.problems.append(f"name words with enough speakers: --words {some}")
     for word in chosen:
         for i, speaker in enumerate(ranked(word, examples.get(word, ()))[:speakers]):
             split = TRAIN if i < speakers - test else TEST
@@ -78,17 +84,22 @@ def find(
 
 
 def _transcripts(folder: Path, found: Found) -> list[Path]:
-    """All .WRD files below `folder`, by speaker and sentence."""
+    """All .WRD files below `folder`, by speaker and sentence; links are followed, and every folder is read once."""
 
     def unreadable(error: OSError) -> None:
         found.problems.append(f"{error.filename}: cannot be read: {error.strerror}")
 
-    paths = [
-        Path(parent) / name
-        for parent, _, names in os.walk(folder, onerror=unreadable)
-        for name in names
-        if name.lower().endswith(".wrd") and not name.startswith(".")
-    ]
+    paths: list[Path] = []
+    seen = set()
+    for parent, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        # the same name for a folder that has two, wherever this runs
+        folders.sort()
+        paths += [Path(parent) / name for name in names if name.lower().endswith(".wrd") and not name.startswith(".")]
     return sorted(paths, key=lambda path: (_speaker(path), path.stem.lower(), str(path)))
 
 
@@ -97,7 +108,10 @@ def _speaker(path: Path) -> str:
     return printable(path.parent.name.lower().rpartition("-")[2])
 
 
-def _examples(folder: Path, path: Path, settings: FeatureSettings, found: Found) -> Iterator[Clip]:
+def _examples(
+    folder: Path, path: Path, settings: FeatureSettings, found: Found, odd: list[tuple[set[str], str]]
+) -> Iterator[Clip]:
+    """The examples in one transcript; `odd` gets the lines that make no sense, each with what may be its word."""
     where = printable(path.relative_to(folder).as_posix())
     try:
         lines = path.read_text("latin-1").splitlines()
@@ -109,13 +123,13 @@ def _examples(folder: Path, path: Path, settings: FeatureSettings, found: Found)
         fields = re.fullmatch(r"\s*(\d{1,18})\s+(\d{1,18})\s+(\S+)\s*", line)
         if not fields or int(fields[1]) >= int(fields[2]):
             if line.strip():
-                found.problems.append(f"{where} line {number}: expected 'first last word', got {line.strip()!r}")
+                problem = f"{where} line {number}: expected 'first last word', got {line.strip()!r}"
+                odd.append((set(line.lower().split()), problem))
             continue
         start, end = int(fields[1]), int(fields[2])
         if (end - start) * 1000 >= settings.window * RATE:
-            yield Clip(
-                fields[3].lower(), _speaker(path), TRAIN, sound, f"{where} line {number}, {sound.name}", start, end
-            )
+            source = f"{where} line {number}, {sound.name}"
+            yield Clip(fields[3].lower(), _speaker(path), TRAIN, sound, source, start, end, RATE)
 
 
 def _sound(path: Path) -> Path:
