@@ -347,8 +347,8 @@ def _table(found: Sequence[series.Compared], written: Any, task: TaskName) -> Ta
     table = Table(
         title="Clocks: what came of every series of periods",
         caption=f"better: how probable it is that a run has a lower error than one of {found[0].name} on the same "
-        "data; p: of so large a difference by chance (ranks within each data set, corrected by Holm's method). Runs that "
-        "diverged count as the worst there. random is one draw.",
+        "data; p: of so large a difference by chance (ranks within each data set, corrected by Holm's method). Runs "
+        "that diverged count as the worst there. random is one draw.",
         caption_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False,
     )  # fmt: skip
     table.add_column("\nseries")

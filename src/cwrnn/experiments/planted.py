@@ -40,7 +40,7 @@ def squares(periods: Sequence[int], seed: int = 0, *, steps: int = STEPS, noise:
 
 def load(source: str) -> list[Dataset]:
     """The data sets that a source names, as above."""
-    found = re.fullmatch(rf"{PREFIX}(\d{1, 6}(?:,\d{1, 6})*)(?:x(\d{1, 4}))?", source)
+    found = re.fullmatch(PREFIX + r"(\d{1,6}(?:,\d{1,6})*)(?:x(\d{1,4}))?", source)
     periods = [int(word) for word in found[1].split(",")] if found else []
     count = int(found[2] or 1) if found else 0
     if not periods or min(periods) < 1 or count < 1:
