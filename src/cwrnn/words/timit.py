@@ -34,7 +34,10 @@ PAPERS, CHOSEN = "the paper's 25 words", "words of one's choice"
 def find(
     folder: Path, *, sample: bool, words: Sequence[str] | None, speakers: int, test: int, settings: FeatureSettings
 ) -> Found:
-    """The clips of `words`, in lower case, or of the paper's, and what is wrong with them; `sample`: it is NLTK's corpus."""
+    """The clips of `words`, in lower case, or of the paper's, and what is wrong with the corpus.
+
+    `sample` says that it is NLTK's.
+    """
     if sample:
         source = "the sample of TIMIT that comes with NLTK, too small for the paper's 25 words: "
         source += "the words of its sentences sa1 and sa2" if words is None else CHOSEN
