@@ -173,7 +173,8 @@ def draw_module(panel: Any, states: NDArray[Any], schedule: Schedule, module: in
 def draw_module_map(panel: Any, states: NDArray[Any], schedule: Schedule, module: int) -> None:
     """Draws the same as a map, a row for each unit and a mark above at each tick; `KEY_OF_STATES` explains it."""
     steps, units = len(states), schedule.slices[module]
-    panel.imshow(states[:, units].T, aspect="auto", cmap="PuOr", vmin=-1, vmax=1, interpolation="none",
+    # unclipped: the names of clips differ from drawing to drawing
+    panel.imshow(states[:, units].T, aspect="auto", cmap="PuOr", vmin=-1, vmax=1, interpolation="none", clip_on=False,
                  extent=(0, steps, 0, 1), gid=f"module-{module}")  # fmt: skip
     panel.set_yticks([])
     panel.grid(False)

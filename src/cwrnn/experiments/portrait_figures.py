@@ -260,7 +260,8 @@ def weights(subject: Subject, schedule: Schedule) -> Any:
     highest = max(recurrent[mask].max(), heard.max(initial=0), said.max(initial=0)) or 1.0
     # what counts is which are large: the square root shows the others as well
     norm = require("matplotlib.colors", extra="experiments", purpose="drawing").PowerNorm(0.5, 0, highest)
-    options = {"cmap": "viridis", "norm": norm, "aspect": "auto", "interpolation": "nearest"}
+    # unclipped: the names of clips differ from drawing to drawing
+    options = {"cmap": "viridis", "norm": norm, "aspect": "auto", "interpolation": "nearest", "clip_on": False}
     main, below = panels[0, -1], panels[1, -1]
     main.set_facecolor("none")
     main.fill_between([-0.5, N - 0.5], -0.5, N - 0.5, facecolor="none", edgecolor=GRID, hatch="////", linewidth=0,
