@@ -395,3 +395,20 @@ def test_bad_inputs():
         rnn(x, t0=-1)
     with pytest.raises(TypeError, match="harden the layer first"):
         rnn(torch.nn.utils.rnn.pack_sequence([x[:, 0]]))
+
+
+def test_hard_clocks_stay_whatever_momentum_is_left():
+    rnn = LearnedClockworkRNN(0, 4, modules=2, candidates=4)
+    with torch.no_grad():
+        rnn.clocks.copy_(torch.tensor([[0.0, 0.03, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]))
+    optimiser = torch.optim.Adam([rnn.clocks], lr=0.01, betas=(0.9, 0.99))
+    rnn.clocks.grad = torch.tensor([[-1.0, 1.0, 0.0, 0.0]] * 2)
+    optimiser.step()
+    rnn.sharpen(1.0)
+    periods = rnn.periods
+    for _ in range(30):
+        rnn.clocks.grad = torch.zeros_like(rnn.clocks)
+        optimiser.step()
+    assert rnn.periods == periods
+    certain = rnn.clocks.detach().topk(2).values
+    assert (certain[:, 0] > certain[:, 1]).all()

@@ -8,7 +8,7 @@ from scipy import stats
 from stories import told
 
 from cwrnn import cli
-from cwrnn.experiments import audio, evolution, planted, series, tasks
+from cwrnn.experiments import audio, evolution, planted, series, subject, tasks
 from cwrnn.experiments.clock_figures import series_plot
 from cwrnn.experiments.evolution import Space, evolve
 from cwrnn.experiments.runs import Dataset
@@ -250,6 +250,8 @@ def test_compare_from_the_command_line(tmp_path, capsys):
     assert {record.schedule for record in records} == {spec for each in found["series"] for spec in each["schedules"]}
     assert len(records) < 4 * 9
     assert all(0 <= each["p"] <= 1 for each in found["series"][1:])
+    # what was compared can be looked into
+    assert subject.load(tmp_path).facts["store"].startswith(str(tmp_path))
     code, out, err = run(capsys, *arguments)
     assert code == 2
     assert "--resume" in err

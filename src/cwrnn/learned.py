@@ -202,10 +202,10 @@ class LearnedClockworkRNN(nn.Module):
             self.sharpness.fill_(last ** (progress / soft))
         elif self.sharpness < math.inf:
             chosen, _ = self._choose()
-            best = self.clocks.amax(dim=1)
-            mine = self.clocks.gather(1, chosen[:, None])[:, 0]
-            # well above the others: an optimiser may have momentum left
-            self.clocks.scatter_(1, chosen[:, None], torch.where(mine < best, best + 1, mine)[:, None])
+            others = self.clocks.scatter(1, chosen[:, None], -math.inf).amax(dim=1, keepdim=True)
+            mine = self.clocks.gather(1, chosen[:, None])
+            # well above the others: an optimiser may have momentum left, and of equals only one may be chosen
+            self.clocks.scatter_(1, chosen[:, None], torch.maximum(mine, others + 1))
             self.sharpness.fill_(math.inf)
 
     @torch.no_grad()

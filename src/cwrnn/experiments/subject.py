@@ -25,7 +25,7 @@ from .models import Network
 from .outcomes import best
 from .runs import FINISHED, Dataset, Record
 from .store import Store
-from .tasks import GENERATION, SEARCHES, WORDS
+from .tasks import CLOCKS, GENERATION, SEARCHES, WORDS
 
 METHODS = ("srn", "cw")
 """The networks that have clocks, be it a single one."""
@@ -114,7 +114,7 @@ def _from_store(
     path: Path, task: str | None, run: str | None, data: str | None, word: str | None, progress: Progress | None
 ) -> Subject:
     with Store.read(path) as store:
-        found = {each: store.records(each) for each in (GENERATION, WORDS)}
+        found = {each: [*store.records(each), *store.records(CLOCKS[each])] for each in (GENERATION, WORDS)}
         if run is not None:
             found |= {search: store.records(search) for search in SEARCHES.values()}
         record = _best(store.path, found, task) if run is None else _named(store.path, found, run)
