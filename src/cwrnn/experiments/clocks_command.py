@@ -11,19 +11,18 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from ..schedule import Schedule
 from ..words import corpus as corpora
-from . import audio, engine, evolution, options, planted, series, tables, tasks
+from . import audio, evolution, options, planted, series, tables, tasks
 from .loading import load_corpus, load_sequences
 from .models import MODULES, SIZES, WORD_MODULES, WORD_SIZES
 from .options import EngineName
-from .progress import Estimate, duration, shown
-from .reproduction import CommandError, Order, console, ends, make_order, opened, printing, resuming
-from .runs import FINISHED, Data, Record, Run, environment
-from .store import Store
+from .progress import duration
+from .reproduction import CommandError, console, ends, make_order, opened, printing, resuming, select, train_missing
+from .runs import FINISHED, Data, Record, environment
+from .tables import plain
 
 COMPARE_EXAMPLES = """examples:
 
@@ -149,7 +148,8 @@ def compare(
     with ends(stderr, resuming(order.arguments)), opened(order) as store:
         started = time.monotonic()
         every = list({run.key: run for group in planned.values() for run in group}.values())
-        records = _train(store, datasets, every, order, stderr)
+        train_missing(store, datasets, every, order, stderr, quiet=quiet)
+        records = select(store, every)
         found = series.compare(series.by_series(planned, records))
         drawn = _draw(found, task, order.folder)
         measure = tables.percent if task is TaskName.WORDS else tables.short
@@ -157,7 +157,7 @@ def compare(
             if not (as_json and quiet):
                 (stderr if as_json else console()).print(_table(found, measure, task))
             if as_json:
-                print(json.dumps(_plain({
+                print(json.dumps(plain({
                     "task": tasks.CLOCKS[task.value], "series": [_described(each) for each in found],
                     "data": [each.name for each in datasets], "seconds": time.monotonic() - started,
                     "store": str(store.path.resolve()), "figures": [str(path.resolve()) for path in drawn],
@@ -218,8 +218,6 @@ def evolve(
     rate = _rate(learning_rate)
     with ends(stderr, resuming(order.arguments)), opened(order) as store:
         started = time.monotonic()
-        for each in datasets:
-            store.add_dataset(each)
 
         def judge(schedules: Sequence[Schedule]) -> list[float]:
             planned = {
@@ -231,7 +229,8 @@ def evolve(
                 for schedule in schedules
             }
             every = [run for group in planned.values() for run in group]
-            known = {record.key: record for record in _train(store, datasets, every, order, stderr, say=False)}
+            train_missing(store, datasets, every, order, stderr, quiet=True)
+            known = {record.key: record for record in select(store, every)}
             return [_fitness([known[run.key] for run in group]) for group in planned.values()]
 
         last = None
@@ -249,7 +248,7 @@ def evolve(
         (order.folder / "schedule.txt").write_text(f"{last.best.spec}\n", encoding="utf-8")
         with printing():
             if as_json:
-                print(json.dumps(_plain({
+                print(json.dumps(plain({
                     "schedule": last.best.spec, "periods": last.best.periods, "sizes": last.best.sizes,
                     "error": last.best_error, "parameters": last.best.parameter_count(*shape),
                     "generations": generations, "seconds": time.monotonic() - started,
@@ -259,27 +258,6 @@ def evolve(
                 print(f"The best schedule is {last.best.spec}")
                 print(f"Its error is {last.best_error:.3g}; the median of {runs * len(datasets)} networks.")
                 print(f"\nTo use it:\n  cwrnn reproduce {task.value} --methods cw --schedule {last.best.spec}")
-
-
-def _train(
-    store: Store, data: Sequence[Data], planned: Sequence[Run], order: Order, stderr: Console, *, say: bool = True
-) -> list[Record]:
-    """The records of the runs; those that have none are trained."""
-    for each in data:
-        store.add_dataset(each)
-    there = store.keys(failed=False)
-    todo = [run for run in planned if run.key not in there]
-    if say and not order.quiet:
-        stderr.print(f"{len(planned)} runs, {len(todo)} of them to be trained; the store is {store.path}")
-    if todo:
-        batches = engine.make_batches(todo, data, order.workers)
-        with shown(Estimate(batches), quiet=order.quiet or not say) as observe:
-            engine.sweep(store, batches, order.train, observe)
-    wanted = {run.key for run in planned}
-    records = [record for record in store.records(planned[0].task) if record.key in wanted]
-    if len(records) < len(wanted):
-        raise CommandError(f"{len(wanted) - len(records)} of {len(wanted)} runs have no record: add --resume")
-    return records
 
 
 def _fitness(records: Sequence[Record]) -> float:
@@ -389,12 +367,3 @@ def _described(each: series.Compared) -> dict[str, Any]:
         "diverged": box_.diverged, "failed": box_.failed, "mean": box_.mean, "median": box_.median,
         "best": box_.minimum, "better": each.better, "p": each.p,
     }  # fmt: skip
-
-
-def _plain(value: Any) -> Any:
-    """`value` for JSON, which has no NaN and no infinity."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value

@@ -100,6 +100,18 @@ def paper_figures(task: str) -> dict[tuple[str, int], tuple[float, float]]:
     return figures
 
 
+def order_of_the_paper(order: Sequence[Row]) -> list[str]:
+    """Whether the methods, from best to worst, are in the paper's order; nothing of one alone."""
+    if len(order) < 2:
+        return []
+    expected = [method for method in ("cw", "lstm", "srn") if any(row.method == method for row in order)]
+    same = [row.method for row in order] == expected
+    return [
+        f"From best to worst that is {listed([NAMES[row.method] for row in order])}, "
+        + ("the order of the paper." if same else "not the order of the paper.")
+    ]
+
+
 def few_runs(rows: Iterable[Row]) -> list[str]:
     """That there are fewer than the paper's, if so."""
     fewest = min((row.runs for row in rows), default=0)

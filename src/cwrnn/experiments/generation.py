@@ -5,12 +5,12 @@ snippets of music. The learning rate was searched for each method and is one for
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..schedule import Schedule
 from . import tasks
-from .models import METHODS, SIZES, hidden_for
+from .models import METHODS, SIZES
+from .planning import plan_method, plan_rates
 from .runs import Dataset, Run
 from .training import EPOCHS, LEARNING_RATES, Settings
 
@@ -42,28 +42,21 @@ def plan(
     >>> len(plan(load()))
     6000
     """
-    planned = []
     datasets = list(datasets)
-    for method in methods:
-        settings = Settings(learning_rate=learning_rates[method], epochs=epochs)
-        if method == "lstm":
-            # of no concern to the others, whose runs stay the same
-            settings = replace(settings, peepholes=peepholes)
-        if method == "cw" and schedule is not None:
-            settings = replace(settings, modules=schedule.modules, schedule=schedule.spec)
-            size = schedule.parameter_count(settings.inputs, settings.outputs)
-            shapes = [(size, schedule.hidden_size)]
-        else:
-            shapes = [(size, _hidden(method, size, settings)) for size in sizes]
-        for size, hidden in shapes:
-            for dataset in datasets:
-                for number in range(seed, seed + runs):
-                    planned.append(Run(task, dataset.name, dataset.digest, method, size, hidden, number, settings))
-    return planned
-
-
-def _hidden(method: str, size: int, settings: Settings) -> int:
-    return hidden_for(method, size, modules=settings.modules, peepholes=settings.peepholes)
+    return [
+        run
+        for method in methods
+        for run in plan_method(
+            task,
+            datasets,
+            method,
+            Settings(learning_rate=learning_rates[method], epochs=epochs),
+            sizes=sizes,
+            seeds=range(seed, seed + runs),
+            peepholes=peepholes,
+            schedule=schedule,
+        )
+    ]
 
 
 def plan_search(
@@ -75,9 +68,4 @@ def plan_search(
     >>> len(plan_search(load(), runs=4, sizes=[1000])) == 6 * 3 * 5 * 4
     True
     """
-    datasets = list(datasets)
-    return [
-        run
-        for rate in rates
-        for run in plan(datasets, methods=methods, learning_rates=dict.fromkeys(methods, rate), task=SEARCH, **options)
-    ]
+    return plan_rates(plan, SEARCH, list(datasets), rates, methods, **options)

@@ -16,6 +16,7 @@ from .findings import (
     known_rows,
     largest_common,
     listed,
+    order_of_the_paper,
     other_rates,
     paper_figures,
     some_diverged,
@@ -56,14 +57,7 @@ def summary(records: Sequence[Record], rows: Iterable[Row]) -> list[str]:
         f"At {size} parameters the median NMSE is {listed(medians)}; 0 is perfect, 1 is what the mean of the "
         "sequence achieves."
     )
-    expected = [method for method in ("cw", "lstm", "srn") if any(row.method == method for row in order)]
-    if len(order) > 1:
-        same = [row.method for row in order] == expected
-        sentences.append(
-            f"From best to worst that is {listed([NAMES[row.method] for row in order])}, "
-            + ("the order of the paper." if same else "not the order of the paper.")
-        )
-    return sentences
+    return sentences + order_of_the_paper(order)
 
 
 def claims(rows: Iterable[Row]) -> list[Claim]:

@@ -20,6 +20,7 @@ from .drawing import Measure, count, short
 from .portrait_figures import MEASURES
 from .runs import Dataset
 from .subject import Subject, describe
+from .tables import plain
 
 LONGEST = 1000
 """Steps, at most, that are looked back."""
@@ -73,7 +74,7 @@ def write(subject: Subject, found: Inspection, path: Path) -> None:
 
 def numbers(subject: Subject, found: Inspection) -> dict[str, Any]:
     """All that the page shows but the states, for JSON: what is not finite is None."""
-    told: dict[str, Any] = report.plain(
+    told: dict[str, Any] = plain(
         {
             "network": describe(subject),
             "task": subject.task,

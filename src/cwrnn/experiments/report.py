@@ -8,10 +8,9 @@ A task that the store has runs of has a chapter. The same store makes the same b
 """
 
 import json
-import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from . import drawing, generation_chapter, tasks, words_chapter
 from .chapter import Chapter
 from .runs import Record
 from .store import Store
+from .tables import plain
 
 # the colours of the figures, and the names that the page gives them, in light and in dark
 VARIABLES = {
@@ -132,12 +132,3 @@ def _remove_stale(place: Path, chapters: Sequence[Chapter]) -> None:
             if (task, name) not in drawn:
                 for suffix in ("svg", "png"):
                     (place / task / f"{name}.{suffix}").unlink(missing_ok=True)
-
-
-def plain(value: Any) -> Any:
-    """`value` for JSON, which has no NaN and no infinity."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value

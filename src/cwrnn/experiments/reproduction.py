@@ -82,7 +82,9 @@ def carry_out(parts: Sequence[Part], order: Order) -> None:
     stderr = console(stderr=True, soft_wrap=True)
     with ends(stderr, resuming(order.arguments)), opened(order) as store:
         started = time.monotonic()
-        _train(store, parts, order, stderr)
+        data = [each for part in parts for each in part.data]
+        planned = [run for part in parts for run in part.planned]
+        train_missing(store, data, planned, order, stderr, quiet=order.quiet)
         seconds = time.monotonic() - started
         found = [_Found.of(store, part) for part in parts]
         page = write_page(store, order.folder)
@@ -122,7 +124,7 @@ class _Found:
 
     @classmethod
     def of(cls, store: Store, part: Part) -> "_Found":
-        records = _select(store, part.planned)
+        records = select(store, part.planned)
         return cls(records, summarise(records), best_rates(records) if part.search else {})
 
     def summary(self, part: Part) -> dict[str, Any]:
@@ -135,16 +137,17 @@ class _Found:
         }
 
 
-def _train(store: Store, parts: Sequence[Part], order: Order, stderr: Console) -> None:
+def train_missing(
+    store: Store, data: Sequence[Data], planned: Sequence[Run], order: Order, stderr: Console, *, quiet: bool
+) -> None:
+    """Trains the runs that the store has no record of."""
     # those whose names are there first: if one has other numbers now, none has been added
     named = store.names()
-    datasets = [data for part in parts for data in part.data]
-    for data in sorted(datasets, key=lambda data: data.name not in named):
-        store.add_dataset(data)
-    planned = [run for part in parts for run in part.planned]
+    for each in sorted(data, key=lambda each: each.name not in named):
+        store.add_dataset(each)
     there = store.keys(failed=False)
     todo = [run for run in planned if run.key not in there]
-    if not order.quiet:
+    if not quiet:
         known = f", {len(planned) - len(todo)} of them there already" if len(todo) < len(planned) else ""
         stderr.print(f"{len(planned)} runs{known}; the store is {store.path}")
     if not todo:
@@ -152,15 +155,15 @@ def _train(store: Store, parts: Sequence[Part], order: Order, stderr: Console) -
     # all that is needed at the end, before time is spent on training
     for package in ("matplotlib", "jinja2"):
         require(package, extra="experiments", purpose="the page")
-    batches = engine.make_batches(todo, datasets, order.workers)
+    batches = engine.make_batches(todo, data, order.workers)
     started = time.monotonic()
-    with shown(Estimate(batches), quiet=order.quiet) as observe:
+    with shown(Estimate(batches), quiet=quiet) as observe:
         engine.sweep(store, batches, order.train, observe)
-    if not order.quiet:
+    if not quiet:
         stderr.print(f"{len(todo)} runs took {duration(time.monotonic() - started)}")
 
 
-def _select(store: Store, planned: Sequence[Run]) -> list[Record]:
+def select(store: Store, planned: Sequence[Run]) -> list[Record]:
     """The records of what was asked for; the store may hold others."""
     wanted = {run.key for run in planned}
     records = [record for record in store.records(planned[0].task) if record.key in wanted]

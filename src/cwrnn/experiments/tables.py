@@ -76,6 +76,15 @@ def described(rows: Sequence[Row], best: Mapping[tuple[str, int], float]) -> lis
     return found
 
 
+def plain(value: Any) -> Any:
+    """`value` for JSON, which has no NaN and no infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
 def short(error: float) -> str:
     """Two digits that matter.
 

@@ -15,6 +15,7 @@ from .findings import (
     known_rows,
     largest_common,
     listed,
+    order_of_the_paper,
     other_rates,
     paper_figures,
     some_diverged,
@@ -77,14 +78,7 @@ def summary(records: Sequence[Record], rows: Iterable[Row], corpus: Corpus) -> l
         f"At {size} parameters the mean error on the test set is {listed(means)}; who guesses is wrong in "
         f"{percent(1 - 1 / len(corpus.words))}."
     )
-    if len(order) > 1:
-        expected = [method for method in ("cw", "lstm", "srn") if any(row.method == method for row in order)]
-        same = [row.method for row in order] == expected
-        sentences.append(
-            f"From best to worst that is {listed([NAMES[row.method] for row in order])}, "
-            + ("the order of the paper." if same else "not the order of the paper.")
-        )
-    return sentences
+    return sentences + order_of_the_paper(order)
 
 
 def claims(rows: Iterable[Row]) -> list[Claim]:

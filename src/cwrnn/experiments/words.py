@@ -6,14 +6,14 @@ them is open, and they are an option here as in the first task.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..schedule import Schedule
 from ..words.corpus import Corpus
 from . import tasks
 from .classification import EPOCHS, Settings
-from .models import METHODS, WORD_SIZES, hidden_for
+from .models import METHODS, WORD_SIZES
+from .planning import plan_method, plan_rates
 from .runs import Run
 
 TASK = tasks.WORDS
@@ -42,47 +42,30 @@ def plan(
 
     With a schedule, that is the Clockwork RNN, in place of those of all sizes.
     """
-    planned = []
-    for method in methods:
-        settings = Settings(
-            learning_rate=learning_rates[method],
-            epochs=epochs,
-            noise=noise,
-            inputs=corpus.settings.channels,
-            outputs=len(corpus.words),
+    return [
+        run
+        for method in methods
+        for run in plan_method(
+            task,
+            [corpus],
+            method,
+            Settings(
+                learning_rate=learning_rates[method],
+                epochs=epochs,
+                noise=noise,
+                inputs=corpus.settings.channels,
+                outputs=len(corpus.words),
+            ),
+            sizes=sizes,
+            seeds=range(seed, seed + runs),
+            peepholes=peepholes,
+            schedule=schedule,
         )
-        if method == "lstm":
-            # of no concern to the others, whose runs stay the same
-            settings = replace(settings, peepholes=peepholes)
-        if method == "cw" and schedule is not None:
-            settings = replace(settings, modules=schedule.modules, schedule=schedule.spec)
-            size = schedule.parameter_count(settings.inputs, settings.outputs)
-            shapes = [(size, schedule.hidden_size)]
-        else:
-            shapes = [(size, _hidden(method, size, settings)) for size in sizes]
-        for size, hidden in shapes:
-            for number in range(seed, seed + runs):
-                planned.append(Run(task, corpus.name, corpus.digest, method, size, hidden, number, settings))
-    return planned
-
-
-def _hidden(method: str, size: int, settings: Settings) -> int:
-    return hidden_for(
-        method,
-        size,
-        input_size=settings.inputs,
-        output_size=settings.outputs,
-        modules=settings.modules,
-        peepholes=settings.peepholes,
-    )
+    ]
 
 
 def plan_search(
     corpus: Corpus, *, rates: Sequence[float] = RATES, methods: Sequence[str] = METHODS, **options: Any
 ) -> list[Run]:
     """Every run of the search: the same with each learning rate, for all methods."""
-    return [
-        run
-        for rate in rates
-        for run in plan(corpus, methods=methods, learning_rates=dict.fromkeys(methods, rate), task=SEARCH, **options)
-    ]
+    return plan_rates(plan, SEARCH, corpus, rates, methods, **options)
