@@ -4,10 +4,11 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ from . import (
     classification,
     clocks_command,
     generation,
-    inspecting,
+    inspect_command,
     options,
     tables,
     training,
@@ -31,7 +32,7 @@ from .loading import load_corpus, load_sequences
 from .models import SIZES, WORD_SIZES
 from .options import ALL_METHODS, EngineName
 from .reproduction import CommandError, Part, carry_out, console, ends, make_order, printing, told, write_page
-from .runs import Dataset
+from .runs import Dataset, Run
 from .store import Store
 
 
@@ -94,7 +95,7 @@ reproduce = typer.Typer(rich_markup_mode=None)
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(clocks_command.app, name="clocks")
 app.add_typer(words_command.app, name="words")
-app.command("inspect", epilog=inspecting.EXAMPLES)(inspecting.inspect)
+app.command("inspect", epilog=inspect_command.EXAMPLES)(inspect_command.inspect)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -217,15 +218,7 @@ def reproduce_generation(
         "peepholes": peepholes,
         "schedule": options.schedule(schedule),
     }
-    rates = options.rates(None if search else learning_rate, chosen, training.LEARNING_RATES)
-    grid = options.grid(learning_rate if search else None, generation.RATES)
-    try:
-        if search:
-            planned = generation.plan_search(datasets, rates=grid, **asked)
-        else:
-            planned = generation.plan(datasets, learning_rates=rates, **asked)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--sizes") from error
+    planned = _planned(generation, datasets, search, learning_rate, training.LEARNING_RATES, asked)
     part = _generation_part(datasets, planned, count, search=search)
     folder = scale.out if out is None else out
     carry_out([part], make_order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
@@ -293,15 +286,7 @@ def reproduce_words(
         "schedule": options.schedule(schedule),
         "noise": noise,
     }
-    rates = options.rates(None if search else learning_rate, chosen, words.LEARNING_RATES)
-    grid = options.grid(learning_rate if search else None, words.RATES)
-    try:
-        if search:
-            planned = words.plan_search(corpus, rates=grid, **asked)
-        else:
-            planned = words.plan(corpus, learning_rates=rates, **asked)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--sizes") from error
+    planned = _planned(words, corpus, search, learning_rate, words.LEARNING_RATES, asked)
     part = _words_part(corpus, planned, count, search=search)
     folder = scale.out if out is None else out
     carry_out([part], make_order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
@@ -319,6 +304,27 @@ def report(
         page = write_page(store, store.path.parent)
         with printing():
             print(told(page))
+
+
+def _planned(
+    task: ModuleType,
+    data: Any,
+    search: bool,
+    learning_rate: str | None,
+    usual: Mapping[str, float],
+    asked: Mapping[str, Any],
+) -> list[Run]:
+    """The runs that the options ask for of a task, or of the search of its learning rate."""
+    rates = options.rates(None if search else learning_rate, asked["methods"], usual)
+    grid = options.grid(learning_rate if search else None, task.RATES)
+    planned: list[Run]
+    try:
+        planned = (
+            task.plan_search(data, rates=grid, **asked) if search else task.plan(data, learning_rates=rates, **asked)
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--sizes") from error
+    return planned
 
 
 def _generation_part(datasets: Sequence[Dataset], planned: Any, runs: int, *, search: bool = False) -> Part:
