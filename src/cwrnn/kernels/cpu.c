@@ -233,9 +233,13 @@ static Chunk make_chunk(const Plan *plan, int64_t s, int64_t number) {
     return chunk;
 }
 
-/* the place of a state in the ticks */
+/* the place of all sequences' states at a tick in the ticks, and that of one row's */
+INLINE int64_t tick_place(const Plan *plan, const Module *m, int64_t s, int64_t tick) {
+    return s * plan->ticks_size + m->values + tick * plan->call->B * m->K;
+}
+
 INLINE int64_t place(const Plan *plan, const Module *m, const Chunk *chunk, int64_t tick, int64_t row) {
-    return chunk->s * plan->ticks_size + m->values + (tick * plan->call->B + chunk->b[row]) * m->K;
+    return tick_place(plan, m, chunk->s, tick) + chunk->b[row] * m->K;
 }
 
 INLINE const real *input_of(const Call *c, const Chunk *chunk, int64_t t, int64_t row) {
@@ -396,8 +400,9 @@ INLINE void forward_rows(const Plan *plan, real *memory, Notes *notes, const Chu
             multiply(active, 0, plan->module[notes[d].due].ld / LANES, &notes[notes[d].due].message);
         for (int64_t d = 0; ticks != NULL && d < dues; d++) {
             const Module *m = &plan->module[notes[d].due];
-            for (int64_t row = 0; !m->whole && row < active; row++)
-                copy(ticks + place(plan, m, &chunk, notes[notes[d].due].number, row), h + row * ldn + m->start, m->K);
+            const int64_t K = m->K;
+            real *to = ticks + tick_place(plan, m, chunk.s, notes[notes[d].due].number), *from = h + m->start;
+            for (int64_t row = 0; !m->whole && row < active; row++) copy(to + chunk.b[row] * K, from + row * ldn, K);
         }
         if (c->held != NULL) {
             real *held = (real *)c->held + (chunk.s * c->T + t) * c->B * N;
@@ -522,13 +527,19 @@ static void hear_back(const Reverse *r, int64_t i, int64_t active) {
         .depth = m->end,
     };
     multiply(active, 0, m->kp / LANES, &product);
-    for (int64_t row = 0; row < active; row++) {
-        if (!plan->nested) clear(carried + row * plan->ldn, m->K);
-        if (plan->nested && i + 1 < c->G) add(sent(r, &m[1], r->notes[i + 1].slot, row), sent(r, m, slot, row), m->end);
-        if (r->weights) {
-            const real *state = (const real *)c->ticks + place(plan, m, r->chunk, r->notes[i].number, row);
-            copy(r->memory + m->states + (slot * r->chunk->rows + row) * m->K, state, m->K);
-        }
+    const int64_t K = m->K, ld = m->ld, ldn = plan->ldn, *b = r->chunk->b;
+    for (int64_t row = 0; !plan->nested && row < active; row++) clear(carried + row * ldn, K);
+    if (plan->nested && i + 1 < c->G) {
+        /* beyond its end are zeros */
+        const real *from = sent(r, m, slot, 0);
+        real *to = sent(r, &m[1], r->notes[i + 1].slot, 0);
+        const int64_t next = m[1].ld;
+        for (int64_t row = 0; row < active; row++) add(to + row * next, from + row * ld, ld);
+    }
+    if (r->weights) {
+        const real *from = (const real *)c->ticks + tick_place(plan, m, r->chunk->s, r->notes[i].number);
+        real *to = r->memory + m->states + slot * r->chunk->rows * K;
+        for (int64_t row = 0; row < active; row++) copy(to + row * K, from + b[row] * K, K);
     }
 }
 
@@ -543,27 +554,31 @@ static void begin_pair(const Reverse *r, int64_t i, int64_t t, int64_t active) {
         r->notes[i].slot = 0;
     }
     const int64_t slot = r->notes[i].slot;
-    for (int64_t row = 0; row < active; row++) {
-        const real *value = (const real *)c->ticks + place(plan, m, r->chunk, r->notes[i].number, row);
-        const real *g = r->memory + plan->g + row * m->kp;
-        real *change = r->memory + plan->h + row * plan->ldn + m->start, *to = sent(r, m, slot, row);
-        clear(to, plan->nested ? m->start : m->end);
-        to += m->start;
-        for (int64_t k = 0; k < m->K; k += LANES) {
-            const int64_t left = m->K - k;
-            vec a = left >= LANES ? load(value + k) : load_some(value + k, left);
-            a = keep(through(load(g + k), a, c->rectify), left);
-            if (left >= LANES)
-                store(change + k, a);
-            else
-                store_some(change + k, a, left);
-            /* a whole vector, because it is read at once; beyond its end lies what is not yet written */
-            if (plan->nested) store(to + k, a);
+    const int64_t K = m->K, kp = m->kp, ld = m->ld, ldn = plan->ldn, start = m->start, nested = plan->nested;
+    const int64_t rectify = c->rectify, whole = K / LANES * LANES, *b = r->chunk->b;
+    const real *values = (const real *)c->ticks + tick_place(plan, m, r->chunk->s, r->notes[i].number);
+    const real *g = r->memory + plan->g;
+    real *change = r->memory + plan->h + start, *to = sent(r, m, slot, 0);
+    for (int64_t row = 0; row < active; row++, g += kp, change += ldn, to += ld) {
+        const real *value = values + b[row] * K;
+        clear(to, nested ? start : m->end);
+        for (int64_t k = 0; k < whole; k += LANES) {
+            const vec a = through(load(g + k), load(value + k), rectify);
+            store(change + k, a);
+            if (nested) store(to + start + k, a);
         }
-        if (r->inputs) {
-            real *x = r->memory + m->inputs + (slot * rows + row) * (c->I + 1);
-            if (c->I > 0) copy(x, input_of(c, r->chunk, t, row), c->I);
-            x[c->I] = 1;
+        if (whole == K) continue;
+        /* a whole vector, because it is read at once; beyond its end lies what is not yet written */
+        const vec a = keep(through(load(g + whole), load_some(value + whole, K - whole), rectify), K - whole);
+        store_some(change + whole, a, K - whole);
+        if (nested) store(to + start + whole, a);
+    }
+    if (r->inputs) {
+        const int64_t I = c->I;
+        real *x = r->memory + m->inputs + slot * rows * (I + 1);
+        for (int64_t row = 0; row < active; row++, x += I + 1) {
+            if (I > 0) copy(x, input_of(c, r->chunk, t, row), I);
+            x[I] = 1;
         }
     }
     /* rows that have not begun: nothing was sent */

@@ -274,24 +274,61 @@ INLINE void multiply(int64_t M, int64_t at, int64_t vectors, const Product *p) {
     }
 }
 
+/* a0 b0 a1 b1 ... to the middle of both, and from there on */
+#if VECTOR * 8 / REAL_BITS == 16
+#define LOW_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif VECTOR * 8 / REAL_BITS == 8
+#define LOW_HALVES 0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH_HALVES 4, 12, 5, 13, 6, 14, 7, 15
+#elif VECTOR * 8 / REAL_BITS == 4
+#define LOW_HALVES 0, 4, 1, 5
+#define HIGH_HALVES 2, 6, 3, 7
+#else
+#define LOW_HALVES 0, 2
+#define HIGH_HALVES 1, 3
+#endif
+#if defined(__clang__)
+#define INTERLEAVE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define INTERLEAVE(a, b, ...) __builtin_shuffle(a, b, (mask){__VA_ARGS__})
+#endif
+
+/* to[c][r] = from[r][c] of one square block, of which `height` rows and `width` columns are there; what is written are
+ * `width` whole vectors, with zeros beyond the height */
+INLINE void transpose_block(real *to, int64_t lt, const real *from, int64_t lf, int64_t height, int64_t width) {
+    vec a[LANES], b[LANES];
+    if (height >= LANES && width >= LANES) {
+        UNROLL for (int i = 0; i < LANES; i++) a[i] = load(from + i * lf);
+    } else {
+        UNROLL for (int i = 0; i < LANES; i++)
+            a[i] = i >= height ? (vec){0} : width >= LANES ? load(from + i * lf) : load_some(from + i * lf, width);
+    }
+    /* each round deals the rows as one deals cards: after as many as it takes, every card is where it belongs */
+    UNROLL for (int round = 1; round < LANES; round *= 2) {
+        UNROLL for (int i = 0; i < LANES / 2; i++) {
+            b[2 * i] = INTERLEAVE(a[i], a[i + LANES / 2], LOW_HALVES);
+            b[2 * i + 1] = INTERLEAVE(a[i], a[i + LANES / 2], HIGH_HALVES);
+        }
+        UNROLL for (int i = 0; i < LANES; i++) a[i] = b[i];
+    }
+    UNROLL for (int i = 0; i < LANES; i++)
+        if (i < width) store(to + i * lt, a[i]);
+}
+
 /* to[c][r] = from[r][c], in square blocks: rows that are a power of two apart share few places in a cache, so every
- * row of a block is touched once, as a whole vector */
+ * row of a block is touched once, as a whole vector. */
 OPTIONAL static void transpose(real *to, int64_t lt, const real *from, int64_t lf, int64_t rows, int64_t columns) {
     for (int64_t r = 0; r < rows; r += LANES) {
         const int64_t height = smaller(LANES, rows - r);
         for (int64_t c = 0; c < columns; c += LANES) {
             const int64_t width = smaller(LANES, columns - c);
-            real block[LANES][LANES];
-            if (height == LANES && width == LANES) {
-                UNROLL for (int i = 0; i < LANES; i++) store(block[i], load(from + (r + i) * lf + c));
-                UNROLL for (int j = 0; j < LANES; j++) {
-                    vec column;
-                    UNROLL for (int i = 0; i < LANES; i++) column[i] = block[i][j];
-                    store(to + (c + j) * lt + r, column);
-                }
+            if (height == LANES) {
+                transpose_block(to + c * lt + r, lt, from + r * lf + c, lf, LANES, width);
             } else {
-                for (int64_t i = 0; i < height; i++)
-                    for (int64_t j = 0; j < width; j++) to[(c + j) * lt + r + i] = from[(r + i) * lf + c + j];
+                real block[LANES][LANES];
+                transpose_block(block[0], LANES, from + r * lf + c, lf, height, width);
+                for (int64_t j = 0; j < width; j++) store_some(to + (c + j) * lt + r, load(block[j]), height);
             }
         }
     }
