@@ -173,7 +173,7 @@ MUTANTS = [
     Mutant("kernel: sequences go on beyond their end", "kernels/cpu.c",
            "while (!one && active > 0 && chunk.length[active - 1] <= t) active--;", "", KERNEL),
     Mutant("kernel: what was sent does not reach slower modules", "kernels/cpu.c",
-           "if (plan->nested && i + 1 < c->G) add(", "if (0) add(", KERNEL),
+           "if (plan->nested && i + 1 < c->G) {", "if (0) {", KERNEL),
     Mutant("kernel: the initial state has no part in the weights' gradient", "kernels/cpu.c",
            "multiply_kept(&r, m, notes[i].slot + 1);", "multiply_kept(&r, m, notes[i].slot);", KERNEL),
     Mutant("kernel: a gradient is used twice", "kernels/cpu.c",

@@ -241,9 +241,9 @@ class ClockworkRNN(nn.Module):
         if isinstance(state, _Running):
             h, t = state
             said = state.take()
-            if said is not None and self._goes_on(said, input, h):
-                # as at the last step, which was checked: nothing stands between the input and the kernel
-                found = said[0].step(input, h, t, self.nonlinearity)
+            if said is not None and self.num_layers == 1 and self.backend in ("auto", "cpu") and type(said[0]) is Said:
+                # as at the last step, which was checked: little stands between the input and the kernel
+                found = said[0].follow(input, h, t, self.nonlinearity, self.schedule, self._parameters)
                 if found is not None:
                     return found[0], _running(found[1], t + 1, said)
         if self.bidirectional:
@@ -382,14 +382,6 @@ class ClockworkRNN(nn.Module):
             and input.dtype.is_floating_point
             and input.device == weight.device
             and not autocasts(input.device)
-        )
-
-    def _goes_on(self, said: list[Any], input: Any, h: Tensor) -> bool:
-        return (
-            self.num_layers == 1
-            and self.backend in ("auto", "cpu")
-            and isinstance(said[0], Said)
-            and said[0].goes_on(input, h, self.schedule, self._parameters)
         )
 
     def _parameter(self, name: str) -> Tensor:

@@ -19,7 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ..schedule import Schedule
 from ..step import clockwork_step
 from ..ticks import count_rows
-from .library import current_isa, dense, invoke, is_watched, pointer, wants_gradient, whole
+from .library import current_isa, dense, invoke, is_captured, is_watched, pointer, wants_gradient, whole
 
 LONGEST_CYCLE = 2**63 - 1
 """After so many steps all modules must be due together, for the kernel to count them."""
@@ -191,13 +191,16 @@ class Said:
         self.versions = weight_ih._version, weight_hh._version
         self.isa = current_isa()
         self.packed = _Packed.of(schedule, weight_ih, weight_hh)
+        self.dtype = h.dtype
         self.values = h.new_empty((h.shape[-2], self.packed.row))
         self.output = h.new_empty(h.shape[-2:])
         self.input_shape: torch.Size | None = None
+        self.state_shape = torch.Size((1, *self.output.shape))
         self.steps = 0
         self.cycle = math.lcm(*schedule.periods)
         self.call = self.packed.call[:]
-        self.call[B_] = h.shape[-2]
+        self.call[B_], N = h.shape[-2:]
+        self.call[INPUT_B], self.call[H_B] = weight_ih.shape[1], N
         self.call[SAID] = self.values.data_ptr()
 
     def still_holds(
@@ -218,52 +221,56 @@ class Said:
 
         None if the weights were found to be others.
         """
-        input, h = dense(input, 1), dense(h, 1)
+        if not input.is_contiguous() or input.is_neg():
+            input = input.resolve_neg().contiguous()
+        if not h.is_contiguous() or h.is_neg():
+            h = h.resolve_neg().contiguous()
         weight_ih, weight_hh, bias = self.weights
         if not (weight_ih.is_contiguous() and weight_hh.is_contiguous() and (bias is None or bias.is_contiguous())):
             weight_ih, weight_hh, bias = dense(weight_ih, 2), dense(weight_hh, 2), dense(bias, 1)
-        output = torch.empty_like(self.output)
-        after = torch.empty_like(h) if h.is_contiguous() else h.new_empty(h.shape)
+        output, after = torch.empty_like(self.output), torch.empty_like(h)
         call = self.call
         call[RECTIFY] = nonlinearity == "relu"
         call[THREADS] = torch.get_num_threads()
         call[WEIGHT_IH] = weight_ih.data_ptr()
         call[WEIGHT_HH] = weight_hh.data_ptr()
         call[INPUT] = input.data_ptr()
-        call[INPUT_B] = input.stride(0)
         call[BIAS] = 0 if bias is None else bias.data_ptr()
         call[H] = h.data_ptr()
-        call[H_B] = h.stride(-2)
         call[NEXT] = after.data_ptr()
         call[OUTPUT] = output.data_ptr()
         call[KNOWN] = self.steps
         call[CLOCK] = t % self.cycle
-        if not invoke("step", h.dtype, call):
+        if not invoke("step", self.dtype, call):
             return None
         self.input_shape = input.shape
         self.steps += 1
         return output, after
 
-    def goes_on(self, input: Any, h: Tensor, schedule: Schedule, parameters: Mapping[str, Tensor | None]) -> bool:
-        """Whether `step` may follow at once on the last one: nothing has changed but input, state and time."""
-        return (
+    def follow(
+        self, input: Any, h: Tensor, t: int, nonlinearity: str, schedule: Schedule, parameters: Mapping[str, Any]
+    ) -> tuple[Tensor, Tensor] | None:
+        """`step`, at once, if nothing has changed since the last one but input, state and time; else None."""
+        weight_ih, weight_hh, bias = self.weights
+        if (
             type(input) is Tensor
             and type(h) is Tensor
             and input.shape == self.input_shape
-            and input.dtype == h.dtype == self.values.dtype
+            and h.shape == self.state_shape
+            and input.dtype is h.dtype is self.dtype
             and input.is_cpu
-            and h.shape[-2:] == self.output.shape
+            and parameters.get("weight_hh_l0") is weight_hh
+            and parameters.get("weight_ih_l0") is weight_ih
+            and parameters.get("bias_l0") is bias
+            and (weight_ih._version, weight_hh._version) == self.versions
+            and (schedule is self.schedule or schedule == self.schedule)
+            and self.isa == current_isa()
             and not torch.is_grad_enabled()
             and not torch.is_autocast_enabled("cpu")
-            and not is_watched(())
-            and self.still_holds(
-                schedule,
-                parameters.get("weight_ih_l0"),
-                parameters.get("weight_hh_l0"),
-                parameters.get("bias_l0"),
-                input.shape[0],
-            )
-        )
+            and not is_watched()
+        ):
+            return self.step(input, h, t, nonlinearity)
+        return None
 
 
 def step(
@@ -280,7 +287,8 @@ def step(
     """One time step, as `clockwork_step`, which takes over where derivatives are wanted, or weights do not last."""
     tensors = input, weight_ih, weight_hh, bias, h
     if (
-        is_watched(tensors)
+        is_watched()
+        or is_captured(tensors)
         or wants_gradient(tensors)
         or not (isinstance(weight_hh, Parameter) and isinstance(weight_ih, Parameter))
         or weight_hh.is_inference()

@@ -176,11 +176,13 @@ def check_shapes(dtype: torch.dtype, **tensors: tuple[Tensor | None, tuple[int, 
 # ---- who watches ----
 
 
-def is_watched(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether anything must see what happens to the tensors, other than autograd."""
+def is_watched() -> bool:
+    """Whether anything must see what happens to all tensors, other than autograd."""
+    # all in one, because a step of a small network takes no longer than a few calls
     return (
-        is_captured(tensors)
-        or has_tangents()
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or forward_ad._current_level >= 0
         or torch._C._are_functorch_transforms_active()
         or torch._C._get_tracing_state() is not None
     )
