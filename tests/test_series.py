@@ -112,13 +112,15 @@ def test_planted_sequences():
     three = planted.load("squares:3,7,21x3")
     assert len({each.digest for each in three}) == 3
     assert one.digest == three[0].digest
+    assert [each.name for each in planted.load("squares:3,7,21x2+1")] == [each.name for each in three[1:]]
+    assert [each.digest for each in planted.load("squares:3,7,21x2+1")] == [each.digest for each in three[1:]]
     assert (one.samples.min(), one.samples.max()) == (-1, 1)
     clean = planted.waves([3, 7, 21])
     assert set(np.flatnonzero(np.diff(clean)) + 1) <= {k * p for p in (3, 7, 21) for k in range(1, 71)}
     assert np.corrcoef(clean, one.samples)[0, 1] > 0.99
 
 
-@pytest.mark.parametrize("text", ["", "3,,7", "0", "3x0", "a", "3x", "99999"])
+@pytest.mark.parametrize("text", ["", "3,,7", "0", "3x0", "a", "3x", "3+", "99999"])
 def test_bad_planted_sequences(text):
     with pytest.raises(audio.AudioError, match="squares:"):
         planted.load(f"squares:{text}")
