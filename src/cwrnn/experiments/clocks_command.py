@@ -267,19 +267,14 @@ def evolve(
             if judge.trained:
                 took.append(time.monotonic() - began)
             if not quiet:
-                best = f"best {last.best_error:.3g} with {last.best.spec}"
-                told = [
-                    f"{judge.step}: {best if last.best_error < evolution.WORST else 'none is of use'}",
-                    judge.lost(),
-                ]
-                told.append(f"{duration(time.monotonic() - started)} gone")
-                if took and number < generations:
-                    told[-1] += f", about {duration((generations - number) * sum(took) / len(took))} left"
-                stderr.print("; ".join(filter(None, told)))
+                left = (generations - number) * sum(took) / len(took) if took else 0.0
+                stderr.print(_told(last, judge, time.monotonic() - started, left))
         assert last is not None
         if last.best_error >= evolution.WORST:
+            mention_failures(judge.failures, stderr)
             raise CommandError(
-                "no candidate could be trained: every run diverged or failed; try a lower --learning-rate"
+                "no candidate is of use: of each, half of the runs or more diverged or failed; try a lower "
+                "--learning-rate"
             )
         (order.folder / "schedule.txt").write_text(f"{last.best.spec}\n", encoding="utf-8")
         with printing():
@@ -299,6 +294,14 @@ def evolve(
             mention_failures(judge.failures, stderr)
         if judge.failures:
             raise typer.Exit(1)
+
+
+def _told(found: evolution.Generation, judge: Judge, gone: float, left: float) -> str:
+    """What a generation came to."""
+    known = found.best_error < evolution.WORST
+    best = f"best {found.best_error:.3g} with {found.best.spec}" if known else "none is of use"
+    time_left = f", about {duration(left)} left" if left else ""
+    return "; ".join(filter(None, [f"{judge.step}: {best}", judge.lost(), f"{duration(gone)} gone{time_left}"]))
 
 
 @contextmanager
