@@ -16,12 +16,15 @@ import tempfile
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 # processes begin as copies of one that has loaded what takes its time to load, but nothing of the package
 WORLD = multiprocessing.get_context("forkserver")
 WORLD.set_forkserver_preload(["numpy", "pytest", "torch"])
+# two threads that start a process at once would each find that the server is not there yet
+STARTING = Lock()
 BACKENDS = "tests/test_backends.py"
 LAYER = "tests/test_layer.py"
 PAPER = "tests/test_paper.py"
@@ -327,7 +330,8 @@ def killed(mutant: Mutant) -> bool:
             build_kernel(Path(folder))
         output = Path(folder) / "output"
         process = WORLD.Process(target=run_tests, args=(source, mutant.tests.split(), output))
-        process.start()
+        with STARTING:
+            process.start()
         process.join()
         said = output.read_text()
         # a break that cannot even run proves nothing

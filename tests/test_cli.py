@@ -298,7 +298,7 @@ def test_search(generate, tmp_path):
     assert code == 0
     rows = [line.split() for line in out.splitlines() if line.startswith("SRN")]
     assert [row[:4] for row in rows] == [["SRN", "100", rate, "5"] for rate in ("0.0003", "0.001", "1e+09")]
-    assert rows[2][4:] == ["-", "100", "%"]
+    assert rows[2][4:] == ["none", "100", "%"]
     assert sum("*" in row for row in rows) >= 1
     assert rows[0][-1] == "*"
     with Store.read(tmp_path / "out") as store:

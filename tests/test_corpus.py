@@ -467,6 +467,8 @@ def test_all_that_is_wrong_in_one_report(tmp_path):
         path.unlink()
     with pytest.raises(CorpusError) as refused:
         load(tmp_path, words=["no", "yes", "perhaps", "never"])
+    # it is not the words alone
+    assert refused.type is CorpusError
     lines = str(refused.value).splitlines()
     assert lines[0] == f"{tmp_path}: 6 problems:"
     for problem in (

@@ -1,11 +1,13 @@
 import dataclasses
 import math
+import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import dying
 import numpy as np
@@ -198,12 +200,18 @@ if __name__ == "__main__":
         if {endless} and isinstance(event, engine.Progress):
             print("training", flush=True)
 
+    def working():
+        return {{process.pid for process in multiprocessing.active_children()}}
+
     batches = engine.make_batches(runs, waves, 2)
-    with Store.open({path!r}, create=True) as store:
+    with Store.open({path!r}, create=True) as store, engine.staying(2) as train:
         for wave in waves:
             store.add_dataset(wave)
-        engine.sweep(store, batches, lambda batches: engine.local(batches, 2), observe)
-    print(len(killed), [process.pid for process in multiprocessing.active_children()])
+        engine.sweep(store, batches[:-1], train, observe)
+        before = working()
+        engine.sweep(store, batches[-1:], train, observe)
+        print(len(killed), len(before), working() == before)
+    print(working())
 """
 
 
@@ -219,7 +227,8 @@ def start(tmp_path, **options):
 def test_workers_make_the_same_store_though_one_is_killed(tmp_path, waves):
     with start(tmp_path, kill=True) as process:
         output, _ = process.communicate(timeout=120)
-    assert output == "2 []\n"
+    # those that are left stay for the second sweep, and no longer
+    assert output == "2 2 True\nset()\n"
     sweeps.sweep(tmp_path / "one", waves, sweeps.plan(waves))
     assert sweeps.contents(tmp_path / "many") == sweeps.contents(tmp_path / "one")
 
@@ -249,6 +258,18 @@ def test_workers_that_cannot_begin(waves, monkeypatch):
     batches = engine.make_batches(sweeps.plan(waves), waves)
     with pytest.raises(EngineError, match=r"3 worker processes in a row ended before they began \(exit code 4\)"):
         list(engine.local(iter(batches), 2))
+
+
+def test_a_worker_that_died_while_it_waited_is_forgotten():
+    """No batch is given to it, and none fails of it."""
+    crew = engine._Workers(2)
+    connection, _ = multiprocessing.Pipe()
+    crew._processes[connection] = SimpleNamespace(is_alive=lambda: False)
+    crew._ready.add(connection)
+    assert list(crew.run(iter([]))) == []
+    assert not crew._processes
+    assert not crew._ready
+    assert connection.closed
 
 
 def batch_of(method, runs, waves, epochs=100):
@@ -377,6 +398,18 @@ def test_bar_on_a_terminal(waves, capsys, monkeypatch):
     text = re.sub(r"\x1b\[[\d;?]*\w", "", err)
     assert "100%" in text
     assert "4 of 4 runs" in text
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_bar_of_a_step(waves, capsys, monkeypatch, terminal):
+    """It says which one; where there is no terminal, its caller does."""
+    if terminal:
+        for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
+            monkeypatch.setenv(name, value)
+    batch = batch_of("srn", 1, waves)
+    with shown(Estimate([batch]), step="generation [3] of 9") as observe:
+        observe(finished(batch, 100.0))
+    assert ("generation [3] of 9" in capsys.readouterr().err) == terminal
 
 
 def test_an_interrupt_that_python_drops_is_heard(monkeypatch):

@@ -356,7 +356,7 @@ def test_nothing_is_overwritten(command, folder, model):
         (["--noise", "inf"], "--noise: expected a standard deviation, got inf"),
         (["--runs", "0"], "'--runs'"),
         (["--runs", "33"], "'--runs'"),
-        (["--words", "no,maybe"], "--data:"),
+        (["--words", "no,maybe"], "--words:"),
         (["--data", "folder:/nowhere"], "--data:"),
         (["--out", "."], "--out: . is a folder: name a file"),
         (["--out", os.devnull], "--out: /dev/null is no file that could be replaced"),

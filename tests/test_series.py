@@ -8,7 +8,7 @@ from scipy import stats
 from stories import told
 
 from cwrnn import cli
-from cwrnn.experiments import audio, evolution, planted, series, subject, tasks
+from cwrnn.experiments import audio, evolution, planted, series, subject, tasks, training
 from cwrnn.experiments.clock_figures import series_plot
 from cwrnn.experiments.evolution import Space, evolve
 from cwrnn.experiments.runs import Dataset
@@ -112,13 +112,15 @@ def test_planted_sequences():
     three = planted.load("squares:3,7,21x3")
     assert len({each.digest for each in three}) == 3
     assert one.digest == three[0].digest
+    assert [each.name for each in planted.load("squares:3,7,21x2+1")] == [each.name for each in three[1:]]
+    assert [each.digest for each in planted.load("squares:3,7,21x2+1")] == [each.digest for each in three[1:]]
     assert (one.samples.min(), one.samples.max()) == (-1, 1)
     clean = planted.waves([3, 7, 21])
     assert set(np.flatnonzero(np.diff(clean)) + 1) <= {k * p for p in (3, 7, 21) for k in range(1, 71)}
     assert np.corrcoef(clean, one.samples)[0, 1] > 0.99
 
 
-@pytest.mark.parametrize("text", ["", "3,,7", "0", "3x0", "a", "3x", "99999"])
+@pytest.mark.parametrize("text", ["", "3,,7", "0", "3x0", "a", "3x", "3+", "99999"])
 def test_bad_planted_sequences(text):
     with pytest.raises(audio.AudioError, match="squares:"):
         planted.load(f"squares:{text}")
@@ -244,6 +246,8 @@ def test_compare_from_the_command_line(tmp_path, capsys):
     found = json.loads(out)
     assert (code, len(found["series"]), found["series"][0]["p"]) == (0, 9, None)
     assert [each["finished"] for each in found["series"]] == [4] * 9
+    planned = {name: found[name] for name in ("size", "modules", "runs", "epochs", "learning_rate", "seed")}
+    assert planned == {"size": 120, "modules": 3, "runs": 2, "epochs": 3, "learning_rate": 3e-4, "seed": 0}
     with Store.read(tmp_path) as store:
         records = store.records(tasks.CLOCKS["generation"])
     # what two series have in common is trained once
@@ -252,9 +256,26 @@ def test_compare_from_the_command_line(tmp_path, capsys):
     assert all(0 <= each["p"] <= 1 for each in found["series"][1:])
     # what was compared can be looked into
     assert subject.load(tmp_path).facts["store"].startswith(str(tmp_path))
+    page, numbers = report(tmp_path)
+    assert numbers["compared"]
+    assert [(each["name"], each["p"]) for each in numbers["series"]] == [
+        (each["name"], each["p"]) for each in found["series"]
+    ]
+    for each in found["series"]:
+        assert all(f"<td>{text}</td>" in page for text in (each["name"], "; ".join(each["schedules"])))
+    assert "other clocks than the paper's.</p>" in page
+    assert (tmp_path / "figures" / "clocks-generation" / "series.svg").exists()
     code, out, err = run(capsys, *arguments)
     assert code == 2
     assert "--resume" in err
+
+
+def report(folder):
+    """The page, and the numbers of its only chapter."""
+    assert cli.main(["report", str(folder)]) == 0
+    numbers = json.loads((folder / "summary.json").read_text())
+    (chapter,) = numbers.keys() & {"generation", "words", "clocks-generation", "clocks-words"}
+    return (folder / "index.html").read_text(), numbers[chapter]
 
 
 def test_evolve_from_the_command_line(tmp_path, capsys):
@@ -275,6 +296,57 @@ def test_evolve_from_the_command_line(tmp_path, capsys):
         after = {record.key: record.finished_at for record in store.records(tasks.CLOCKS["generation"])}
     assert before.items() <= after.items()
     assert len(after) > len(before)
+    page, numbers = report(tmp_path / "b")
+    assert numbers["series"][0]["name"] == spec
+    assert "chosen by these very runs" in page
+    assert not numbers["compared"]
+
+
+def failing(seeds):
+    """Training that fails for these seeds."""
+    train_many = training.train_many
+
+    def train(method, hidden, targets, its, *rest, **options):
+        if set(its) & set(seeds):
+            raise RuntimeError("no luck")
+        return train_many(method, hidden, targets, its, *rest, **options)
+
+    return train
+
+
+SEARCH = ("evolve", "--data", "squares:3", "--runs", "3", "--generations", "2", "--population", "4", *TINY[:-1])
+
+
+def test_runs_of_a_search_that_fail_are_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(training, "train_many", failing({2}))
+    code, out, err = run(capsys, *SEARCH, "--json", "--out", tmp_path)
+    assert code == 1
+    failed = json.loads(out)["failed"]
+    assert failed > 0
+    assert "generation 1 of 2: best" in err
+    assert "4 of 12 runs failed" in err
+    assert f"{failed} runs failed, and are tried again with --resume" in err
+    assert "no luck" in err
+    monkeypatch.undo()
+    code, out, err = run(capsys, *SEARCH, "--resume", "--out", tmp_path)
+    assert code == 0
+    assert "failed" not in err
+
+
+def test_a_search_whose_runs_all_fail_ends(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(training, "train_many", failing({0, 1, 2}))
+    code, out, err = run(capsys, *SEARCH, "--out", tmp_path)
+    assert (code, out) == (1, "")
+    assert "every run failed; the first one:" in err
+    assert "no luck" in err
+    assert "generation 1" not in err
+
+
+def test_a_search_that_diverges(tmp_path, capsys):
+    code, out, err = run(capsys, *SEARCH, "--learning-rate", "1e30", "--out", tmp_path)
+    assert (code, out) == (1, "")
+    assert "generation 1 of 2: none is of use; 12 of 12 runs diverged" in " ".join(err.split())
+    assert "try a lower --learning-rate" in err
 
 
 def test_clocks_of_words(tmp_path, capsys, monkeypatch):
@@ -296,12 +368,18 @@ def test_clocks_of_words(tmp_path, capsys, monkeypatch):
     ("arguments", "message"),
     [
         (["compare", "--series", "cubic"], "expected some of"),
-        (["compare", "--size", "5"], "size must be at least"),
+        (["compare", "--size", "5"], "--size: size must be at least"),
+        (
+            ["compare", "--modules", "60", "--size", "9999"],
+            "--modules: exponential-2 with 60 modules: periods must be at",
+        ),
         (["compare", "--schedule", "1;2"], "a schedule is written"),
+        (["compare", "--schedule", "1:9,2:9", "--size", "200"], "--schedule: 1:9,2:9 has 282 parameters, and --size"),
         (["compare", "--data", "squares:x"], "expected squares:"),
         (["compare", "--data", "squares:3", "--data", "squares:3"], "two sequences have the name"),
         (["compare", "--learning-rate", "-1"], "expected a number above 0"),
-        (["evolve", "--size", "5"], "size must be at least"),
+        (["evolve", "--size", "5"], "--size: size must be at least"),
+        (["evolve", "--modules", "1"], "--modules: modules must be at least 2, got 1"),
         (["evolve", "--task", "words", "--data", "bundle", "--data", "bundle"], "one source of words"),
         (["evolve", "--scheduler", "tcp://x:1"], "needs --engine dask"),
     ],

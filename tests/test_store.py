@@ -122,6 +122,28 @@ def test_tasks_are_apart(tmp_path):
         assert len(opened.records()) == 1
 
 
+def test_some_records(tmp_path, monkeypatch):
+    """In as many statements as it takes, in the same order."""
+    monkeypatch.setattr(store, "AT_ONCE", 2)
+    records = [record(seed=seed) for seed in range(6)]
+    with new(tmp_path) as opened:
+        opened.add(*records)
+        some = opened.records(keys=[each.key for each in records[:0:-1]])
+        assert [found.run.seed for found in some] == [1, 2, 3, 4, 5]
+        np.testing.assert_array_equal(some[-1].curve, records[-1].curve)
+        assert opened.records(keys=[]) == opened.records("search", keys=[records[0].key]) == []
+
+
+def test_notes(tmp_path):
+    with new(tmp_path) as opened:
+        assert opened.noted("one") == {}
+        opened.note("one", {"a": [1, 2]})
+        opened.note("one", {"a": [3]})
+    with Store.read(tmp_path) as opened:
+        assert opened.noted("one") == {"a": [3]}
+        assert len(opened.commands) == 1
+
+
 def test_datasets(tmp_path):
     with Store.open(tmp_path, create=True) as opened:
         for name in ("z", "a"):

@@ -114,6 +114,7 @@ def test_words_with_too_few_speakers(tmp_path):
         path.write_text(path.read_text().replace("cyclical", "bicycle"))
     with pytest.raises(CorpusError) as refused:
         load(f"timit:{tmp_path}")
+    assert refused.type is CorpusError
     rest = ",".join(word for word in PAPERS if word not in ("cyclical", "leeway"))
     assert refused.value.problems == (
         "cyclical: 7 speakers are needed, 4 say it",
@@ -238,9 +239,9 @@ def test_too_small_a_sample(tmp_path):
     nltk(tmp_path, speakers=3)
     with pytest.raises(CorpusError, match="no word of the sentences sa1 and sa2 is said by 7 speakers"):
         load(f"nltk-timit:{tmp_path}")
-    with pytest.raises(CorpusError, match=r"(?s)zebra: 3 speakers are needed, 0 say it.*--words WORD,WORD,\.\.\.$"):
+    with pytest.raises(WordsError, match=r"(?s)zebra: 3 speakers are needed, 0 say it.*--words WORD,WORD,\.\.\.$"):
         load(f"nltk-timit:{tmp_path}", words=["water", "zebra"], speakers=3, test=1)
-    with pytest.raises(CorpusError, match=r"--words WORD,WORD,\.\.\.$"):
+    with pytest.raises(WordsError, match=r"--words WORD,WORD,\.\.\.$"):
         load(f"nltk-timit:{tmp_path}", words=["lion", "zebra"])
 
 

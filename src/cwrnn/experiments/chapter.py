@@ -10,6 +10,7 @@ from typing import Any
 from .models import METHODS
 from .outcomes import best, best_rates, searched
 from .runs import DIVERGED, FAILED, FINISHED, STATUSES, Record
+from .tasks import SEARCHES
 from .training import Settings
 
 LISTED = 200
@@ -81,7 +82,8 @@ def search_table(records: Sequence[Record], paper: Mapping[str, float]) -> list[
 
 def lost(records: Sequence[Record]) -> dict[str, Any]:
     """The runs that did not finish, as the template takes them."""
-    return {"failures": _failures(records), "diverged": _diverged(records), "listed": LISTED}
+    of_search = sum(record.status == DIVERGED and record.run.task in SEARCHES.values() for record in records)
+    return {"failures": _failures(records), "diverged": _diverged(records), "of_search": of_search, "listed": LISTED}
 
 
 def counts(records: Iterable[Record]) -> dict[str, int]:

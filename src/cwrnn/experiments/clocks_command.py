@@ -3,25 +3,42 @@
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich import box
 from rich.table import Table
 
 from ..schedule import Schedule
 from ..words import corpus as corpora
-from . import audio, evolution, options, planted, series, tables, tasks
+from . import audio, evolution, options, planted, series, tasks
+from .drawing import count as counted
+from .drawing import percent, short
+from .judging import Judge
 from .loading import load_corpus, load_sequences
 from .models import MODULES, SIZES, WORD_MODULES, WORD_SIZES
 from .options import EngineName
 from .progress import duration
-from .reproduction import CommandError, console, ends, make_order, opened, printing, resuming, select, train_missing
-from .runs import FINISHED, Data, Record, environment
+from .reproduction import (
+    CommandError,
+    add_data,
+    console,
+    ends,
+    make_order,
+    mention_failures,
+    opened,
+    printing,
+    resuming,
+    select,
+    train_missing,
+)
+from .runs import FAILED, Data, Run, environment
 from .tables import plain
 
 COMPARE_EXAMPLES = """examples:
@@ -43,8 +60,13 @@ cwrnn clocks evolve --data song.flac --generations 30              for a piece o
 cwrnn clocks evolve --task words --size 1000 --sizes               for words, and the sizes of the modules too
 cwrnn clocks evolve --data song.flac --resume                      go on after an interruption
 
-exit codes: 0 a schedule was found, 1 an error, 2 wrong usage, 130 interrupted
+exit codes: 0 a schedule was found and no run failed, 1 some failed or an error, 2 wrong usage, 130 interrupted
 """
+
+COMPARED = "Where the store and the picture (figures/clocks.svg and .png) go; `cwrnn report DIR` makes a page of them."
+EVOLVED = (
+    "Where the store goes, and in the end schedule.txt with what was found; `cwrnn report DIR` makes a page of it."
+)
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Other clocks than 1, 2, 4, ...")
 
@@ -65,7 +87,7 @@ DataOption = Annotated[
         "--data",
         metavar="SOURCE",
         help="As in `cwrnn reproduce`; or squares:3,7,21x20: twenty sequences of square waves that switch every 3, 7 "
-        "and 21 steps, with noise.",
+        "and 21 steps, with noise; squares:3,7,21x20+2: with noise of the seeds from 2 on.",
         show_default="bundle",
     ),
 ]
@@ -104,7 +126,11 @@ def compare(
     ] = ",".join(series.SERIES),
     schedule: Annotated[
         list[str] | None,
-        typer.Option("--schedule", metavar="SPEC", help="A schedule of your own beside them; may be repeated."),
+        typer.Option(
+            "--schedule",
+            metavar="SPEC",
+            help="A schedule of your own beside them, of --size parameters at most; may be repeated.",
+        ),
     ] = None,
     size: SizeOption = None,
     modules: ModulesOption = None,
@@ -115,7 +141,7 @@ def compare(
     engine_name: options.Engine = EngineName.LOCAL,
     scheduler: options.Scheduler = None,
     workers: options.Workers = None,
-    out: Annotated[Path | None, options.out("out/clocks")] = None,
+    out: Annotated[Path | None, options.out("out/clocks", COMPARED)] = None,
     resume: options.Resume = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -127,22 +153,21 @@ def compare(
     options.check_engine(engine_name, scheduler, workers)
     chosen = _series(names)
     datasets = _data(task, data, quiet)
-    own = {f"own {spec}": _schedule(spec) for spec in schedule or []}
-    try:
+    budget, count = _size(task, size), _modules(task, modules)
+    own = {f"own {spec}": _own(spec, budget, series.shape(datasets[0])) for spec in schedule or []}
+    with _blamed():
         planned = series.plan(
             task.value,
             datasets,
             names=chosen,
-            size=_size(task, size),
-            modules=modules,
+            size=budget,
+            modules=count,
             runs=runs,
             epochs=epochs,
             seed=seed,
             learning_rate=_rate(learning_rate),
             own=own,
         )
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--size") from error
     order = make_order(context, out or Path("out/clocks"), engine_name, scheduler, workers, resume, as_json, quiet)
     stderr = console(stderr=True, soft_wrap=True)
     with ends(stderr, resuming(order.arguments)), opened(order) as store:
@@ -150,22 +175,25 @@ def compare(
         every = list({run.key: run for group in planned.values() for run in group}.values())
         train_missing(store, datasets, every, order, stderr, quiet=quiet)
         records = select(store, every)
+        series.keep(store, planned)
         found = series.compare(series.by_series(planned, records))
         drawn = _draw(found, task, order.folder)
-        measure = tables.percent if task is TaskName.WORDS else tables.short
+        measure = partial(percent, unit="") if task is TaskName.WORDS else short
         with printing():
             if not (as_json and quiet):
                 (stderr if as_json else console()).print(_table(found, measure, task))
             if as_json:
                 print(json.dumps(plain({
                     "task": tasks.CLOCKS[task.value], "series": [_described(each) for each in found],
+                    "size": budget, "modules": count, "runs": runs, "seed": seed, **_trained(every[0]),
                     "data": [each.name for each in datasets], "seconds": time.monotonic() - started,
                     "store": str(store.path.resolve()), "figures": [str(path.resolve()) for path in drawn],
                     "environment": environment(),
                 }), allow_nan=False))  # fmt: skip
             else:
                 print(f"\nThe picture is {drawn[-1].resolve()}")
-        if any(record.status == "failed" for record in records):
+            mention_failures(records, stderr)
+        if any(record.status == FAILED for record in records):
             raise typer.Exit(1)
 
 
@@ -192,7 +220,7 @@ def evolve(
     engine_name: options.Engine = EngineName.LOCAL,
     scheduler: options.Scheduler = None,
     workers: options.Workers = None,
-    out: Annotated[Path | None, options.out("out/evolution")] = None,
+    out: Annotated[Path | None, options.out("out/evolution", EVOLVED)] = None,
     resume: options.Resume = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -200,50 +228,53 @@ def evolve(
     """Find the periods by evolution: many candidates are trained, the better ones lead to the next.
 
     Ends with a schedule that every other command takes as --schedule. Candidates are judged by the median error of
-    their networks, of words by the training set's cross entropy: the test set has no say in it.
+    their networks, of words by the training set's cross entropy: the test set has no say in it. A run that diverges
+    counts as the worst.
     """
     options.check_engine(engine_name, scheduler, workers)
     datasets = _data(task, data, quiet)
-    count = modules or (WORD_MODULES if task is TaskName.WORDS else MODULES)
+    budget, count = _size(task, size), _modules(task, modules)
     shape = series.shape(datasets[0])
-    try:
-        space = evolution.Space(
-            count, longest or min(2**20, max(32, 2 ** (count - 1))), _size(task, size), *shape, sizes
-        )
+    with _blamed():
+        space = evolution.Space(count, longest or min(2**20, max(32, 2 ** (count - 1))), budget, *shape, sizes)
         space.decode(space.start)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--size") from error
     order = make_order(context, out or Path("out/evolution"), engine_name, scheduler, workers, resume, as_json, quiet)
     stderr = console(stderr=True, soft_wrap=True)
     rate = _rate(learning_rate)
-    with ends(stderr, resuming(order.arguments)), opened(order) as store:
+
+    def plan(schedule: Schedule) -> list[Run]:
+        kind = tasks.CLOCKS[task.value]
+        return [
+            run for each in datasets for run in series.plan_schedule(kind, each, schedule, runs, epochs, seed, rate)
+        ]
+
+    with ends(stderr, resuming(order.arguments)), opened(order) as store, order.staying() as train:
         started = time.monotonic()
-
-        def judge(schedules: Sequence[Schedule]) -> list[float]:
-            planned = {
-                schedule: [
-                    run
-                    for each in datasets
-                    for run in series.plan_schedule(tasks.CLOCKS[task.value], each, schedule, runs, epochs, seed, rate)
-                ]
-                for schedule in schedules
-            }
-            every = [run for group in planned.values() for run in group]
-            train_missing(store, datasets, every, order, stderr, quiet=True)
-            known = {record.key: record for record in select(store, every)}
-            return [_fitness([known[run.key] for run in group]) for group in planned.values()]
-
+        add_data(store, datasets)
+        judge = Judge(store, datasets, plan, replace(order, train=train))
+        if not quiet:
+            networks = counted(runs * len(datasets), "network")
+            stderr.print(
+                f"{generations} generations of {population} candidates, {networks} each; the store is {store.path}"
+            )
         last = None
-        for last in evolution.evolve(space, judge, generations=generations, population=population, seed=seed):
+        took: list[float] = []
+        found = evolution.evolve(space, judge, generations=generations, population=population, seed=seed)
+        for number in range(1, generations + 1):
+            judge.begin(f"generation {number} of {generations}")
+            began = time.monotonic()
+            last = next(found)
+            if judge.trained:
+                took.append(time.monotonic() - began)
             if not quiet:
-                stderr.print(
-                    f"generation {last.number} of {generations}: best {last.best_error:.3g} with {last.best.spec}; "
-                    f"{duration(time.monotonic() - started)} gone"
-                )
+                left = (generations - number) * sum(took) / len(took) if took else 0.0
+                stderr.print(_told(last, judge, time.monotonic() - started, left))
         assert last is not None
         if last.best_error >= evolution.WORST:
+            mention_failures(judge.failures, stderr)
             raise CommandError(
-                "no candidate could be trained: every run diverged or failed; try a lower --learning-rate"
+                "no candidate is of use: of each, half of the runs or more diverged or failed; try a lower "
+                "--learning-rate"
             )
         (order.folder / "schedule.txt").write_text(f"{last.best.spec}\n", encoding="utf-8")
         with printing():
@@ -251,26 +282,36 @@ def evolve(
                 print(json.dumps(plain({
                     "schedule": last.best.spec, "periods": last.best.periods, "sizes": last.best.sizes,
                     "error": last.best_error, "parameters": last.best.parameter_count(*shape),
-                    "generations": generations, "seconds": time.monotonic() - started,
+                    "task": tasks.CLOCKS[task.value], "size": budget, "modules": count, "runs": runs, "seed": seed,
+                    **_trained(plan(last.best)[0]), "generations": generations, "population": population,
+                    "failed": len(judge.failures), "seconds": time.monotonic() - started,
                     "store": str(store.path.resolve()), "environment": environment(),
                 }), allow_nan=False))  # fmt: skip
             else:
                 print(f"The best schedule is {last.best.spec}")
                 print(f"Its error is {last.best_error:.3g}; the median of {runs * len(datasets)} networks.")
                 print(f"\nTo use it:\n  cwrnn reproduce {task.value} --methods cw --schedule {last.best.spec}")
+            mention_failures(judge.failures, stderr)
+        if judge.failures:
+            raise typer.Exit(1)
 
 
-def _fitness(records: Sequence[Record]) -> float:
-    """The median error; of words the lowest cross entropy of the training set, since the test set is not to be used."""
-    errors = []
-    for record in records:
-        if record.status != FINISHED or record.curve is None:
-            errors.append(math.inf)
-        elif record.curve.shape[1] > 2:
-            errors.append(float(record.curve[:, 1].min()))
-        else:
-            errors.append(record.error)
-    return float(np.median(errors))
+def _told(found: evolution.Generation, judge: Judge, gone: float, left: float) -> str:
+    """What a generation came to."""
+    known = found.best_error < evolution.WORST
+    best = f"best {found.best_error:.3g} with {found.best.spec}" if known else "none is of use"
+    time_left = f", about {duration(left)} left" if left else ""
+    return "; ".join(filter(None, [f"{judge.step}: {best}", judge.lost(), f"{duration(gone)} gone{time_left}"]))
+
+
+@contextmanager
+def _blamed() -> Iterator[None]:
+    """What cannot be planned is the fault of the budget, or of the modules."""
+    try:
+        yield
+    except ValueError as error:
+        hint = "--size" if isinstance(error, series.BudgetError) else "--modules"
+        raise typer.BadParameter(str(error), param_hint=hint) from error
 
 
 def _data(task: TaskName, sources: Sequence[str] | None, quiet: bool) -> list[Data]:
@@ -304,14 +345,28 @@ def _series(text: str) -> list[str]:
     return names
 
 
-def _schedule(text: str) -> Schedule:
+def _own(text: str, size: int, shape: tuple[int, int]) -> Schedule:
     found = options.schedule(text)
     assert found is not None
+    parameters = found.parameter_count(*shape)
+    if parameters > size:
+        raise typer.BadParameter(
+            f"{text} has {parameters} parameters, and --size allows {size}: all are compared at one budget",
+            param_hint="--schedule",
+        )
     return found
 
 
 def _size(task: TaskName, size: int | None) -> int:
     return size or (WORD_SIZES[2] if task is TaskName.WORDS else SIZES[-1])
+
+
+def _modules(task: TaskName, modules: int | None) -> int:
+    return modules or (WORD_MODULES if task is TaskName.WORDS else MODULES)
+
+
+def _trained(run: Run) -> dict[str, Any]:
+    return {"epochs": run.settings.epochs, "learning_rate": run.settings.learning_rate}
 
 
 def _rate(value: float | None) -> float | None:

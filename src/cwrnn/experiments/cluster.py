@@ -12,12 +12,13 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from logging import CRITICAL
 from queue import SimpleQueue
 from typing import Any
 
 from ..extras import require
-from .engine import Batch, Crew, Event, Finished, Progress, failed, interrupts_held, train
+from .engine import Batch, Crew, Engine, Event, Finished, Progress, failed, interrupts_held, train
 from .runs import Record
 
 AHEAD = 2
@@ -28,54 +29,69 @@ JOIN = 60.0
 """Seconds to wait for a scheduler to answer, and for its first worker."""
 
 
+_News = SimpleQueue[tuple[str, int | None]]
+"""Of a batch by its name: how many epochs it has made, or None when it is done."""
+
+
 class ClusterError(Exception):
     """There is no cluster to work on, or none any more; the message says why."""
 
 
 def dask(batches: Iterator[Batch], workers: int, scheduler: str | None = None) -> Iterator[Event]:
     """Trains on the cluster whose scheduler has the address `scheduler`, or on one of `workers` local processes."""
+    with staying(workers, scheduler) as engine:
+        yield from engine(batches)
+
+
+@contextmanager
+def staying(workers: int, scheduler: str | None = None) -> Iterator[Engine]:
+    """The same for several sweeps, one after the other: the connection, or the cluster, stays until the end of this."""
     distributed = require("distributed", extra="dask", purpose="the engine 'dask'")
     with ExitStack() as stack:
         client = _connect(distributed, stack, workers, scheduler)
-        news: SimpleQueue[tuple[str, int | None]] = SimpleQueue()
+        news: _News = SimpleQueue()
         topic = f"cwrnn-{uuid.uuid4().hex}"
         client.subscribe_topic(topic, lambda event: news.put(event[1]))
-        futures: dict[str, tuple[Any, Batch]] = {}
-        again: list[Batch] = []
-        crew = 0
-        while True:
-            # asked each time: workers come and go
+        yield partial(_sweep, client=client, scheduler=scheduler, topic=topic, news=news)
+
+
+def _sweep(batches: Iterator[Batch], client: Any, scheduler: str | None, topic: str, news: _News) -> Iterator[Event]:
+    futures: dict[str, tuple[Any, Batch]] = {}
+    again: list[Batch] = []
+    crew = 0
+    while True:
+        # asked each time: workers come and go
+        with _reached(scheduler):
+            threads = _threads(client)
+        if len(threads) != crew and threads:
+            crew = len(threads)
+            yield Crew(sum(threads.values()))
+        while len(futures) < AHEAD * max(1, sum(threads.values())):
+            batch = again.pop() if again else next(batches, None)
+            if batch is None:
+                break
+            name = f"cwrnn-{uuid.uuid4().hex}"
             with _reached(scheduler):
-                threads = _threads(client)
-            if len(threads) != crew and threads:
-                crew = len(threads)
-                yield Crew(sum(threads.values()))
-            while len(futures) < AHEAD * max(1, sum(threads.values())):
-                batch = again.pop() if again else next(batches, None)
-                if batch is None:
-                    break
-                name = f"cwrnn-{uuid.uuid4().hex}"
-                with _reached(scheduler):
-                    future = client.submit(_train, batch, topic, name, key=name)
-                futures[name] = future, batch
-                future.add_done_callback(lambda future: news.put((future.key, None)))
-            if not futures:
-                return
-            name, epochs = news.get()
-            if name not in futures:
-                continue
-            future, batch = futures[name]
-            if epochs is not None:
-                yield Progress(batch, epochs)
-                continue
-            del futures[name]
-            with _reached(scheduler):
-                records = _records(future, batch)
-            if records is None:
-                again += reversed(batch.parts())
-                yield Progress(batch, 0)
-            else:
-                yield Finished(batch, records)
+                future = client.submit(_train, batch, topic, name, key=name)
+            futures[name] = future, batch
+            future.add_done_callback(lambda future: news.put((future.key, None)))
+        if not futures:
+            return
+        name, epochs = news.get()
+        if name not in futures:
+            continue
+        future, batch = futures[name]
+        if epochs is not None:
+            yield Progress(batch, epochs)
+            continue
+        del futures[name]
+        with _reached(scheduler):
+            records = _records(future, batch)
+        if records is None:
+            again += reversed(batch.parts())
+            yield Progress(batch, 0)
+        else:
+            yield Finished(batch, records)
 
 
 def _connect(distributed: Any, stack: ExitStack, workers: int, scheduler: str | None) -> Any:

@@ -112,6 +112,15 @@ def short(error: float) -> str:
     return f"{error:#.2g}".rstrip(".") if abs(error) < 100 else f"{error:.0f}"
 
 
+def percent(error: float, unit: str = " %") -> str:
+    """An error rate in percent, or a word where no number is left.
+
+    >>> [percent(0.16789), percent(0.16789, unit=""), percent(math.nan)]
+    ['16.8 %', '16.8', 'none']
+    """
+    return f"{100 * error:.1f}{unit}" if math.isfinite(error) else "none"
+
+
 def power(rate: float) -> str:
     """A rate on an axis.
 

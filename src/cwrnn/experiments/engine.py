@@ -200,8 +200,23 @@ def failed(run: Run, reason: str, seconds: float = 0.0) -> Record:
 
 def local(batches: Iterator[Batch], workers: int) -> Iterator[Event]:
     """Trains on this machine, in as many processes; with one worker, in this process itself."""
-    yield Crew(workers)
-    yield from _here(batches) if workers == 1 else _Workers(workers).run(batches)
+    with staying(workers) as engine:
+        yield from engine(batches)
+
+
+@contextmanager
+def staying(workers: int) -> Iterator[Engine]:
+    """The same for several sweeps, one after the other: the processes stay until the end of this."""
+    crew = _Workers(workers)
+
+    def engine(batches: Iterator[Batch]) -> Iterator[Event]:
+        yield Crew(workers)
+        yield from _here(batches) if workers == 1 else crew.run(batches)
+
+    try:
+        yield engine
+    finally:
+        crew.end()
 
 
 def _here(batches: Iterator[Batch]) -> Iterator[Event]:
@@ -240,7 +255,8 @@ class _Workers:
         self._again: list[Batch] = []
 
     def run(self, batches: Iterator[Batch]) -> Iterator[Event]:
-        """Keeps every worker busy until all batches are trained."""
+        """Keeps every worker busy until all batches are trained; they wait for more then."""
+        self._bury()
         try:
             while True:
                 self._feed(batches)
@@ -251,8 +267,32 @@ class _Workers:
                     event = self._hear(connection)
                     if event is not None:
                         yield event
-        finally:
-            self._end()
+        except BaseException:
+            # what they are at is of no use to anybody
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Ends the workers, whatever they are at."""
+        for process in self._processes.values():
+            # it holds nothing that could be left half done
+            process.kill()
+        for connection, process in self._processes.items():
+            process.join()
+            process.close()
+            connection.close()
+        self._processes.clear()
+        self._busy.clear()
+        self._ready.clear()
+        self._again.clear()
+
+    def _bury(self) -> None:
+        """Forgets workers that died while they had nothing to do: no batch is to blame."""
+        for connection, process in list(self._processes.items()):
+            if not process.is_alive():
+                del self._processes[connection]
+                self._ready.discard(connection)
+                connection.close()
 
     def _feed(self, batches: Iterator[Batch]) -> None:
         """Gives a batch to every worker that has none, and starts workers as long as there is work for them."""
@@ -319,17 +359,6 @@ class _Workers:
         child.close()
         self._processes[parent] = process
         return parent
-
-    def _end(self) -> None:
-        for process in self._processes.values():
-            # it holds nothing that could be left half done
-            process.kill()
-        for connection, process in self._processes.items():
-            process.join()
-            process.close()
-            connection.close()
-        self._processes.clear()
-        self._busy.clear()
 
 
 def _work(connection: Connection) -> None:

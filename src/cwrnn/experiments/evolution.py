@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..extras import require
 from ..schedule import Schedule
+from .runs import FINISHED, Record
 from .series import at_budget
 
 SPREAD = 1.2
@@ -132,6 +133,19 @@ def evolve(
             strategy.tell(points, errors)
         best = min(known, key=lambda schedule: (known[schedule], schedule.spec))
         yield Generation(number, tuple(schedules), tuple(errors), best, known[best])
+
+
+def fitness(records: Sequence[Record]) -> float:
+    """The median error; of words the lowest cross entropy of the training set, since the test set is not to be used."""
+    errors = []
+    for record in records:
+        if record.status != FINISHED or record.curve is None:
+            errors.append(math.inf)
+        elif record.curve.shape[1] > 2:
+            errors.append(float(record.curve[:, 1].min()))
+        else:
+            errors.append(record.error)
+    return float(np.median(errors))
 
 
 def _bounded(error: float) -> float:

@@ -86,9 +86,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and a
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 
 
-def out(default: str) -> object:
-    """The option --out."""
-    return typer.Option("--out", metavar="DIR", help="Where store and page go.", show_default=default)
+def out(default: str, told: str = "Where store and page go.") -> object:
+    """The option --out, and what it says of itself."""
+    return typer.Option("--out", metavar="DIR", help=told, show_default=default)
 
 
 Out = Path | None

@@ -1,7 +1,8 @@
 """Planted sequences: sums of square waves that switch every so many steps, with noise. What clocks are best is known.
 
 squares:3,7,21          a sequence whose three waves switch every 3, 7 and 21 steps
-squares:3,7,21x20       twenty of them, which differ in their noise
+squares:3,7,21x20       twenty of them, which differ in their noise: that of the seeds 0 to 19
+squares:3,7,21x20+2     twenty with other noise: that of the seeds 2 to 21
 """
 
 import re
@@ -40,12 +41,12 @@ def squares(periods: Sequence[int], seed: int = 0, *, steps: int = STEPS, noise:
 
 def load(source: str) -> list[Dataset]:
     """The data sets that a source names, as above."""
-    found = re.fullmatch(PREFIX + r"(\d{1,6}(?:,\d{1,6})*)(?:x(\d{1,4}))?", source)
+    found = re.fullmatch(PREFIX + r"(\d{1,6}(?:,\d{1,6})*)(?:x(\d{1,4}))?(?:\+(\d{1,6}))?", source)
     periods = [int(word) for word in found[1].split(",")] if found else []
-    count = int(found[2] or 1) if found else 0
+    count, first = (int(found[2] or 1), int(found[3] or 0)) if found else (0, 0)
     if not periods or min(periods) < 1 or count < 1:
-        raise AudioError(f"expected {PREFIX}PERIOD,PERIOD,... or {PREFIX}PERIOD,...xCOUNT, got {source!r}")
+        raise AudioError(f"expected {PREFIX}PERIOD,PERIOD,... or {PREFIX}PERIOD,...xCOUNT+SEED, got {source!r}")
     steps = max(STEPS, 4 * max(periods))
     if steps > 100_000:
         raise AudioError(f"{source}: periods must be at most 25000")
-    return [squares(periods, seed, steps=steps) for seed in range(count)]
+    return [squares(periods, seed, steps=steps) for seed in range(first, first + count)]

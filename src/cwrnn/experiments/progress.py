@@ -112,13 +112,17 @@ class Estimate:
 
 
 @contextmanager
-def shown(estimate: Estimate, *, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
-    """What to tell every event, so that who waits can see how far it is; on stderr."""
-    if quiet:
+def shown(estimate: Estimate, *, quiet: bool = False, step: str = "") -> Iterator[Callable[[Event], None]]:
+    """What to tell every event, so that who waits can see how far it is; on stderr.
+
+    A sweep that is one step of many has its name before the bar, which goes when it is done; elsewhere than on a
+    terminal such steps are for their caller to tell.
+    """
+    console = require("rich.console", extra="experiments", purpose="the command line").Console(stderr=True)
+    if quiet or (step and not console.is_terminal):
         yield estimate.observe
         return
-    console = require("rich.console", extra="experiments", purpose="the command line").Console(stderr=True)
-    with (_bar if console.is_terminal else _lines)(console, estimate) as observe:
+    with _bar(console, estimate, step) if console.is_terminal else _lines(console, estimate) as observe:
         yield observe
 
 
@@ -136,16 +140,17 @@ def counted(text: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], 
 
 
 @contextmanager
-def _bar(console: Any, estimate: Estimate) -> Iterator[Callable[[Event], None]]:
+def _bar(console: Any, estimate: Estimate, step: str) -> Iterator[Callable[[Event], None]]:
     rich_progress = require("rich.progress", extra="experiments", purpose="the command line")
     columns = (
+        *([rich_progress.TextColumn(step, markup=False)] if step else []),
         rich_progress.BarColumn(bar_width=28),
         rich_progress.TaskProgressColumn(),
         rich_progress.TextColumn("{task.fields[runs]} of {task.fields[all]} runs"),
         rich_progress.TimeElapsedColumn(),
         rich_progress.TextColumn("{task.fields[left]}"),
     )
-    with rich_progress.Progress(*columns, console=console) as bars:
+    with rich_progress.Progress(*columns, console=console, transient=bool(step)) as bars:
         bar = bars.add_task("", total=1.0, runs=0, all=estimate.runs, left="")
         updated = -math.inf
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import __version__
 from ..extras import require
-from . import drawing, generation_chapter, tasks, words_chapter
+from . import clocks_chapter, drawing, generation_chapter, tasks, words_chapter
 from .chapter import Chapter
 from .runs import Record
 from .store import Store
@@ -35,15 +35,20 @@ VARIABLES = {
 ZOOM = 1.68
 """Pixels for a point of a drawing, where the page is wide enough."""
 
-TITLES = {tasks.GENERATION: generation_chapter.TITLES, tasks.WORDS: words_chapter.TITLES}
+TITLES = {
+    tasks.GENERATION: generation_chapter.TITLES,
+    tasks.WORDS: words_chapter.TITLES,
+    **{clocks_chapter.anchor(task): clocks_chapter.TITLES for task in tasks.CLOCKS},
+}
 """Every figure that there may be, by task and the name of its file."""
 
 
 def write(store: Store, folder: Path) -> Path:
     """Writes the page of the store into the folder; the path of its index.html."""
     environment = templates()
-    made = (generation_chapter.make(store), words_chapter.make(store))
-    chapters = [each for each in made if each is not None]
+    experiments = [each for each in (generation_chapter.make(store), words_chapter.make(store)) if each is not None]
+    clocks = [each for task in tasks.CLOCKS if (each := clocks_chapter.make(store, task)) is not None]
+    chapters = [*experiments, *clocks]
     found = environments(record for chapter in chapters for record in chapter.records)
 
     place = folder / "figures"
@@ -65,7 +70,12 @@ def write(store: Store, folder: Path) -> Path:
     (folder / "summary.json").write_text(json.dumps(numbers, indent=1, allow_nan=False, ensure_ascii=False) + "\n",
                                          encoding="utf-8")  # fmt: skip
     page = environment.get_template("page.html.j2").render(
-        chapters=shown, environments=found, commands=store.commands, created=store.created, version=__version__
+        chapters=shown,
+        experiments=len(experiments),
+        environments=found,
+        commands=store.commands,
+        created=store.created,
+        version=__version__,
     )
     index = folder / "index.html"
     index.write_text(page, encoding="utf-8")

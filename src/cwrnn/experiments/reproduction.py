@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ..extras import require
-from . import audio, engine, tables
-from .cluster import ClusterError, dask
+from . import audio, cluster, engine, tables
+from .cluster import ClusterError
 from .options import EngineName
 from .outcomes import Row, best_rates, summarise
 from .progress import Estimate, duration, shown
@@ -51,6 +51,8 @@ class Order:
 
     folder: Path
     train: engine.Engine
+    staying: Callable[[], AbstractContextManager[engine.Engine]]
+    """The same with workers that stay from sweep to sweep."""
     workers: int
     arguments: Sequence[str]
     """Of the command."""
@@ -72,9 +74,11 @@ def make_order(
     """The order that the options of a command make."""
     count = cores() if workers is None else workers
     train: engine.Engine = partial(engine.local, workers=count)
+    staying = partial(engine.staying, count)
     if engine_name is EngineName.DASK:
-        train = partial(dask, workers=count, scheduler=scheduler)
-    return Order(Path(folder), train, count, context.obj, resume, as_json, quiet)
+        train = partial(cluster.dask, workers=count, scheduler=scheduler)
+        staying = partial(cluster.staying, count, scheduler)
+    return Order(Path(folder), train, staying, count, context.obj, resume, as_json, quiet)
 
 
 def carry_out(parts: Sequence[Part], order: Order) -> None:
@@ -96,7 +100,7 @@ def carry_out(parts: Sequence[Part], order: Order) -> None:
                 for part, each in zip(parts, found, strict=True):
                     shown_on.print(part.table(each.rows, each.best))
                     shown_on.print()
-            _mention_failures(records, stderr)
+            mention_failures(records, stderr)
             shown_on.print(told(page), soft_wrap=True)
         if order.as_json:
             summary = {
@@ -141,12 +145,8 @@ def train_missing(
     store: Store, data: Sequence[Data], planned: Sequence[Run], order: Order, stderr: Console, *, quiet: bool
 ) -> None:
     """Trains the runs that the store has no record of."""
-    # those whose names are there first: if one has other numbers now, none has been added
-    named = store.names()
-    for each in sorted(data, key=lambda each: each.name not in named):
-        store.add_dataset(each)
-    there = store.keys(failed=False)
-    todo = [run for run in planned if run.key not in there]
+    add_data(store, data)
+    todo = missing(store, planned)
     if not quiet:
         known = f", {len(planned) - len(todo)} of them there already" if len(todo) < len(planned) else ""
         stderr.print(f"{len(planned)} runs{known}; the store is {store.path}")
@@ -155,18 +155,39 @@ def train_missing(
     # all that is needed at the end, before time is spent on training
     for package in ("matplotlib", "jinja2"):
         require(package, extra="experiments", purpose="the page")
-    batches = engine.make_batches(todo, data, order.workers)
     started = time.monotonic()
-    with shown(Estimate(batches), quiet=quiet) as observe:
-        engine.sweep(store, batches, order.train, observe)
+    train(store, data, todo, order, quiet=quiet)
     if not quiet:
         stderr.print(f"{len(todo)} runs took {duration(time.monotonic() - started)}")
+
+
+def add_data(store: Store, data: Sequence[Data]) -> None:
+    """Adds the data sets to the store, all of them or none."""
+    # those whose names are there first: if one has other numbers now, none has been added
+    named = store.names()
+    for each in sorted(data, key=lambda each: each.name not in named):
+        store.add_dataset(each)
+
+
+def missing(store: Store, planned: Sequence[Run]) -> list[Run]:
+    """The runs that the store has no record of, and those that failed."""
+    there = store.keys(failed=False)
+    return [run for run in planned if run.key not in there]
+
+
+def train(
+    store: Store, data: Sequence[Data], runs: Sequence[Run], order: Order, *, quiet: bool, step: str = ""
+) -> None:
+    """Trains the runs, which may be a step of something larger, and shows how far it is."""
+    batches = engine.make_batches(runs, data, order.workers)
+    with shown(Estimate(batches), quiet=quiet, step=step) as observe:
+        engine.sweep(store, batches, order.train, observe)
 
 
 def select(store: Store, planned: Sequence[Run]) -> list[Record]:
     """The records of what was asked for; the store may hold others."""
     wanted = {run.key for run in planned}
-    records = [record for record in store.records(planned[0].task) if record.key in wanted]
+    records = store.records(planned[0].task, wanted)
     if len(records) != len(wanted):
         raise CommandError(f"{len(wanted) - len(records)} of {len(wanted)} runs have no record: add --resume")
     return records
@@ -261,7 +282,8 @@ def resuming(arguments: Sequence[str]) -> str:
     return shlex.join(["cwrnn" if here else sys.argv[0], *words])
 
 
-def _mention_failures(records: Sequence[Record], stderr: Console) -> None:
+def mention_failures(records: Sequence[Record], stderr: Console) -> None:
+    """Says how many of the runs failed, and why the first one did."""
     failures = [record for record in records if record.status == FAILED]
     if not failures:
         return

@@ -21,12 +21,17 @@ from ..words.corpus import Corpus
 from . import generation, outcomes, tasks, words
 from .models import MODULES, WORD_MODULES
 from .runs import FINISHED, Data, Dataset, Record, Run
+from .store import Store
 
 PAPERS = "exponential-2"
 SERIES = (PAPERS, "exponential-1.5", "exponential-3", "linear", "fibonacci", "logarithmic", "random", "spectrum")
 
 Make = Callable[[int], Schedule]
 """The schedule of a series with so many units."""
+
+
+class BudgetError(ValueError):
+    """There are too few parameters for what is asked for."""
 
 
 def series(name: str, modules: int, *, seed: int = 0, signal: NDArray[np.float64] | None = None) -> Make:
@@ -74,7 +79,7 @@ def at_budget(make: Make, modules: int, size: int, inputs: int, outputs: int) ->
 
     if not fits(modules):
         least = make(modules).parameter_count(inputs, outputs)
-        raise ValueError(f"size must be at least {least} parameters for {modules} modules, got {size}")
+        raise BudgetError(f"size must be at least {least} parameters for {modules} modules, got {size}")
     units = modules
     while fits(2 * units):
         units *= 2
@@ -118,12 +123,13 @@ def plan(
     found: dict[str, list[Run]] = {}
     for each in data:
         for name in names:
-            schedule = at_budget(
-                series(name, modules, seed=seed, signal=_signal(each) if name == "spectrum" else None),
-                modules,
-                size,
-                *shape(each),
-            )
+            make = series(name, modules, seed=seed, signal=_signal(each) if name == "spectrum" else None)
+            try:
+                schedule = at_budget(make, modules, size, *shape(each))
+            except BudgetError:
+                raise
+            except ValueError as error:
+                raise ValueError(f"{name} with {modules} modules: {error}") from error
             planned = plan_schedule(kind, each, schedule, runs, epochs, seed, learning_rate)
             found.setdefault(name, []).extend(replace(run, size=size) for run in planned)
         for name, schedule in (own or {}).items():
@@ -243,3 +249,16 @@ def by_series(planned: Mapping[str, Iterable[Run]], records: Iterable[Record]) -
     """The records of every series; one that two series have in common is in both."""
     known = {record.key: record for record in records}
     return {name: [known[run.key] for run in runs] for name, runs in planned.items()}
+
+
+def keep(store: Store, planned: Mapping[str, Iterable[Run]]) -> None:
+    """Has the store remember which runs were compared, and under which names."""
+    task = next(run.task for runs in planned.values() for run in runs)
+    store.note(task, {name: [run.key for run in runs] for name, runs in planned.items()})
+
+
+def kept(store: Store, task: str) -> dict[str, list[Record]]:
+    """The records of the runs that were compared last, by series; empty if none were."""
+    names = store.noted(task)
+    known = {record.key: record for record in store.records(task, [key for keys in names.values() for key in keys])}
+    return {name: [known[key] for key in keys if key in known] for name, keys in names.items()}

@@ -1,6 +1,6 @@
 """The store: one SQLite file that holds every run's record, whatever became of the run.
 
-    runs.sqlite     about      how and when the store was begun, and what added to it later
+    runs.sqlite     about      how and when the store was begun, what added to it later, and notes
                     datasets   what was learnt: target sequences, and words
                     runs       one row per run, by its key
                     arrays     curve, output and weights of a run: raw numbers with dtype and shape
@@ -63,8 +63,12 @@ COLUMNS = (
     "key, task, data, digest, method, size, hidden, seed, settings, parameters, schedule, status, error, best_error, "
     "best_epoch, epochs, seconds, traceback, environment, finished_at"
 )
+AT_ONCE = 500
+"""Keys that are asked for in one statement; SQLite's own limit was 999 once."""
 LATER = "command "
 """Stands before the number of a command that added runs to a store, from 2 on."""
+NOTE = "note "
+"""Stands before the name of what is kept by name."""
 SEQUENCE, WORDS = "sequence", "words"
 """Kinds of data sets."""
 WEIGHT = "weight:"
@@ -207,29 +211,31 @@ class Store:
                 return {key for (key,) in self._connection.execute("SELECT key FROM runs")}
             return {key for (key,) in self._connection.execute("SELECT key FROM runs WHERE status != ?", (FAILED,))}
 
-    def records(self, task: str = GENERATION) -> list[Record]:
-        """All records of a task, in an order that does not depend on when they were added."""
+    def records(self, task: str = GENERATION, keys: Iterable[str] | None = None) -> list[Record]:
+        """All records of a task, or those with these keys, in an order that does not depend on when they were added."""
         with _explained(self.path):
             # one transaction, so that what another process adds meanwhile is seen whole or not at all
             self._connection.execute("BEGIN")
             try:
-                rows = self._connection.execute(
-                    f"SELECT {COLUMNS} FROM runs WHERE task = ? "
-                    "ORDER BY data, method, size, hidden, settings, seed, key",
-                    (task,),
-                ).fetchall()
-                arrays: dict[str, dict[str, NDArray[Any]]] = {row[0]: {} for row in rows}
-                parts = self._connection.execute(
-                    "SELECT key, name, dtype, shape, data FROM arrays "
-                    "WHERE key IN (SELECT key FROM runs WHERE task = ?) ORDER BY rowid",
-                    (task,),
-                )
-                for key, name, dtype, shape, data in parts:
-                    arrays[key][name] = _array(data, dtype, json.loads(shape))
+                rows = []
+                arrays: dict[str, dict[str, NDArray[Any]]] = {}
+                for condition, values in _conditions(task, keys):
+                    matching = self._connection.execute(
+                        f"SELECT {COLUMNS} FROM runs WHERE {condition}", values
+                    ).fetchall()
+                    rows += matching
+                    arrays |= {row[0]: {} for row in matching}
+                    parts = self._connection.execute(
+                        "SELECT key, name, dtype, shape, data FROM arrays "
+                        f"WHERE key IN (SELECT key FROM runs WHERE {condition}) ORDER BY rowid",
+                        values,
+                    )
+                    for key, name, dtype, shape, data in parts:
+                        arrays[key][name] = _array(data, dtype, json.loads(shape))
                 datasets = set(self._connection.execute("SELECT name, digest FROM datasets"))
             finally:
                 self._connection.execute("COMMIT")
-            found = [_record(row, arrays[row[0]]) for row in rows]
+            found = [_record(row, arrays[row[0]]) for row in sorted(rows, key=_order)]
             for each in found:
                 if (each.run.data, each.run.digest) not in datasets:
                     raise ValueError(f"the data set {each.run.data!r} of the run {each.key} is not there")
@@ -247,6 +253,20 @@ class Store:
         """Of all data sets."""
         with _explained(self.path):
             return {name for (name,) in self._connection.execute("SELECT name FROM datasets")}
+
+    def note(self, name: str, value: Mapping[str, Any]) -> None:
+        """Keeps what JSON can say under a name, in the place of what was kept under it."""
+        with self._writing() as connection:
+            connection.execute(
+                "INSERT INTO about VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                (NOTE + name, json.dumps(value)),
+            )
+
+    def noted(self, name: str) -> dict[str, Any]:
+        """What is kept under a name; empty if nothing is."""
+        with _explained(self.path):
+            row = self._connection.execute("SELECT value FROM about WHERE name = ?", (NOTE + name,)).fetchone()
+            return {} if row is None else dict(json.loads(row[0]))
 
     def _data(self, kind: str) -> Iterator[tuple[str, Data]]:
         with _explained(self.path):
@@ -411,6 +431,22 @@ def _row(record: Record) -> tuple[Any, ...]:
         record.error, record.best_error, record.best_epoch, record.epochs, record.seconds, record.traceback,
         json.dumps(dict(record.environment), sort_keys=True), record.finished_at,
     )  # fmt: skip
+
+
+def _conditions(task: str, keys: Iterable[str] | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What is asked for, in parts: SQLite takes so many values at once."""
+    if keys is None:
+        yield "task = ?", (task,)
+        return
+    wanted = sorted(set(keys))
+    for start in range(0, len(wanted), AT_ONCE):
+        part = wanted[start : start + AT_ONCE]
+        yield f"task = ? AND key IN ({', '.join('?' * len(part))})", (task, *part)
+
+
+def _order(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """By data, method, size, hidden, settings, seed and key."""
+    return (row[2], *row[4:7], row[8], row[7], row[0])
 
 
 def _record(row: tuple[Any, ...], arrays: Mapping[str, NDArray[Any]]) -> Record:

@@ -1,14 +1,15 @@
 """Tables: what came out, for a terminal, and as --json prints it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
-from .drawing import NAMES
+from .drawing import NAMES, percent, short
 from .outcomes import Row
 
 
@@ -20,7 +21,7 @@ def generation(rows: Sequence[Row], sequences: int, runs: int, epochs: int) -> T
         f"weights, {epochs} epochs. 0 is perfect, 1 is what the mean achieves; ± is the standard deviation. "
         "Paper: mean and deviation over 100 runs of its largest networks, on other music (table 3).",
     )
-    _fill(table, rows, "NMSE", short)
+    _fill(table, rows, "NMSE", short, str)
     return table
 
 
@@ -32,7 +33,8 @@ def words(rows: Sequence[Row], source: str, runs: int) -> Table:
         f"The words are {source}. Paper: mean and deviation over 100 runs of its largest networks, on words of TIMIT "
         "(table 3).",
     )
-    _fill(table, rows, "error %", percent)
+    written = partial(percent, unit="")
+    _fill(table, rows, "error %", written, lambda part: written(float(part)))
     return table
 
 
@@ -55,7 +57,7 @@ def search(rows: Sequence[Row], best: Mapping[tuple[str, int], float], paper: Ma
             str(row.size),
             f"{rate:g}",
             str(row.runs),
-            percent(row.median) if in_percent else short(row.median),
+            percent(row.median, unit="") if in_percent else short(row.median),
             f"{100 * row.diverged / row.runs:.0f} %",
             "*" if best.get((row.method, row.size)) == rate else "",
             "*" if math.isclose(paper[row.method], rate) else "",
@@ -85,25 +87,6 @@ def plain(value: Any) -> Any:
     return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-def short(error: float) -> str:
-    """Two digits that matter.
-
-    >>> [short(0.01234), short(0.1234), short(math.nan)]
-    ['0.012', '0.12', '-']
-    """
-    if not math.isfinite(error):
-        return "-"
-    return f"{error:.2g}" if abs(error) < 0.1 else f"{error:.2f}" if abs(error) < 1000 else f"{error:.0e}"
-
-
-def percent(error: float) -> str:
-    """
-    >>> [percent(0.16789), percent(math.nan)]
-    ['16.8', '-']
-    """
-    return f"{100 * error:.1f}" if math.isfinite(error) else "-"
-
-
 def _empty_table(title: str, caption: str) -> Table:
     # nine columns in the 80 characters of a log
     table = Table(title=title, caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
@@ -111,7 +94,9 @@ def _empty_table(title: str, caption: str) -> Table:
     return table
 
 
-def _fill(table: Table, rows: Sequence[Row], measure: str, written: Any) -> None:
+def _fill(
+    table: Table, rows: Sequence[Row], measure: str, written: Callable[[float], str], quoted: Callable[[str], str]
+) -> None:
     headers = ("\nsize", "hidden\nunits", "para-\nmeters", "\nruns", f"{measure}\nmean ± std", "\nmedian", "\ndiverged")
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
@@ -122,7 +107,7 @@ def _fill(table: Table, rows: Sequence[Row], measure: str, written: Any) -> None
     for row in rows:
         cells = [NAMES[row.method], row.size, row.hidden, row.parameters, row.runs]
         cells += [f"{written(row.mean)} ± {written(row.std)}", written(row.median), row.diverged]
-        paper = "" if row.paper is None else " ± ".join(written(float(part)) for part in row.paper.split("±"))
+        paper = "" if row.paper is None else " ± ".join(map(quoted, row.paper.split(" ± ")))
         cells += [row.failed] * failures + [paper]
         table.add_row(*map(str, cells))
 

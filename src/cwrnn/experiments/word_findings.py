@@ -1,13 +1,12 @@
 """Findings of spoken words, the second task."""
 
-import math
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from ..words.clips import PAPER_WORDS
 from ..words.corpus import Corpus
 from .classification import Settings
-from .drawing import NAMES, count
+from .drawing import NAMES, count, percent
 from .findings import (
     Claim,
     Rows,
@@ -29,15 +28,6 @@ from .words import LEARNING_RATES
 
 MARGIN = 0.08
 """The paper's lowest: "8-20 % on average irrespective of the number of parameters"."""
-
-
-def percent(error: float) -> str:
-    """An error rate in percent.
-
-    >>> [percent(0.16789), percent(math.nan)]
-    ['16.8 %', 'none']
-    """
-    return f"{100 * error:.1f} %" if math.isfinite(error) else "none"
 
 
 def speech(corpus: Corpus) -> str:

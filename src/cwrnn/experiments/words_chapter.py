@@ -8,7 +8,7 @@ from typing import Any
 from ..words.corpus import Corpus
 from . import chapter, figures, findings, word_figures, word_findings, words
 from .chapter import Chapter
-from .drawing import PERCENT
+from .drawing import PERCENT, percent
 from .outcomes import best, methods, summarise
 from .runs import FINISHED, Record
 from .store import Store
@@ -45,7 +45,7 @@ def make(store: Store) -> Chapter | None:
     table = chapter.search_table(found, words.LEARNING_RATES)
     contents = {
         "measure": "error",
-        "number": word_findings.percent,
+        "number": percent,
         "spread": lambda mean, deviation: f"{100 * mean:.1f} ± {100 * deviation:.1f} %",
         "paper": _paper,
         "summary": word_findings.summary(records, main_rows, corpus) if every else [findings.search_summary(search)],

@@ -86,6 +86,8 @@ class Found:
     clusters: dict[str, int] = field(default_factory=dict)
     """In the order of the words."""
     problems: list[str] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
+    """What is wrong with the words that were asked for, rather than with the source."""
 
 
 def clusters_of(words: Iterable[str]) -> dict[str, int]:

@@ -205,8 +205,10 @@ def load(
     found = _find(source, words, speakers, test, settings)
     folder_of_cache = user_cache() if cache is None else cache or None
     heard, problems = features(found.clips, settings, cache=folder_of_cache, progress=progress)
-    if found.problems or problems:
-        raise CorpusError(source, found.problems + problems)
+    if found.problems or problems or found.lacking:
+        # a source that cannot be read may be why a word is not there
+        kind = CorpusError if found.problems or problems else WordsError
+        raise kind(source, found.problems + found.lacking + problems)
     return Corpus(
         name=found.name,
         source=found.source,

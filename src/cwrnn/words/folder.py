@@ -45,7 +45,7 @@ def find(folder: Path, *, words: Sequence[str] | None, test: int) -> Found:
     there = {clip.word: None for clip in found.clips}
     for word in words or ():
         if word not in there:
-            found.problems.append(f"there is no example of the word {word!r}")
+            found.lacking.append(f"there is no example of the word {word!r}")
     if not divided:
         _divide(found, test)
     # as the caller has them, or as they appear

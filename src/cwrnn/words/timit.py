@@ -72,12 +72,14 @@ def find(
     # of the sample, such a line may be why one of its words is not chosen
     wanted = everybodys if sample and words is None else set(chosen)
     found.problems += [problem for said, problem in odd if lacking or not chosen or said & wanted]
+    # who chose them can choose others
+    report = found.problems if words is None else found.lacking
     for word in lacking:
-        found.problems.append(f"{word}: {speakers} speakers are needed, {len(examples.get(word, ()))} say it")
+        report.append(f"{word}: {speakers} speakers are needed, {len(examples.get(word, ()))} say it")
     if lacking:
         rest = [word for word in chosen if word in enough]
         some = ",".join(rest) if len(rest) > 1 else "WORD,WORD,..."
-        found.problems.append(f"name words with enough speakers: --words {some}")
+        report.append(f"name words with enough speakers: --words {some}")
     for word in chosen:
         for i, speaker in enumerate(ranked(word, examples.get(word, ()))[:speakers]):
             split = TRAIN if i < speakers - test else TEST
