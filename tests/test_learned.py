@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cwrnn import ClockworkRNN, LearnedClockworkRNN, Schedule
-from cwrnn.learned import gate, hearing, list_candidates, sharp_softmax, soft_clockwork
+from cwrnn.learned import gate, hearing, lifted, list_candidates, sharp_softmax, soft_clockwork
 from cwrnn.ticks import StreamPass, states_of
 
 
@@ -105,6 +105,14 @@ def test_gradients_are_finite_however_sharp(sharpness):
     assert all(parameter.grad.isfinite().all() for parameter in rnn.parameters())
     # a hard clock stays as it is
     assert (rnn.clocks.grad == 0).all()
+
+
+def test_of_equals_the_first_is_the_clock():
+    values = torch.tensor([[0.0, 2.0, 2.0, 1.0], [3.0, 3.0, 3.0, 3.0]], requires_grad=True)
+    found = sharp_softmax(values, torch.tensor(math.inf))
+    assert found.tolist() == [[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
+    (gradient,) = torch.autograd.grad(found.square().sum(), values)
+    assert torch.equal(gradient, torch.zeros_like(values))
 
 
 def jacobian(rnn: LearnedClockworkRNN, t0: int) -> torch.Tensor:
@@ -412,3 +420,15 @@ def test_hard_clocks_stay_whatever_momentum_is_left():
     assert rnn.periods == periods
     certain = rnn.clocks.detach().topk(2).values
     assert (certain[:, 0] > certain[:, 1]).all()
+
+
+def test_replicas_are_lifted_as_they_are_alone():
+    clocks = torch.randn(3, 2, 5)
+    chosen = clocks.argmax(-1)
+    chosen[1, 0] = (chosen[1, 0] + 1) % 5
+    found = lifted(clocks, chosen)
+    for replica in range(3):
+        assert torch.equal(found[replica], lifted(clocks[replica], chosen[replica]))
+    assert torch.equal(found.argmax(-1), chosen)
+    largest = found.topk(2).values
+    assert (largest[..., 0] - largest[..., 1] >= 1 - 1e-6).all()

@@ -192,21 +192,10 @@ class LearnedClockworkRNN(nn.Module):
         4.0
         inf
         """
-        if not 0 <= progress <= 1:
-            raise ValueError(f"progress must lie between 0 and 1, got {progress!r}")
-        if not 0 <= soft <= 1:
-            raise ValueError(f"soft must lie between 0 and 1, got {soft!r}")
-        if not 1 <= last < math.inf:
-            raise ValueError(f"last must be a number of at least 1, got {last!r}")
-        if progress < soft:
-            self.sharpness.fill_(last ** (progress / soft))
-        elif self.sharpness < math.inf:
-            chosen, _ = self._choose()
-            others = self.clocks.scatter(1, chosen[:, None], -math.inf).amax(dim=1, keepdim=True)
-            mine = self.clocks.gather(1, chosen[:, None])
-            # well above the others: an optimiser may have momentum left, and of equals only one may be chosen
-            self.clocks.scatter_(1, chosen[:, None], torch.maximum(mine, others + 1))
-            self.sharpness.fill_(math.inf)
+        sharpness = sharpness_at(progress, soft=soft, last=last)
+        if sharpness == math.inf and self.sharpness < math.inf:
+            self.clocks.copy_(lifted(self.clocks, self._choose()[0]))
+        self.sharpness.fill_(sharpness)
 
     @torch.no_grad()
     def harden(
@@ -409,15 +398,49 @@ def hearing(probabilities: Tensor, candidates: Tensor) -> Tensor:
     return heard.masked_fill(itself, 1.0)
 
 
-def sharp_softmax(values: Tensor, sharpness: Tensor) -> Tensor:
-    """softmax(sharpness * values), one-hot where the sharpness is infinite.
+def sharpness_at(progress: float, *, soft: float = 0.5, last: float = 30.0) -> float:
+    """The sharpness for a training of which the share `progress` is done, as `LearnedClockworkRNN.sharpen` says.
 
-    >>> sharp_softmax(torch.tensor([0.0, 1.0, 0.5]), torch.tensor(torch.inf))
-    tensor([0., 1., 0.])
+    >>> [sharpness_at(progress, last=16.0) for progress in (0.0, 0.25, 0.5, 1.0)]
+    [1.0, 4.0, inf, inf]
+    """
+    if not 0 <= progress <= 1:
+        raise ValueError(f"progress must lie between 0 and 1, got {progress!r}")
+    if not 0 <= soft <= 1:
+        raise ValueError(f"soft must lie between 0 and 1, got {soft!r}")
+    if not 1 <= last < math.inf:
+        raise ValueError(f"last must be a number of at least 1, got {last!r}")
+    return float(last ** (progress / soft)) if progress < soft else math.inf
+
+
+def lifted(clocks: Tensor, chosen: Tensor) -> Tensor:
+    """(..., modules, C): the clocks, in which every module's chosen candidate is well above its others.
+
+    An optimiser may have momentum left when the clocks become hard, and of equals only one may be chosen.
+
+    Args:
+        clocks: (..., modules, C); many networks at once if there are axes before these
+        chosen: (..., modules), the number of a candidate for each
+
+    >>> lifted(torch.tensor([[0.5, 0.5, 0.25], [0.0, 3.0, 1.0]]), torch.tensor([0, 1])).tolist()
+    [[1.5, 0.5, 0.25], [0.0, 3.0, 1.0]]
+    """
+    place = chosen.unsqueeze(-1)
+    others = clocks.scatter(-1, place, -math.inf).amax(dim=-1, keepdim=True)
+    return clocks.scatter(-1, place, torch.maximum(clocks.gather(-1, place), others + 1))
+
+
+def sharp_softmax(values: Tensor, sharpness: Tensor) -> Tensor:
+    """softmax(sharpness * values); where the sharpness is infinite it is one-hot, at the first of the largest.
+
+    >>> sharp_softmax(torch.tensor([0.0, 1.0, 0.5, 1.0]), torch.tensor(torch.inf))
+    tensor([0., 1., 0., 0.])
     """
     below = values - values.detach().amax(dim=-1, keepdim=True)
     # 0 times infinity is no number, and 0 times the largest number is 0
-    return (below * sharpness.clamp(max=torch.finfo(values.dtype).max)).softmax(dim=-1)
+    soft = (below * sharpness.clamp(max=torch.finfo(values.dtype).max)).softmax(dim=-1)
+    hard = nn.functional.one_hot(values.argmax(dim=-1), values.shape[-1]).to(soft)
+    return torch.where(sharpness == math.inf, hard, soft)
 
 
 def list_candidates(periods: int | Sequence[int], phases: bool) -> list[tuple[int, int]]:
