@@ -1,6 +1,6 @@
 """Learning: networks that find their clocks, beside networks of the exponential series that are trained alike.
 
-    generation    loss = 1/2 mean over t of (y(t) - target(t))^2                       an update per epoch
+    generation    loss = 1/2 NMSE, where the target has mean 0 and variance 1          an update per epoch
     words         loss = - log softmax(W_out h(T) + b_out)[label], mean of a batch     an update per batch
 
 Both kinds have the same modules, units, initial weights, and updates: Adam's, of gradients that are cut to a norm of 1
@@ -138,7 +138,9 @@ class Sequences:
 
     def __init__(self, data: Sequence[Dataset]) -> None:
         self.data = data
-        self.targets = torch.from_numpy(np.stack([each.samples for each in data])).float()  # (S, T)
+        # however loud a sequence is, its gradients are alike
+        targets = np.stack([(each.samples - each.samples.mean()) / each.samples.std() for each in data])
+        self.targets = torch.from_numpy(targets).float()  # (S, T)
         self.example = torch.zeros(self.targets.shape[1], 1, 0)
 
     def losses(self, networks: "Networks") -> Iterator[Tensor]:
@@ -149,7 +151,8 @@ class Sequences:
 
     def errors(self, network: int, answer: Callable[[Tensor], Tensor]) -> Errors:
         """NMSE against the samples, and if they were planted against those without noise."""
-        data, output = self.data[network], answer(self.example)[:, 0, 0].numpy()
+        data = self.data[network]
+        output = data.samples.mean() + data.samples.std() * answer(self.example)[:, 0, 0].numpy()
         train = nmse(output, data.samples)
         return Errors(train, nmse(output, data.clean) if isinstance(data, Planted) else train)
 
