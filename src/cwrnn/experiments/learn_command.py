@@ -26,7 +26,7 @@ from .runs import Data, Dataset, environment
 from .tables import plain
 
 EPOCHS = {TaskName.GENERATION: 1000, TaskName.WORDS: 200}
-RATES = {TaskName.GENERATION: 0.03, TaskName.WORDS: 0.01}
+RATES = {TaskName.GENERATION: 0.02, TaskName.WORDS: 0.01}
 
 NUMBERS, SPEC = "learned.json", "schedule.txt"
 
@@ -84,7 +84,7 @@ def learn(
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option("--learning-rate", metavar="R", help="Of the weights.", show_default="0.03, words: 0.01"),
+        typer.Option("--learning-rate", metavar="R", help="Of the weights.", show_default="0.02, words: 0.01"),
     ] = None,
     seed: Annotated[
         int,

@@ -3,7 +3,7 @@
     generation    loss = 1/2 NMSE, where the target has mean 0 and variance 1          an update per epoch
     words         loss = - log softmax(W_out h(T) + b_out)[label], mean of a batch     an update per batch
 
-Both kinds have the same modules, units, initial weights, and updates: Adam's, of gradients that are cut to a norm of 1
+Both kinds have the same modules, units, initial weights, and updates: Adam's, of gradients that are cut to a norm
 network by network, at a rate that falls to 0 over the last two fifths. Without the cut, half of the networks of either
 kind are lost to a few steep places. Words are heard in an order and with noise that are each network's own, as in
 `classification`.
@@ -31,8 +31,11 @@ from .planted import Planted
 from .runs import Dataset
 from .training import nmse
 
-CLOCK_SHARE = 1 / 3
+CLOCK_SHARE = 1 / 2
 """The rate of the clocks, as a share of that of the weights: a choice waits until there is something to choose for."""
+
+CUT = 0.3
+"""The norm to which the gradient of a network is cut, all of its parameters together."""
 
 BATCH = 25
 """Words of an update."""
@@ -342,11 +345,11 @@ def _build(task: Task, settings: Settings, seed: int, learned: bool) -> tuple[Le
 
 
 def _cut(parameters: Sequence[Tensor]) -> None:
-    """Cuts the gradients of each network, all of its parameters together, to a norm of 1."""
+    """Cuts the gradients of each network."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1).norm(dim=1)
     for gradient in gradients:
-        gradient.div_(norm.clamp(min=1.0).view(-1, *[1] * (gradient.dim() - 1)))
+        gradient.div_((norm / CUT).clamp(min=1.0).view(-1, *[1] * (gradient.dim() - 1)))
 
 
 def _padded(sequences: Sequence[classification.Labelled]) -> tuple[Tensor, Tensor, Tensor]:
