@@ -8,8 +8,9 @@ network by network, at a rate that falls to 0 over the last two fifths. Without 
 kind are lost to a few steep places. Words are heard in an order and with noise that are each network's own, as in
 `classification`.
 
-While clocks are soft, each network has drawn ones in every update (`draw` in `learned`); in the second half they are
-hard. What was learned is then measured of the hardened network, an ordinary Clockwork RNN.
+While clocks are soft, each network has drawn ones in every update (`draw` in `learned`), and learns from the mean of
+several draws; in the second half they are hard. What was learned is then measured of the hardened network, an ordinary
+Clockwork RNN.
 """
 
 import math
@@ -36,6 +37,9 @@ CLOCK_SHARE = 1 / 2
 
 CUT = 0.3
 """The norm to which the gradient of a network is cut, all of its parameters together."""
+
+DRAWS = 4
+"""Of the clocks, for every update while they are soft."""
 
 BATCH = 25
 """Words of an update."""
@@ -149,8 +153,8 @@ class Sequences:
     def losses(self, networks: "Networks") -> Iterator[Tensor]:
         """One update."""
         S, T = self.targets.shape
-        outputs = networks.read(networks.states(torch.zeros(T, S, 1, 0)))  # (T, S, 1, 1)
-        yield 0.5 * (outputs[:, :, 0, 0].T - self.targets).square().mean(1)
+        outputs = networks.read(networks.states(torch.zeros(T, S, 1, 0)))[..., 0]  # (T, S, draws)
+        yield 0.5 * (outputs - self.targets.T[:, :, None]).square().mean((0, 2))
 
     def errors(self, network: int, answer: Callable[[Tensor], Tensor]) -> Errors:
         """NMSE against the samples, and if they were planted against those without noise."""
@@ -185,9 +189,10 @@ class Words:
             noise = [each.standard_normal(shape, dtype=np.float32) for each in networks.generators]
             heard = heard + self.noise * torch.from_numpy(np.stack(noise, axis=1))
             states = networks.states(heard)
-            last = (lengths[order] - 1)[None, :, :, None].expand(1, *states.shape[1:])
-            outputs = networks.read(states.gather(0, last)[0])  # (S, B, O)
-            yield nn.functional.cross_entropy(outputs.mT, labels[order], reduction="none").mean(1)
+            each = order.repeat(1, states.shape[2] // order.shape[1])  # (S, draws * B)
+            last = (lengths[each] - 1)[None, :, :, None].expand(1, *states.shape[1:])
+            outputs = networks.read(states.gather(0, last)[0])  # (S, draws * B, O)
+            yield nn.functional.cross_entropy(outputs.mT, labels[each], reduction="none").mean(1)
 
     def errors(self, network: int, answer: Callable[[Tensor], Tensor]) -> Errors:
         """The cross entropy of the training set, and the share of errors in the test set."""
@@ -236,24 +241,24 @@ class Networks:
         return sharp_softmax(self.parameters["clocks"], self.sharpness)
 
     def states(self, input: Tensor) -> Tensor:
-        """(T, S, B, N): the states for the input (T, S, B, I), with clocks that are drawn where they are soft."""
-        S, B = input.shape[1:3]
-        parameters, clocks = self.parameters, self.parameters["clocks"]
-        if self.sharpness < math.inf:
-            noise = np.stack([each.gumbel(size=clocks.shape[1:]) for each in self.draws])
-            chosen = draw(clocks, self.sharpness, torch.from_numpy(noise).to(clocks))
-        else:
-            chosen = self.probabilities()
-        return soft_clockwork(
-            input,
-            parameters["weight_ih_l0"],
-            parameters["weight_hh_l0"],
-            parameters["bias_l0"],
-            input.new_zeros(S, B, self.layer.hidden_size),
-            chosen,
-            self.layer.candidates,
-            self.layer.sizes,
+        """(T, S, B, N): the states for the input (T, S, B, I).
+
+        Where the clocks are soft, hard ones are drawn several times: then it is (T, S, draws * B, N), draw by draw.
+        """
+        parameters, chosen = self.parameters, self.probabilities()
+        draws = DRAWS if self.sharpness < math.inf else 1
+        if draws > 1:
+            clocks = parameters["clocks"]
+            noise = np.stack([each.gumbel(size=(draws, *clocks.shape[1:])) for each in self.draws])
+            chosen = draw(clocks[:, None], self.sharpness, torch.from_numpy(noise).to(clocks)).flatten(0, 1)
+        weight_ih, weight_hh, bias = (
+            parameters[name].repeat_interleave(draws, dim=0) for name in ("weight_ih_l0", "weight_hh_l0", "bias_l0")
         )
+        T, S, B, _ = input.shape
+        heard = input.repeat_interleave(draws, dim=1)
+        h0 = input.new_zeros(draws * S, B, self.layer.hidden_size)
+        states = soft_clockwork(heard, weight_ih, weight_hh, bias, h0, chosen, self.layer.candidates, self.layer.sizes)
+        return states.view(T, S, draws * B, -1)
 
     def read(self, states: Tensor) -> Tensor:
         """(..., S, B, O): the outputs for the states (..., S, B, N)."""
