@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from .clock_figures import COLOUR, OTHER
-from .drawing import INK, MUTED, Measure, label, new_figure, scale, styled
+from .drawing import INK, MUTED, Measure, new_figure, scale, styled, wrapped
 from .figures import draw_box
 from .learning import Outcome
 from .outcomes import box_of
+
+COLOURS = (OTHER, COLOUR)
+"""Of the exponential series, and of learned clocks."""
 
 ROWS = 256
 """Of the map; its axis of periods is one of logarithms."""
@@ -84,22 +87,21 @@ def _draw_end(panel: Any, learned: Sequence[Outcome], planted: Sequence[int]) ->
 def _draw_errors(panel: Any, kinds: dict[str, Sequence[Outcome]], data: Sequence[str], measure: Measure) -> None:
     """A box for each kind, for all that was learned."""
     shown: list[float] = []
-    places: list[tuple[float, str]] = []
     for place, name in enumerate(data):
-        for side, (kind, outcomes) in enumerate(kinds.items()):
+        for side, outcomes in enumerate(kinds.values()):
             errors = [measure.scale * each.hard.reported for each in outcomes if each.data == name]
             finite = [error for error in errors if math.isfinite(error)]
-            here = box_of(finite, diverged=len(errors) - len(finite))
-            at = 1.6 * place + 0.65 * side
             if finite:
-                draw_box(panel, at, here, OTHER if side == 0 else COLOUR)
+                draw_box(panel, 1.6 * place + 0.65 * side, box_of(finite), COLOURS[side])
                 shown += finite
-            places.append((at, kind if len(data) == 1 else f"{kind[:3]}."))
-        if len(data) > 1:
-            panel.annotate(label(name, 14), (1.6 * place + 0.325, 0), (0, -20), fontsize=7, ha="center", va="top",
-                           xycoords=panel.get_xaxis_transform(), textcoords="offset points")  # fmt: skip
-    panel.set_xticks([at for at, _ in places], [text for _, text in places], fontsize=8)
+    if len(data) == 1:
+        panel.set_xticks([0, 0.65], list(kinds), fontsize=8)
+    else:
+        panel.set_xticks(
+            [1.6 * place + 0.325 for place in range(len(data))], [wrapped(name) for name in data], fontsize=7
+        )
     panel.set_xlim(-0.5, 1.6 * (len(data) - 1) + 1.15)
     panel.grid(False, axis="x")
     scale(panel, shown, measure)
-    panel.set_title("errors", loc="left", fontsize=8, color=INK)
+    said = " and ".join(f"{kind} ({colour})" for kind, colour in zip(kinds, ("blue", "green"), strict=True))
+    panel.set_title("errors" if len(data) == 1 else f"errors: {said}", loc="left", fontsize=8, color=INK)
