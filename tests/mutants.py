@@ -271,7 +271,7 @@ MUTANTS = [
     Mutant("learned: clocks get no gradient", "learned.py",
            "below = values - values.detach()", "below = values.detach() - values.detach()", LEARNED_GRADIENT),
     Mutant("learned: what is sharp is not hard", "learned.py",
-           "clamp(max=torch.finfo(values.dtype).max)", "clamp(max=10.0)", LEARNED_SHARP),
+           "return torch.where(sharpness == math.inf, hard, soft)", "return (10 * below).softmax(-1)", LEARNED_SHARP),
     Mutant("learned: hardened units are not sorted", "learned.py",
            "units = torch.cat([blocks[i] for i in order])", "units = torch.cat(blocks)", LEARNED_HARD),
     Mutant("learned: hardened phases start at the wrong time", "learned.py",

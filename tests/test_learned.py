@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cwrnn import ClockworkRNN, LearnedClockworkRNN, Schedule
-from cwrnn.learned import gate, hearing, list_candidates, sharp_softmax, soft_clockwork
+from cwrnn.learned import draw, gate, hearing, lifted, list_candidates, sharp_softmax, soft_clockwork
 from cwrnn.ticks import StreamPass, states_of
 
 
@@ -105,6 +105,49 @@ def test_gradients_are_finite_however_sharp(sharpness):
     assert all(parameter.grad.isfinite().all() for parameter in rnn.parameters())
     # a hard clock stays as it is
     assert (rnn.clocks.grad == 0).all()
+
+
+def test_of_equals_the_first_is_the_clock():
+    values = torch.tensor([[0.0, 2.0, 2.0, 1.0], [3.0, 3.0, 3.0, 3.0]], requires_grad=True)
+    found = sharp_softmax(values, torch.tensor(math.inf))
+    assert found.tolist() == [[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
+    (gradient,) = torch.autograd.grad(found.square().sum(), values)
+    assert torch.equal(gradient, torch.zeros_like(values))
+
+
+def test_draws_follow_the_distribution_and_are_hard():
+    values, sharpness = torch.tensor([0.0, 1.0, 0.5]), torch.tensor(1.5)
+    noise = -torch.empty(20000, 3).exponential_().log()
+    found = draw(values.expand(20000, 3), sharpness, noise)
+    assert set(found.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(found.sum(1), torch.ones(20000))
+    torch.testing.assert_close(found.mean(0), (sharpness * values).softmax(0), rtol=0, atol=0.02)
+
+
+def test_a_draw_has_the_gradient_of_the_softmax_that_heard_its_noise():
+    values, noise = torch.randn(2, 5, requires_grad=True), torch.randn(2, 5)
+    weights, sharpness = torch.randn(2, 5), torch.tensor(3.0)
+    (found,) = torch.autograd.grad((draw(values, sharpness, noise) * weights).sum(), values)
+    (expected,) = torch.autograd.grad(((sharpness * values + noise).softmax(-1) * weights).sum(), values)
+    torch.testing.assert_close(found, expected)
+
+
+def test_drawn_clocks_are_those_of_some_clockwork_rnn():
+    """In training every call is one with hard clocks; evaluated, hardened or hard, the layer draws nothing."""
+    rnn = make(candidates=4, draw_clocks=True)
+    x = torch.randn(20, 2, 2, dtype=torch.float64)
+    for _ in range(5):
+        output, _ = rnn(x)
+        for units in torch.arange(6).split(rnn.sizes):
+            steps = [t for t in range(1, 20) if not torch.equal(output[t, :, units], output[t - 1, :, units])]
+            assert steps in [list(range(period, 20, period)) for period in (1, 2, 3, 4)]
+    assert not torch.equal(rnn(x)[0], rnn(x)[0])
+    assert rnn.harden(x)[1].moved == rnn.harden(x)[1].moved
+    rnn.eval()
+    assert torch.equal(rnn(x)[0], rnn(x)[0])
+    rnn.train().sharpen(1.0)
+    assert torch.equal(rnn(x)[0], rnn(x)[0])
+    assert rnn.harden(x)[1].moved < 1e-18
 
 
 def jacobian(rnn: LearnedClockworkRNN, t0: int) -> torch.Tensor:
@@ -374,6 +417,7 @@ def test_it_prints_what_it_is():
         ({"candidates": 2.5}, TypeError, "candidates must be an integer or a sequence of integers, got 2.5"),
         ({"candidates": "12"}, TypeError, "candidates must be an integer or a sequence of integers"),
         ({"learn_phases": 1}, TypeError, "learn_phases should be of type bool"),
+        ({"draw_clocks": 1}, TypeError, "draw_clocks should be of type bool"),
         ({"nonlinearity": "sine"}, ValueError, "Unknown nonlinearity"),
     ],
 )
@@ -412,3 +456,15 @@ def test_hard_clocks_stay_whatever_momentum_is_left():
     assert rnn.periods == periods
     certain = rnn.clocks.detach().topk(2).values
     assert (certain[:, 0] > certain[:, 1]).all()
+
+
+def test_replicas_are_lifted_as_they_are_alone():
+    clocks = torch.randn(3, 2, 5)
+    chosen = clocks.argmax(-1)
+    chosen[1, 0] = (chosen[1, 0] + 1) % 5
+    found = lifted(clocks, chosen)
+    for replica in range(3):
+        assert torch.equal(found[replica], lifted(clocks[replica], chosen[replica]))
+    assert torch.equal(found.argmax(-1), chosen)
+    largest = found.topk(2).values
+    assert (largest[..., 0] - largest[..., 1] >= 1 - 1e-6).all()

@@ -9,7 +9,8 @@ distribution over all candidates, the softmax of parameters of its own:
     h_i(t) = (1 - g_i(t)) h_i(t - 1) + g_i(t) f( W_ih[i] x(t) + b[i] + sum over j of m_ij W_hh[i, j] h_j(t - 1) )
 
 All of it is smooth in the parameters. Where every q_i is one-hot, g_i(t) is 1 or 0 and m_ij is 1 or 0: that is the
-specification in `reference.py`, and to get there is a matter of sharpness. Who hears whom follows the periods: when two
+specification in `reference.py`, and to get there is a matter of sharpness; or of drawing one-hot clocks from the q_i
+(`draw_clocks`), so that a network never learns to rely on mixtures. Who hears whom follows the periods: when two
 of them cross, m_ij goes from 1 to 0 and m_ji from 0 to 1 on the way, so a module that is certainly slower never hears
 the faster one. Modules that end at the same period hear each other, as the units of one module do.
 
@@ -68,6 +69,8 @@ class LearnedClockworkRNN(nn.Module):
         candidates: the periods to choose from, or the longest of 1, 2, 3, ... Default: 32
         learn_phases: if ``True``, a clock of period P may tick at t mod P = 0, ..., P - 1, else at 0 only.
             Default: ``False``
+        draw_clocks: if ``True``, a layer in training whose clocks are soft has hard ones all the same, which every
+            call draws from their distributions. Default: ``False``
         nonlinearity: ``"tanh"`` or ``"relu"``. Default: ``"tanh"``
         bias: if ``False``, there is no bias. Default: ``True``
         batch_first: if ``True``, input and output are (B, T, ...). Default: ``False``
@@ -110,6 +113,7 @@ class LearnedClockworkRNN(nn.Module):
         modules: int | Sequence[int] | None = None,
         candidates: int | Sequence[int] = 32,
         learn_phases: bool = False,
+        draw_clocks: bool = False,
         nonlinearity: str = "tanh",
         bias: bool = True,
         batch_first: bool = False,
@@ -118,14 +122,16 @@ class LearnedClockworkRNN(nn.Module):
     ) -> None:
         super().__init__()
         check_arguments(input_size, hidden_size, 1, nonlinearity, bias, batch_first, 0.0, dtype)
-        if not isinstance(learn_phases, bool):
-            raise TypeError(f"learn_phases should be of type bool, got: {type(learn_phases).__name__}")
+        for name, value in {"learn_phases": learn_phases, "draw_clocks": draw_clocks}.items():
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} should be of type bool, got: {type(value).__name__}")
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.nonlinearity = nonlinearity
         self.bias = bias
         self.batch_first = batch_first
         self.learn_phases = learn_phases
+        self.draw_clocks = draw_clocks
         self.sizes = _split(hidden_size, modules)
         pairs = list_candidates(candidates, learn_phases)
         self.register_buffer("candidates", torch.tensor(pairs, device=device))
@@ -150,12 +156,18 @@ class LearnedClockworkRNN(nn.Module):
 
     def forward(self, input: Tensor, hx: Tensor | None = None, *, t0: int = 0) -> tuple[Tensor, Tensor]:
         """The output at every time step, and the final hidden state."""
+        if self.draw_clocks and self.training and self.sharpness < math.inf:
+            # Gumbel's
+            noise = -torch.empty_like(self.clocks).exponential_().log()
+            return self._run(input, hx, t0, draw(self.clocks, self.sharpness, noise))
+        return self._run(input, hx, t0, self.probabilities())
+
+    def _run(self, input: Tensor, hx: Tensor | None, t0: int, probabilities: Tensor) -> tuple[Tensor, Tensor]:
         t0 = check_clock("t0", t0)
         x, h, layout = self._enter(input, hx)
         with torch.autocast(x.device.type, enabled=False):
             bias = self.bias_l0 if self.bias else None
             weights = self.weight_ih_l0, self.weight_hh_l0, bias
-            probabilities = self.probabilities()
             output = soft_clockwork(x, *weights, h, probabilities, self.candidates, self.sizes, t0, self.nonlinearity)
         h_n = output[-1] if len(output) > 0 else h
         sequence = layout.sequence_out(output)
@@ -192,21 +204,10 @@ class LearnedClockworkRNN(nn.Module):
         4.0
         inf
         """
-        if not 0 <= progress <= 1:
-            raise ValueError(f"progress must lie between 0 and 1, got {progress!r}")
-        if not 0 <= soft <= 1:
-            raise ValueError(f"soft must lie between 0 and 1, got {soft!r}")
-        if not 1 <= last < math.inf:
-            raise ValueError(f"last must be a number of at least 1, got {last!r}")
-        if progress < soft:
-            self.sharpness.fill_(last ** (progress / soft))
-        elif self.sharpness < math.inf:
-            chosen, _ = self._choose()
-            others = self.clocks.scatter(1, chosen[:, None], -math.inf).amax(dim=1, keepdim=True)
-            mine = self.clocks.gather(1, chosen[:, None])
-            # well above the others: an optimiser may have momentum left, and of equals only one may be chosen
-            self.clocks.scatter_(1, chosen[:, None], torch.maximum(mine, others + 1))
-            self.sharpness.fill_(math.inf)
+        sharpness = sharpness_at(progress, soft=soft, last=last)
+        if sharpness == math.inf and self.sharpness < math.inf:
+            self.clocks.copy_(lifted(self.clocks, self._choose()[0]))
+        self.sharpness.fill_(sharpness)
 
     @torch.no_grad()
     def harden(
@@ -250,7 +251,7 @@ class LearnedClockworkRNN(nn.Module):
             shape = 4 * max(periods), 1, self.input_size
             noise = torch.randn(shape, generator=generator).to(self.clocks)
             input = noise.transpose(0, 1) if self.batch_first else noise
-        before = self(input, hx, t0=t0)[0][..., units].flatten(0, -2).double()
+        before = self._run(input, hx, t0, self.probabilities())[0][..., units].flatten(0, -2).double()
         after = rnn(input, None if hx is None else hx[..., units], t0=t0 + start)[0].flatten(0, -2).double()
         difference = after - before
         variation = (before - before.mean(0)).square().sum()
@@ -268,6 +269,7 @@ class LearnedClockworkRNN(nn.Module):
         text += f", candidates={len(self.candidates[:, 0].unique())} periods up to {self.candidates[:, 0].max().item()}"
         for name, default in {
             "learn_phases": False,
+            "draw_clocks": False,
             "nonlinearity": "tanh",
             "bias": True,
             "batch_first": False,
@@ -409,15 +411,64 @@ def hearing(probabilities: Tensor, candidates: Tensor) -> Tensor:
     return heard.masked_fill(itself, 1.0)
 
 
-def sharp_softmax(values: Tensor, sharpness: Tensor) -> Tensor:
-    """softmax(sharpness * values), one-hot where the sharpness is infinite.
+def sharpness_at(progress: float, *, soft: float = 0.5, last: float = 30.0) -> float:
+    """The sharpness for a training of which the share `progress` is done, as `LearnedClockworkRNN.sharpen` says.
 
-    >>> sharp_softmax(torch.tensor([0.0, 1.0, 0.5]), torch.tensor(torch.inf))
-    tensor([0., 1., 0.])
+    >>> [sharpness_at(progress, last=16.0) for progress in (0.0, 0.25, 0.5, 1.0)]
+    [1.0, 4.0, inf, inf]
+    """
+    if not 0 <= progress <= 1:
+        raise ValueError(f"progress must lie between 0 and 1, got {progress!r}")
+    if not 0 <= soft <= 1:
+        raise ValueError(f"soft must lie between 0 and 1, got {soft!r}")
+    if not 1 <= last < math.inf:
+        raise ValueError(f"last must be a number of at least 1, got {last!r}")
+    return float(last ** (progress / soft)) if progress < soft else math.inf
+
+
+def lifted(clocks: Tensor, chosen: Tensor) -> Tensor:
+    """(..., modules, C): the clocks, in which every module's chosen candidate is well above its others.
+
+    An optimiser may have momentum left when the clocks become hard, and of equals only one may be chosen.
+
+    Args:
+        clocks: (..., modules, C); many networks at once if there are axes before these
+        chosen: (..., modules), the number of a candidate for each
+
+    >>> lifted(torch.tensor([[0.5, 0.5, 0.25], [0.0, 3.0, 1.0]]), torch.tensor([0, 1])).tolist()
+    [[1.5, 0.5, 0.25], [0.0, 3.0, 1.0]]
+    """
+    place = chosen.unsqueeze(-1)
+    others = clocks.scatter(-1, place, -math.inf).amax(dim=-1, keepdim=True)
+    return clocks.scatter(-1, place, torch.maximum(clocks.gather(-1, place), others + 1))
+
+
+def sharp_softmax(values: Tensor, sharpness: Tensor) -> Tensor:
+    """softmax(sharpness * values); where the sharpness is infinite it is one-hot, at the first of the largest.
+
+    >>> sharp_softmax(torch.tensor([0.0, 1.0, 0.5, 1.0]), torch.tensor(torch.inf))
+    tensor([0., 1., 0., 0.])
     """
     below = values - values.detach().amax(dim=-1, keepdim=True)
     # 0 times infinity is no number, and 0 times the largest number is 0
-    return (below * sharpness.clamp(max=torch.finfo(values.dtype).max)).softmax(dim=-1)
+    soft = (below * sharpness.clamp(max=torch.finfo(values.dtype).max)).softmax(dim=-1)
+    hard = nn.functional.one_hot(values.argmax(dim=-1), values.shape[-1]).to(soft)
+    return torch.where(sharpness == math.inf, hard, soft)
+
+
+def draw(values: Tensor, sharpness: Tensor, noise: Tensor) -> Tensor:
+    """(..., C): one-hot draws from softmax(sharpness * values), differentiable as if they were not hard.
+
+    The largest of sharpness * values + noise is a draw from the softmax if the noise is Gumbel's. The softmax of that
+    sum is near the draw where it is sharp, and its derivative is taken for the draw's ("straight through").
+
+    >>> draw(torch.tensor([0.0, 1.0, 0.5]), torch.tensor(2.0), noise=torch.tensor([0.0, 0.0, 3.0]))
+    tensor([0., 0., 1.])
+    """
+    soft = (values * sharpness + noise).softmax(dim=-1)
+    hard = nn.functional.one_hot(soft.argmax(dim=-1), soft.shape[-1]).to(soft)
+    # exactly the draw: what is subtracted from itself is 0
+    return hard + (soft - soft.detach())
 
 
 def list_candidates(periods: int | Sequence[int], phases: bool) -> list[tuple[int, int]]:

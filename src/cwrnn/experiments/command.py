@@ -22,6 +22,7 @@ from . import (
     clocks_command,
     generation,
     inspect_command,
+    learn_command,
     options,
     tables,
     training,
@@ -93,6 +94,7 @@ app = typer.Typer(
 )
 reproduce = typer.Typer(rich_markup_mode=None)
 app.add_typer(reproduce, name="reproduce")
+clocks_command.app.command("learn", epilog=learn_command.EXAMPLES)(learn_command.learn)
 app.add_typer(clocks_command.app, name="clocks")
 app.add_typer(words_command.app, name="words")
 app.command("inspect", epilog=inspect_command.EXAMPLES)(inspect_command.inspect)

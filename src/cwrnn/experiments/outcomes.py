@@ -8,7 +8,7 @@ box, best, curve, searched
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,7 +116,16 @@ def box(records: Iterable[Record], scale: float = 1.0) -> Box:
     """The box of these records' errors times `scale`; all its numbers are NaN if no run finished."""
     records = list(records)
     counts = {status: sum(record.status == status for record in records) for status in (DIVERGED, FAILED)}
-    values = np.sort([scale * record.error for record in records if record.status == FINISHED])
+    return box_of([scale * record.error for record in records if record.status == FINISHED], **counts)
+
+
+def box_of(errors: Sequence[float], *, diverged: int = 0, failed: int = 0) -> Box:
+    """The box of these errors, of runs that finished.
+
+    >>> box_of([1.0, 2.0, 3.0, 4.0, 100.0]).outliers
+    (100.0,)
+    """
+    values, counts = np.sort(errors), {"diverged": diverged, "failed": failed}
     if not len(values):
         nothing = math.nan
         return Box(0, **counts, mean=nothing, lower=nothing, median=nothing, upper=nothing, minimum=nothing,

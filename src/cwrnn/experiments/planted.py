@@ -7,6 +7,7 @@ squares:3,7,21x20+2     twenty with other noise: that of the seeds 2 to 21
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,16 @@ NOISE = 0.1
 """Standard deviation; that of each wave is 1."""
 
 
+@dataclass(frozen=True, eq=False)
+class Planted(Dataset):
+    """A sequence of which is known what it is made of."""
+
+    periods: tuple[int, ...]
+    """After so many steps each of its waves switches."""
+    clean: NDArray[np.float64]
+    """(T,): the samples without their noise."""
+
+
 def waves(periods: Sequence[int], steps: int = STEPS) -> NDArray[np.float64]:
     """(steps,): the sum of waves between 1 and -1, each of which switches every so many steps.
 
@@ -31,15 +42,24 @@ def waves(periods: Sequence[int], steps: int = STEPS) -> NDArray[np.float64]:
     return np.asarray(np.sum(each, axis=0))
 
 
-def squares(periods: Sequence[int], seed: int = 0, *, steps: int = STEPS, noise: float = NOISE) -> Dataset:
-    """Such waves with noise, as a data set."""
+def squares(periods: Sequence[int], seed: int = 0, *, steps: int = STEPS, noise: float = NOISE) -> Planted:
+    """Such waves with noise, as a data set.
+
+    >>> planted = squares([3, 7])
+    >>> float(np.std(planted.samples - planted.clean) / np.std(planted.clean)) < 0.1
+    True
+    """
     name = f"squares {'-'.join(map(str, periods))} #{seed}"
-    noisy = waves(periods, steps) + noise * np.random.default_rng(seed).standard_normal(steps)
+    clean = waves(periods, steps)
+    noisy = clean + noise * np.random.default_rng(seed).standard_normal(steps)
     source = f"square waves that switch every {', '.join(map(str, periods))} steps, noise of {noise:g}, seed {seed}"
-    return Dataset(name, 1, scaled(noisy), source)
+    samples = scaled(noisy)
+    # moved and stretched as the samples were
+    slope = (samples.max() - samples.min()) / (noisy.max() - noisy.min())
+    return Planted(name, 1, samples, source, tuple(periods), samples.mean() + slope * (clean - noisy.mean()))
 
 
-def load(source: str) -> list[Dataset]:
+def load(source: str) -> list[Planted]:
     """The data sets that a source names, as above."""
     found = re.fullmatch(PREFIX + r"(\d{1,6}(?:,\d{1,6})*)(?:x(\d{1,4}))?(?:\+(\d{1,6}))?", source)
     periods = [int(word) for word in found[1].split(",")] if found else []
