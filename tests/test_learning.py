@@ -198,9 +198,9 @@ def test_from_the_command_line(tmp_path, capsys):
 
 
 def test_words_from_the_command_line(tmp_path, capsys, monkeypatch):
-    from cwrnn.experiments import clocks_command
+    from cwrnn.experiments import clocks_options
 
-    monkeypatch.setattr(clocks_command, "load_corpus", lambda source, words, quiet: speech.corpus())
+    monkeypatch.setattr(clocks_options, "load_corpus", lambda source, words, quiet: speech.corpus())
     code, out, _ = run(capsys, "--task", "words", "--runs", "2", *TINY[:3], "300", *TINY[4:], "--out", tmp_path)
     assert code == 0
     assert "error %" in out

@@ -350,9 +350,9 @@ def test_a_search_that_diverges(tmp_path, capsys):
 
 
 def test_clocks_of_words(tmp_path, capsys, monkeypatch):
-    from cwrnn.experiments import clocks_command
+    from cwrnn.experiments import clocks_options
 
-    monkeypatch.setattr(clocks_command, "load_corpus", lambda source, words, quiet: speech.corpus())
+    monkeypatch.setattr(clocks_options, "load_corpus", lambda source, words, quiet: speech.corpus())
     options = ("--task", "words", "--size", "400", "--modules", "3", "--epochs", "2", "--workers", "1", "--quiet")
     compared = ("compare", *options, "--runs", "1", "--series", "linear,spectrum")
     code, out, _ = run(capsys, *compared, "--out", tmp_path / "c")

@@ -1,12 +1,9 @@
 """The command line about clocks: `cwrnn clocks compare` holds series of periods side by side, `evolve` finds some."""
 
 import json
-import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,13 +13,11 @@ from rich import box
 from rich.table import Table
 
 from ..schedule import Schedule
-from ..words import corpus as corpora
-from . import audio, evolution, options, planted, series, tasks
+from . import clocks_options, evolution, options, series, tasks
+from .clocks_options import DataOption, ModulesOption, SizeOption, Task, TaskName
 from .drawing import count as counted
 from .drawing import percent, short
 from .judging import Judge
-from .loading import load_corpus, load_sequences
-from .models import MODULES, SIZES, WORD_MODULES, WORD_SIZES
 from .options import EngineName
 from .progress import duration
 from .reproduction import (
@@ -38,7 +33,7 @@ from .reproduction import (
     select,
     train_missing,
 )
-from .runs import FAILED, Data, Run, environment
+from .runs import FAILED, Run, environment
 from .tables import plain
 
 COMPARE_EXAMPLES = """examples:
@@ -71,43 +66,6 @@ EVOLVED = (
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Other clocks than 1, 2, 4, ...")
 
 
-class TaskName(str, Enum):
-    """What is learnt."""
-
-    GENERATION = tasks.GENERATION
-    WORDS = tasks.WORDS
-
-
-Task = Annotated[
-    TaskName, typer.Option("--task", help="What is learnt: to generate a sequence, or to tell words apart.")
-]
-DataOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--data",
-        metavar="SOURCE",
-        help="As in `cwrnn reproduce`; or squares:3,7,21x20: twenty sequences of square waves that switch every 3, 7 "
-        "and 21 steps, with noise; squares:3,7,21x20+2: with noise of the seeds from 2 on.",
-        show_default="bundle",
-    ),
-]
-SizeOption = Annotated[
-    int | None,
-    typer.Option(
-        "--size",
-        min=1,
-        max=options.LARGEST,
-        metavar="N",
-        help="Parameters of every network, at most.",
-        show_default=f"{SIZES[-1]}, words: {WORD_SIZES[2]}",
-    ),
-]
-ModulesOption = Annotated[
-    int | None,
-    typer.Option(
-        "--modules", min=1, max=64, metavar="N", help="How many.", show_default=f"{MODULES}, words: {WORD_MODULES}"
-    ),
-]
 EpochsOption = Annotated[
     int | None, typer.Option("--epochs", min=1, metavar="N", help="Of each training.", show_default="the paper's")
 ]
@@ -152,20 +110,20 @@ def compare(
     """
     options.check_engine(engine_name, scheduler, workers)
     chosen = _series(names)
-    datasets = _data(task, data, quiet)
-    budget, count = _size(task, size), _modules(task, modules)
-    own = {f"own {spec}": _own(spec, budget, series.shape(datasets[0])) for spec in schedule or []}
-    with _blamed():
+    datasets = clocks_options.load(task, data, quiet)
+    limit, count = clocks_options.budget(task, size), clocks_options.module_count(task, modules)
+    own = {f"own {spec}": _own(spec, limit, series.shape(datasets[0])) for spec in schedule or []}
+    with clocks_options.blamed():
         planned = series.plan(
             task.value,
             datasets,
             names=chosen,
-            size=budget,
+            size=limit,
             modules=count,
             runs=runs,
             epochs=epochs,
             seed=seed,
-            learning_rate=_rate(learning_rate),
+            learning_rate=clocks_options.check_rate(learning_rate),
             own=own,
         )
     order = make_order(context, out or Path("out/clocks"), engine_name, scheduler, workers, resume, as_json, quiet)
@@ -185,7 +143,7 @@ def compare(
             if as_json:
                 print(json.dumps(plain({
                     "task": tasks.CLOCKS[task.value], "series": [_described(each) for each in found],
-                    "size": budget, "modules": count, "runs": runs, "seed": seed, **_trained(every[0]),
+                    "size": limit, "modules": count, "runs": runs, "seed": seed, **_trained(every[0]),
                     "data": [each.name for each in datasets], "seconds": time.monotonic() - started,
                     "store": str(store.path.resolve()), "figures": [str(path.resolve()) for path in drawn],
                     "environment": environment(),
@@ -232,15 +190,15 @@ def evolve(
     counts as the worst.
     """
     options.check_engine(engine_name, scheduler, workers)
-    datasets = _data(task, data, quiet)
-    budget, count = _size(task, size), _modules(task, modules)
+    datasets = clocks_options.load(task, data, quiet)
+    limit, count = clocks_options.budget(task, size), clocks_options.module_count(task, modules)
     shape = series.shape(datasets[0])
-    with _blamed():
-        space = evolution.Space(count, longest or min(2**20, max(32, 2 ** (count - 1))), budget, *shape, sizes)
+    with clocks_options.blamed():
+        space = evolution.Space(count, longest or min(2**20, max(32, 2 ** (count - 1))), limit, *shape, sizes)
         space.decode(space.start)
     order = make_order(context, out or Path("out/evolution"), engine_name, scheduler, workers, resume, as_json, quiet)
     stderr = console(stderr=True, soft_wrap=True)
-    rate = _rate(learning_rate)
+    rate = clocks_options.check_rate(learning_rate)
 
     def plan(schedule: Schedule) -> list[Run]:
         kind = tasks.CLOCKS[task.value]
@@ -282,7 +240,7 @@ def evolve(
                 print(json.dumps(plain({
                     "schedule": last.best.spec, "periods": last.best.periods, "sizes": last.best.sizes,
                     "error": last.best_error, "parameters": last.best.parameter_count(*shape),
-                    "task": tasks.CLOCKS[task.value], "size": budget, "modules": count, "runs": runs, "seed": seed,
+                    "task": tasks.CLOCKS[task.value], "size": limit, "modules": count, "runs": runs, "seed": seed,
                     **_trained(plan(last.best)[0]), "generations": generations, "population": population,
                     "failed": len(judge.failures), "seconds": time.monotonic() - started,
                     "store": str(store.path.resolve()), "environment": environment(),
@@ -302,37 +260,6 @@ def _told(found: evolution.Generation, judge: Judge, gone: float, left: float) -
     best = f"best {found.best_error:.3g} with {found.best.spec}" if known else "none is of use"
     time_left = f", about {duration(left)} left" if left else ""
     return "; ".join(filter(None, [f"{judge.step}: {best}", judge.lost(), f"{duration(gone)} gone{time_left}"]))
-
-
-@contextmanager
-def _blamed() -> Iterator[None]:
-    """What cannot be planned is the fault of the budget, or of the modules."""
-    try:
-        yield
-    except ValueError as error:
-        hint = "--size" if isinstance(error, series.BudgetError) else "--modules"
-        raise typer.BadParameter(str(error), param_hint=hint) from error
-
-
-def _data(task: TaskName, sources: Sequence[str] | None, quiet: bool) -> list[Data]:
-    if task is TaskName.WORDS:
-        if sources and len(sources) > 1:
-            raise typer.BadParameter("one source of words is enough", param_hint="--data")
-        return [load_corpus((sources or [corpora.BUNDLE])[0], None, quiet)]
-    found: list[Data] = []
-    for source in sources or [audio.BUNDLE]:
-        if source.startswith(planted.PREFIX):
-            try:
-                found += planted.load(source)
-            except audio.AudioError as error:
-                raise typer.BadParameter(str(error), param_hint="--data") from error
-        else:
-            found += load_sequences([source], 0.0, audio.LENGTH)
-    names = [each.name for each in found]
-    for name in names:
-        if names.count(name) > 1:
-            raise typer.BadParameter(f"two sequences have the name {name!r}", param_hint="--data")
-    return found
 
 
 def _series(text: str) -> list[str]:
@@ -357,22 +284,8 @@ def _own(text: str, size: int, shape: tuple[int, int]) -> Schedule:
     return found
 
 
-def _size(task: TaskName, size: int | None) -> int:
-    return size or (WORD_SIZES[2] if task is TaskName.WORDS else SIZES[-1])
-
-
-def _modules(task: TaskName, modules: int | None) -> int:
-    return modules or (WORD_MODULES if task is TaskName.WORDS else MODULES)
-
-
 def _trained(run: Run) -> dict[str, Any]:
     return {"epochs": run.settings.epochs, "learning_rate": run.settings.learning_rate}
-
-
-def _rate(value: float | None) -> float | None:
-    if value is not None and not (value > 0 and math.isfinite(value)):
-        raise typer.BadParameter(f"expected a number above 0, got {value}", param_hint="--learning-rate")
-    return value
 
 
 def _table(found: Sequence[series.Compared], written: Any, task: TaskName) -> Table:

@@ -15,10 +15,10 @@ from rich import box
 from rich.table import Table
 
 from ..words.corpus import Corpus
-from . import engine, learning, options, series, tables
-from .clocks_command import DataOption, ModulesOption, SizeOption, Task, TaskName, _data, _rate, _size
+from . import clocks_options, engine, learning, options, series
+from .clocks_options import DataOption, ModulesOption, SizeOption, Task, TaskName
+from .drawing import percent, short
 from .learning import Outcome, Sequences, Settings, Words
-from .models import MODULES, WORD_MODULES
 from .planted import Planted
 from .progress import counted
 from .reproduction import CommandError, console, ends, printing
@@ -108,19 +108,17 @@ def learn(
     folder = out or Path("out/learned")
     if (folder / NUMBERS).exists():
         raise typer.BadParameter(f"{folder} has a {NUMBERS} already: choose another folder", param_hint="--out")
-    datasets = _data(task, data, quiet)
-    count = modules or (WORD_MODULES if task is TaskName.WORDS else MODULES)
+    datasets = clocks_options.load(task, data, quiet)
+    limit, count = clocks_options.budget(task, size), clocks_options.module_count(task, modules)
     shape = series.shape(datasets[0])
-    try:
-        usual = series.at_budget(series.series(series.PAPERS, count), count, _size(task, size), *shape)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--size") from error
+    with clocks_options.blamed():
+        usual = series.at_budget(series.series(series.PAPERS, count), count, limit, *shape)
     settings = Settings(
         hidden=usual.hidden_size,
         modules=count,
         longest=longest or min(256, max(32, 2 ** (count - 1))),
         epochs=epochs or EPOCHS[task],
-        learning_rate=_rate(learning_rate) or RATES[task],
+        learning_rate=clocks_options.check_rate(learning_rate) or RATES[task],
     )
     stderr = console(stderr=True, soft_wrap=True)
     with ends(stderr, None), engine.one_thread():
@@ -210,7 +208,7 @@ def _told(found: Found, data: Sequence[Data], task: TaskName) -> Iterable[Table 
 
 def _table(found: Found, task: TaskName) -> Table:
     words = task is TaskName.WORDS
-    written = tables.percent if words else tables.short
+    written = percent if words else short
     table = Table(
         title="Learned clocks beside the exponential series",
         caption=("Errors in percent of the test set" if words else "NMSE, of planted sequences against the waves "
