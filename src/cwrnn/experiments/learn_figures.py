@@ -60,7 +60,7 @@ def _draw_way(panel: Any, learned: Sequence[Outcome], planted: Sequence[int]) ->
     panel.grid(False)
     panel.set_xlabel("training [%]; hard from the dashed line on")
     panel.set_ylabel("period (planted)" if planted else "period")
-    panel.set_title("periods: from none (white) to one module of every network", loc="left", fontsize=8, color=INK)
+    panel.set_title("periods: white none, dark one module or more of every network", loc="left", fontsize=8, color=INK)
 
 
 def _draw_end(panel: Any, learned: Sequence[Outcome], planted: Sequence[int]) -> None:
