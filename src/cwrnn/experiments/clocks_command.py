@@ -297,7 +297,8 @@ def _table(found: Sequence[series.Compared], written: Any, task: TaskName) -> Ta
         "that diverged count as the worst there. random is one draw.",
         caption_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False,
     )  # fmt: skip
-    table.add_column("\nseries")
+    # a schedule is one long word
+    table.add_column("\nseries", overflow="fold")
     for header in ("para-\nmeters", f"median\n{measure}", "\nmean", "di-\nverged", "\nbetter", "\np"):
         table.add_column(header, justify="right", no_wrap=True)
     for each in found:
