@@ -14,7 +14,7 @@ from cwrnn.experiments.drawing import NMSE
 from cwrnn.experiments.learn_figures import learned_plot
 from cwrnn.experiments.learning import Errors, Networks, Outcome, Sequences, Settings, Words, best, explained, train
 
-SHORT = Settings(hidden=12, modules=4, longest=10, epochs=300, learning_rate=0.03)
+SHORT = Settings(hidden=12, modules=4, longest=10, epochs=140, learning_rate=0.03)
 FEW = Settings(hidden=8, modules=4, longest=10, epochs=4, learning_rate=0.03)
 
 
@@ -51,7 +51,7 @@ def test_explained():
 
 
 def test_planted_periods_are_found_and_hardening_changes_nothing():
-    outcomes = train(Sequences(squares(3, 7, count=6)), SHORT, range(6), learned=True)
+    outcomes = train(Sequences(squares(3, 7, count=4)), SHORT, range(4), learned=True)
     found = [outcome for outcome in outcomes if {3, 7} <= set(outcome.schedule.periods)]
     assert len(found) >= 3
     assert np.median([outcome.hard.reported for outcome in found]) < 0.05
@@ -59,7 +59,7 @@ def test_planted_periods_are_found_and_hardening_changes_nothing():
         assert outcome.hard.reported == pytest.approx(outcome.soft.reported, rel=0.01, abs=1e-6)
         assert outcome.changed < 0.01
         # from all periods to those of the schedule
-        assert outcome.trace.shape == (101, 10)
+        assert outcome.trace.shape == (71, 10)
         np.testing.assert_allclose(outcome.trace.sum(1), 4, rtol=1e-5)
         assert outcome.trace[0].max() < 0.5
         assert set(np.flatnonzero(outcome.trace[-1]) + 1) == set(outcome.schedule.periods)

@@ -33,8 +33,8 @@ NUMBERS, SPEC = "learned.json", "schedule.txt"
 EXAMPLES = """examples:
 
 \b
-cwrnn clocks learn --data squares:3,7,21x40 --runs 1 --modules 4 --size 200 --longest 32   planted periods
-cwrnn clocks learn --data song.flac --longest 128            for a piece of music
+cwrnn clocks learn --data squares:3,7,21x40 --runs 1 --modules 4 --size 200   planted periods
+cwrnn clocks learn --data song.flac --longest 32             for a piece of music
 cwrnn clocks learn --task words --size 1000 --runs 10        for the bundled words
 cwrnn clocks learn --json --out out/mine                     all numbers, also in out/mine/learned.json
 
