@@ -634,6 +634,12 @@ def test_step_notices_changed_weights(stream, close):
         for x_t, right in zip(stream.x[:9], expected, strict=True):
             y, state = stream.layer.step(x_t, state)
             close(y, right)
+    with torch.no_grad():
+        _, state = stream.layer.step(stream.x[10], stream.state)
+        stream.layer.float()  # the parameters are the same objects
+        with pytest.raises(ValueError, match="does not match weight dtype"):
+            stream.layer.step(stream.x[11], state)
+    stream.layer.double()
     # autograd counts none of these, and the state goes on
     for change in (
         lambda weight: torch.optim.SGD([weight], lr=0.1, fused=True).step(),

@@ -9,7 +9,7 @@ import speech
 import torch
 
 from cwrnn import ClockworkRNN, Schedule, cli
-from cwrnn.experiments import planted
+from cwrnn.experiments import learning, planted
 from cwrnn.experiments.drawing import NMSE
 from cwrnn.experiments.learn_figures import learned_plot
 from cwrnn.experiments.learning import Errors, Networks, Outcome, Sequences, Settings, Words, best, explained, train
@@ -66,7 +66,9 @@ def test_planted_periods_are_found_and_hardening_changes_nothing():
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_a_network_is_the_same_alone_and_among_others(learned):
+def test_a_network_is_the_same_alone_and_among_others(learned, monkeypatch):
+    # several batches, in which the longest word is now one network's, now another's
+    monkeypatch.setattr(learning, "BATCH", 3)
     data, corpus = squares(3, 7, count=3, noise=0.1), speech.corpus()
     for whole, part in ((Sequences(data), Sequences(data[1:2])), (Words(corpus), Words(corpus))):
         together, (alone,) = (
@@ -75,6 +77,27 @@ def test_a_network_is_the_same_alone_and_among_others(learned):
         assert together[1].hard.train == pytest.approx(alone.hard.train, rel=1e-3)
         assert together[1].schedule == alone.schedule
         assert together[0].hard.train != pytest.approx(together[1].hard.train, rel=1e-3)
+
+
+def test_every_draw_of_the_clocks_has_the_words_of_its_network(close):
+    task = Words(speech.corpus())
+    networks, again = (Networks(task, FEW, [0, 1], learned=True) for _ in range(2))
+    (loss,) = task.losses(networks)
+    # the same states, cut into draws, beside the labels in each network's own order
+    _, lengths, labels = task.train
+    kept = []
+    whole = again.states
+    again.states = lambda x: kept.append(whole(x)) or kept[-1]
+    next(task.losses(again))
+    orders = [np.random.default_rng([seed, 2]).permutation(len(labels)) for seed in (0, 1)]
+    for network, order in enumerate(orders):
+        own = []
+        for states in kept[0][:, network].split(len(labels), dim=1):
+            last = states[lengths[order] - 1, torch.arange(len(labels))]
+            outputs = last @ again.parameters["weight"][network].T + again.parameters["bias"][network]
+            own.append(torch.nn.functional.cross_entropy(outputs, labels[order]))
+        assert len(own) == learning.DRAWS
+        close(torch.stack(own).mean(), loss[network])
 
 
 def test_both_kinds_begin_alike_and_hear_alike():
@@ -145,7 +168,7 @@ def outcome(train, *, data="a", periods=(1, 2), reported=0.5):
 
 
 def test_the_best_is_chosen_by_the_training_error_beside_the_exponential_series():
-    usual = [outcome(error, data="hard") for error in (0.7, 0.8, 0.9)] + [outcome(0.1, data="easy")]
+    usual = [outcome(error, data="hard") for error in (0.7, 0.8, math.nan, 0.9)] + [outcome(0.1, data="easy")]
     good, easy = outcome(0.2, data="hard", reported=0.9), outcome(0.05, data="easy", reported=0.01)
     assert best([easy, outcome(math.nan, data="hard"), good], usual) is good
 
@@ -174,7 +197,7 @@ def test_from_the_command_line(tmp_path, capsys):
     code, out, err = run(capsys, *arguments)
     assert (code, err) == (0, "")
     spec = (tmp_path / "a" / "schedule.txt").read_text().strip()
-    assert f"is {spec}\n" in out
+    assert f"The best schedule is {spec}, of " in out
     assert f"cwrnn reproduce generation --methods cw --schedule {spec}" in out
     assert "2 was planted: found by" in out
     assert "of the exponential series by 4" in out

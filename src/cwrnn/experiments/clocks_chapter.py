@@ -1,5 +1,6 @@
 """The chapters of clocks: series of periods that were compared, or the best candidates of a search."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -70,7 +71,10 @@ def best(records: Sequence[Record]) -> list[Compared]:
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         groups[record.schedule or ""].append(record)
-    order = sorted(groups, key=lambda spec: (evolution.fitness(groups[spec]), spec))
+    errors = {spec: evolution.fitness(of) for spec, of in groups.items()}
+    # those of which something came, if there are any
+    some = [spec for spec in errors if math.isfinite(errors[spec])] or list(errors)
+    order = sorted(some, key=lambda spec: (errors[spec], spec))
     return [
         Compared(spec, (spec,), groups[spec][0].parameters, outcomes.box(groups[spec]), None, None)
         for spec in order[:BEST]

@@ -131,9 +131,9 @@ def compare(
     with ends(stderr, resuming(order.arguments)), opened(order) as store:
         started = time.monotonic()
         every = list({run.key: run for group in planned.values() for run in group}.values())
+        series.keep(store, planned)
         train_missing(store, datasets, every, order, stderr, quiet=quiet)
         records = select(store, every)
-        series.keep(store, planned)
         found = series.compare(series.by_series(planned, records))
         drawn = _draw(found, task, order.folder)
         measure = partial(percent, unit="") if task is TaskName.WORDS else short

@@ -1,6 +1,6 @@
 """Options that the commands about clocks have in common, and what they mean."""
 
-import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -35,6 +35,7 @@ DataOption = Annotated[
         show_default="bundle",
     ),
 ]
+SIZE_SHOWN = f"{SIZES[-1]}, words: {WORD_SIZES[2]}"
 SizeOption = Annotated[
     int | None,
     typer.Option(
@@ -43,7 +44,7 @@ SizeOption = Annotated[
         max=options.LARGEST,
         metavar="N",
         help="Parameters of every network, at most.",
-        show_default=f"{SIZES[-1]}, words: {WORD_SIZES[2]}",
+        show_default=SIZE_SHOWN,
     ),
 ]
 ModulesOption = Annotated[
@@ -79,9 +80,8 @@ def load(task: TaskName, sources: Sequence[str] | None, quiet: bool) -> list[Dat
                 raise typer.BadParameter(str(error), param_hint="--data") from error
         else:
             found += load_sequences([source], 0.0, audio.LENGTH)
-    names = [each.name for each in found]
-    for name in names:
-        if names.count(name) > 1:
+    for name, times in Counter(each.name for each in found).items():
+        if times > 1:
             raise typer.BadParameter(f"two sequences have the name {name!r}", param_hint="--data")
     return found
 
@@ -98,6 +98,6 @@ def module_count(task: TaskName, modules: int | None) -> int:
 
 def check_rate(value: float | None) -> float | None:
     """The value of --learning-rate."""
-    if value is not None and not (value > 0 and math.isfinite(value)):
-        raise typer.BadParameter(f"expected a number above 0, got {value}", param_hint="--learning-rate")
+    if value is not None and not 0 < value <= 1e30:
+        raise typer.BadParameter(f"expected a number above 0, up to 1e30, got {value}", param_hint="--learning-rate")
     return value

@@ -45,7 +45,7 @@ class Judge:
         known = {record.key: record for record in select(self.store, every)}
         self.outcomes = Counter(record.status for record in known.values())
         failures = [record for record in known.values() if record.status == FAILED]
-        if len(failures) == len(known):
+        if failures and len(failures) == len(known):
             # it is not the candidates' fault: others would fare no better
             raise CommandError(f"every run failed; the first one:\n{failures[0].traceback}")
         self.failures += failures

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from ..words.corpus import Corpus
 from . import clocks_options, engine, learning, options, series
-from .clocks_options import DataOption, ModulesOption, SizeOption, Task, TaskName
+from .clocks_options import DataOption, ModulesOption, Task, TaskName
 from .drawing import percent, short
 from .learning import Outcome, Sequences, Settings, Words
 from .planted import Planted
@@ -67,7 +67,18 @@ class Found:
 def learn(
     task: Task = TaskName.GENERATION,
     data: DataOption = None,
-    size: SizeOption = None,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            "--size",
+            min=1,
+            max=options.LARGEST,
+            metavar="N",
+            help="Parameters of the exponential networks, at most. Learned ones begin with as many; modules that find "
+            "the same period become one, which has some more.",
+            show_default=clocks_options.SIZE_SHOWN,
+        ),
+    ] = None,
     modules: ModulesOption = None,
     longest: Annotated[
         int | None,
@@ -102,12 +113,14 @@ def learn(
     """Find the periods by gradient descent: networks whose clocks are learned, beside those of the exponential series.
 
     Both kinds have the same modules, initial weights and updates. Prints the errors of both, how far they moved when
-    the clocks were made hard, and the periods that were found; ends with the schedule of the network that has the
-    lowest training error, which every other command takes as --schedule.
+    the clocks were made hard, and the periods that were found; ends with the schedule of the network whose training
+    error is the smallest share of the exponential series' on the same data, which every other command takes as
+    --schedule.
     """
     folder = out or Path("out/learned")
-    if (folder / NUMBERS).exists():
-        raise typer.BadParameter(f"{folder} has a {NUMBERS} already: choose another folder", param_hint="--out")
+    for name in (NUMBERS, SPEC):
+        if (folder / name).exists():
+            raise typer.BadParameter(f"{folder} has a {name} already: choose another folder", param_hint="--out")
     datasets = clocks_options.load(task, data, quiet)
     limit, count = clocks_options.budget(task, size), clocks_options.module_count(task, modules)
     shape = series.shape(datasets[0])
@@ -123,7 +136,10 @@ def learn(
     stderr = console(stderr=True, soft_wrap=True)
     with ends(stderr, None), engine.one_thread():
         started = time.monotonic()
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
+        try:
+            (folder / "figures").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandError(f"--out {folder}: {error.strerror}") from error
         with counted("training", quiet=quiet) as show:
             found = train(datasets, runs, settings, seed, show)
         chosen = learning.best(found.learned, found.exponential)
@@ -132,7 +148,7 @@ def learn(
         drawn = _draw(found, datasets, task, folder)
         numbers = {
             "task": task.value, "data": [each.name for each in datasets], "settings": vars(settings),
-            "schedule": chosen.schedule.spec,
+            "schedule": chosen.schedule.spec, "parameters": chosen.schedule.parameter_count(*shape),
             "clocks": [_described(name, of, found) for name, of in found.kinds.items()],
             "planted": _planted(found, datasets), "networks": [
                 {"clocks": name} | _network(outcome, found) for name, of in found.kinds.items() for outcome in of
@@ -151,7 +167,8 @@ def learn(
             if as_json:
                 print(text)
             else:
-                print(f"\nThe best schedule, by the training error, is {chosen.schedule.spec}")
+                print(f"\nThe best schedule is {chosen.schedule.spec}, of {numbers['parameters']} parameters:")
+                print("its training error is the smallest share of the exponential series' on the same data.")
                 print(f"To use it:\n  cwrnn reproduce {task.value} --methods cw --schedule {chosen.schedule.spec}")
                 print(f"The picture is {drawn[-1].resolve()}")
 

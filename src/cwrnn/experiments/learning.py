@@ -89,8 +89,8 @@ class Outcome:
 
     @property
     def changed(self) -> float:
-        """By what share hardening changed the error."""
-        if self.hard.reported == self.soft.reported:
+        """By what share hardening changed the error; by nothing if the network had diverged before."""
+        if self.hard.reported == self.soft.reported or not math.isfinite(self.soft.reported):
             return 0.0
         return abs(self.hard.reported / self.soft.reported - 1) if self.soft.reported > 0 else math.inf
 
@@ -107,11 +107,12 @@ def explained(period: int, found: Sequence[int]) -> bool:
 def best(learned: Sequence[Outcome], exponential: Sequence[Outcome]) -> Outcome:
     """The learned network whose training error is the smallest share of the exponential networks' on the same data.
 
-    Held against those networks' median, so that easy data have no say. The test set has none either.
+    Held against the median of those that did not diverge, so that easy data have no say. The test set has none either.
     """
 
     def share(outcome: Outcome) -> float:
-        usual = np.median([other.hard.train for other in exponential if other.data == outcome.data])
+        errors = [other.hard.train for other in exponential if other.data == outcome.data]
+        usual = np.median([error for error in errors if math.isfinite(error)] or [1.0])
         found = float(outcome.hard.train / usual) if usual > 0 else outcome.hard.train
         return found if math.isfinite(found) else math.inf
 
@@ -184,10 +185,13 @@ class Words:
         input, lengths, labels = self.train
         orders = torch.from_numpy(np.stack([each.permutation(len(labels)) for each in networks.generators]))
         for order in orders.split(BATCH, dim=1):  # (S, B)
-            heard = input[: int(lengths[order].max()), order]  # (T, S, B, I)
-            shape = len(heard), *heard.shape[2:]
-            noise = [each.standard_normal(shape, dtype=np.float32) for each in networks.generators]
-            heard = heard + self.noise * torch.from_numpy(np.stack(noise, axis=1))
+            longest = lengths[order].amax(dim=1).tolist()
+            heard = input[: max(longest), order]  # (T, S, B, I)
+            noise = np.zeros(heard.shape, dtype=np.float32)
+            for network, (T, generator) in enumerate(zip(longest, networks.generators, strict=True)):
+                # as long as its own words, not those of others: a network is the same alone
+                noise[:T, network] = generator.standard_normal((T, *heard.shape[2:]), dtype=np.float32)
+            heard = heard + self.noise * torch.from_numpy(noise)
             states = networks.states(heard)
             each = order.repeat(1, states.shape[2] // order.shape[1])  # (S, draws * B)
             last = (lengths[each] - 1)[None, :, :, None].expand(1, *states.shape[1:])

@@ -118,8 +118,11 @@ def shown(estimate: Estimate, *, quiet: bool = False, step: str = "") -> Iterato
     A sweep that is one step of many has its name before the bar, which goes when it is done; elsewhere than on a
     terminal such steps are for their caller to tell.
     """
+    if quiet:
+        yield estimate.observe
+        return
     console = require("rich.console", extra="experiments", purpose="the command line").Console(stderr=True)
-    if quiet or (step and not console.is_terminal):
+    if step and not console.is_terminal:
         yield estimate.observe
         return
     with _bar(console, estimate, step) if console.is_terminal else _lines(console, estimate) as observe:

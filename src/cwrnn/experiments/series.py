@@ -258,7 +258,17 @@ def keep(store: Store, planned: Mapping[str, Iterable[Run]]) -> None:
 
 
 def kept(store: Store, task: str) -> dict[str, list[Record]]:
-    """The records of the runs that were compared last, by series; empty if none were."""
+    """The records of the runs that were compared last, by series; empty if none were.
+
+    Of a comparison that was interrupted, the series that were begun, on the data sets that all of them have.
+    """
     names = store.noted(task)
     known = {record.key: record for record in store.records(task, [key for keys in names.values() for key in keys])}
-    return {name: [known[key] for key in keys if key in known] for name, keys in names.items()}
+    every = {name: [known[key] for key in keys if key in known] for name, keys in names.items()}
+    begun = {name: records for name, records in every.items() if records}
+    if not begun:
+        return {}
+    common = set.intersection(*({record.run.data for record in records} for records in begun.values()))
+    if not common:
+        return dict([next(iter(begun.items()))])
+    return {name: [each for each in records if each.run.data in common] for name, records in begun.items()}

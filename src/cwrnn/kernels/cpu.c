@@ -52,7 +52,7 @@ enum {
     GROUPS = 32, /* parts of a batch that sum up the weights' gradients on their own, at most */
     DEPTH = 96,  /* pairs of vectors that are kept before they are multiplied for the weights' gradients */
     UNITS = 64,  /* units whose weights' gradients are written by one task */
-    SAMPLES = 4 /* weights that a step compares with those that were packed */
+    SAMPLES = 4  /* weights that a step compares with those that were packed */
 };
 
 static const double WORTH_A_THREAD_IN_A_STEP = 1e5;

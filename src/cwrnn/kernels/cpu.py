@@ -203,6 +203,15 @@ class Said:
         self.call[INPUT_B], self.call[H_B] = weight_ih.shape[1], N
         self.call[SAID] = self.values.data_ptr()
 
+    def fits(self, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None) -> bool:
+        """Whether the weights lie where they lay, in the dtype that they had: `to` keeps the parameters themselves."""
+        return (
+            weight_hh.dtype is weight_ih.dtype is self.dtype
+            and weight_hh.is_cpu
+            and weight_ih.is_cpu
+            and (bias is None or (bias.dtype is self.dtype and bias.is_cpu))
+        )
+
     def still_holds(
         self, schedule: Schedule, weight_ih: Tensor | None, weight_hh: Tensor | None, bias: Tensor | None, B: int
     ) -> bool:
@@ -211,6 +220,7 @@ class Said:
         return (
             own[1] is weight_hh and own[0] is weight_ih and own[2] is bias
             and self.versions == (own[0]._version, own[1]._version)
+            and self.fits(*own)
             and (self.schedule is schedule or self.schedule == schedule)
             and self.isa == current_isa()
             and self.values.shape[0] == B
@@ -263,6 +273,7 @@ class Said:
             and parameters.get("weight_ih_l0") is weight_ih
             and parameters.get("bias_l0") is bias
             and (weight_ih._version, weight_hh._version) == self.versions
+            and self.fits(weight_ih, weight_hh, bias)
             and (schedule is self.schedule or schedule == self.schedule)
             and self.isa == current_isa()
             and not torch.is_grad_enabled()
