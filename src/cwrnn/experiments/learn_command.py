@@ -34,7 +34,7 @@ EXAMPLES = """examples:
 
 \b
 cwrnn clocks learn --data squares:3,7,21x40 --runs 1 --modules 4 --size 200   planted periods
-cwrnn clocks learn --data song.flac --longest 32             for a piece of music
+cwrnn clocks learn --data song.flac --longest 64             for a piece of music
 cwrnn clocks learn --task words --size 1000 --runs 10        for the bundled words
 cwrnn clocks learn --json --out out/mine                     all numbers, also in out/mine/learned.json
 
@@ -69,12 +69,7 @@ def learn(
     data: DataOption = None,
     size: SizeOption = None,
     modules: ModulesOption = None,
-    longest: Annotated[
-        int | None,
-        typer.Option(
-            min=2, max=4096, metavar="P", help="The longest period.", show_default="2^(modules - 1), 32 to 256"
-        ),
-    ] = None,
+    longest: Annotated[int, typer.Option(min=2, max=4096, metavar="P", help="The longest period.")] = 32,
     runs: Annotated[
         int, typer.Option(min=1, metavar="N", help="Networks of each kind, for every sequence; for words, in all.")
     ] = 8,
@@ -118,7 +113,7 @@ def learn(
     settings = Settings(
         hidden=usual.hidden_size,
         modules=count,
-        longest=longest or min(256, max(32, 2 ** (count - 1))),
+        longest=longest,
         epochs=epochs or EPOCHS[task],
         learning_rate=_rate(learning_rate) or RATES[task],
     )
