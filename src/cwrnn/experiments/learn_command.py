@@ -34,7 +34,7 @@ EXAMPLES = """examples:
 
 \b
 cwrnn clocks learn --data squares:3,7,21x40 --runs 1 --modules 4 --size 200   planted periods
-cwrnn clocks learn --data song.flac --longest 32             for a piece of music
+cwrnn clocks learn --data song.flac --longest 64             for a piece of music
 cwrnn clocks learn --task words --size 1000 --runs 10        for the bundled words
 cwrnn clocks learn --json --out out/mine                     all numbers, also in out/mine/learned.json
 
@@ -80,12 +80,7 @@ def learn(
         ),
     ] = None,
     modules: ModulesOption = None,
-    longest: Annotated[
-        int | None,
-        typer.Option(
-            min=2, max=4096, metavar="P", help="The longest period.", show_default="2^(modules - 1), 32 to 256"
-        ),
-    ] = None,
+    longest: Annotated[int, typer.Option(min=2, max=4096, metavar="P", help="The longest period.")] = 32,
     runs: Annotated[
         int, typer.Option(min=1, metavar="N", help="Networks of each kind, for every sequence; for words, in all.")
     ] = 8,
@@ -129,7 +124,7 @@ def learn(
     settings = Settings(
         hidden=usual.hidden_size,
         modules=count,
-        longest=longest or min(256, max(32, 2 ** (count - 1))),
+        longest=longest,
         epochs=epochs or EPOCHS[task],
         learning_rate=clocks_options.check_rate(learning_rate) or RATES[task],
     )
