@@ -329,21 +329,25 @@ def killed(mutant: Mutant) -> bool:
         file.write_text(text.replace(mutant.old, mutant.new))
         if mutant.file.startswith("kernels/"):
             build_kernel(Path(folder))
-        output = Path(folder) / "output"
-        process = WORLD.Process(target=run_tests, args=(source, mutant.tests.split(), output))
+        output, verdict = Path(folder) / "output", Path(folder) / "verdict"
+        process = WORLD.Process(target=run_tests, args=(source, mutant.tests.split(), output, verdict))
         with STARTING:
             process.start()
         process.join()
         said = output.read_text()
         # a break that cannot even run proves nothing
         crashed = any(word in said for word in ("NameError", "SyntaxError", "ImportError", "AttributeError"))
-        if crashed or process.exitcode not in (0, 1):
-            raise SystemExit(f"{mutant.name}: pytest ended with {process.exitcode}\n{said}")
-        return process.exitcode == 1
+        code = verdict.read_text() if verdict.exists() else f"the process, {process.exitcode}"
+        if crashed or code not in ("0", "1"):
+            raise SystemExit(f"{mutant.name}: pytest ended with {code}\n{said}")
+        return code == "1"
 
 
-def run_tests(source: Path, tests: list[str], output: Path) -> None:
-    """In a process of its own: the tests against the package in `source`; all that they print goes to `output`."""
+def run_tests(source: Path, tests: list[str], output: Path, verdict: Path) -> None:
+    """In a process of its own: the tests against the package in `source`; all that they print goes to `output`.
+
+    What pytest says of them goes to `verdict`: now and then the exit code of such a process is lost.
+    """
     file = os.open(output, os.O_WRONLY | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(file, stream)
@@ -356,15 +360,15 @@ def run_tests(source: Path, tests: list[str], output: Path) -> None:
     os.environ |= {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "mutants"}
     import pytest
 
-    # what is no verdict of pytest's must not look like one
-    code = 70
     try:
         code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]))
+        verdict.write_text(str(code))
     except BaseException:
         traceback.print_exc()
     finally:
         sys.stdout.flush()
-        os._exit(code)
+        # at once: whatever threads or processes the tests have left
+        os._exit(0)
 
 
 def main(words: list[str]) -> int:
