@@ -132,14 +132,14 @@ def test_noise_is_each_seeds_own():
     one, other = (train_many("srn", 5, train, test, [0], settings(noise=noise))[0] for noise in (0.0, 0.6))
     assert not np.array_equal(one.curve, other.curve)
     with_same_start = [
-        classification._Epoch(classification._Padded(train), [np.random.default_rng([seed, 2])], 0.6) for seed in (0, 1)
+        classification._Epoch(classification.Padded(train), [np.random.default_rng([seed, 2])], 0.6) for seed in (0, 1)
     ]
     assert not np.array_equal(with_same_start[0].orders, with_same_start[1].orders)
 
 
 def test_an_epoch_has_every_sequence_once():
     train, _ = sets(words=5, speakers=4)
-    padded = classification._Padded(train)
+    padded = classification.Padded(train)
     epoch = classification._Epoch(padded, [np.random.default_rng(seed) for seed in range(3)], 0.0)
     seen = [set(), set(), set()]
     for number in range(len(train)):

@@ -94,7 +94,7 @@ def train_many(
         return []
     replicas = Replicas([build(method, hidden, settings, int(seed)) for seed in seeds])
     with torch.enable_grad():
-        return _Training(replicas, _Padded(train), _Padded(test), seeds, settings).run(progress)
+        return _Training(replicas, Padded(train), Padded(test), seeds, settings).run(progress)
 
 
 def build(method: str, hidden: int, settings: Settings, seed: int = 0) -> models.Network:
@@ -136,7 +136,7 @@ def follow(
         return replicas.states(input)[0].numpy(), replicas.outputs(input)[0].numpy()
 
 
-class _Padded:
+class Padded:
     """Sequences of different lengths as one tensor (B, T, I), zero beyond their ends."""
 
     def __init__(self, sequences: Sequence[Labelled]) -> None:
@@ -153,7 +153,7 @@ class _Padded:
 class _Epoch:
     """What S networks see in an epoch: for each of them all frames, in an order and with noise of its own."""
 
-    def __init__(self, data: _Padded, generators: Sequence[np.random.Generator], noise: float) -> None:
+    def __init__(self, data: Padded, generators: Sequence[np.random.Generator], noise: float) -> None:
         S, B = len(generators), len(data)
         lengths, input = data.lengths.numpy(), data.input.numpy()
         frames = input[np.arange(input.shape[1]) < lengths[:, None]]
@@ -197,7 +197,7 @@ class _Training:
     """The runs that are under way, and what is remembered of all."""
 
     def __init__(
-        self, replicas: Replicas, train: _Padded, test: _Padded, seeds: Sequence[int], settings: Settings
+        self, replicas: Replicas, train: Padded, test: Padded, seeds: Sequence[int], settings: Settings
     ) -> None:
         S = len(seeds)
         self.settings = settings
@@ -271,7 +271,7 @@ class _Training:
             self.best_outputs = torch.where(rows[:, None, None], test.log_probabilities, self.best_outputs)
         return finite
 
-    def _judge(self, data: _Padded) -> _Judged:
+    def _judge(self, data: Padded) -> _Judged:
         with torch.no_grad():
             S = len(self.runs)
             input = data.input.transpose(0, 1)

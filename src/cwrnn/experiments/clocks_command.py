@@ -16,7 +16,7 @@ from ..schedule import Schedule
 from . import clocks_options, evolution, options, series, tasks
 from .clocks_options import DataOption, ModulesOption, SizeOption, Task, TaskName
 from .drawing import count as counted
-from .drawing import percent, short
+from .drawing import percent, short, write
 from .judging import Judge
 from .options import EngineName
 from .progress import duration
@@ -318,15 +318,9 @@ def _table(found: Sequence[series.Compared], written: Any, task: TaskName) -> Ta
 def _draw(found: Sequence[series.Compared], task: TaskName, folder: Path) -> list[Path]:
     # matplotlib takes its time to load: not before it is needed
     from .clock_figures import series_plot
-    from .drawing import render
 
     figure = series_plot(found, "error rate" if task is TaskName.WORDS else "NMSE")
-    place = folder / "figures"
-    place.mkdir(parents=True, exist_ok=True)
-    paths = [place / f"clocks.{suffix}" for suffix in ("svg", "png")]
-    for path in paths:
-        path.write_bytes(render(figure, path.suffix[1:]))
-    return paths
+    return list(write(figure, folder / "figures", "clocks").values())
 
 
 def _described(each: series.Compared) -> dict[str, Any]:

@@ -35,18 +35,15 @@ DataOption = Annotated[
         show_default="bundle",
     ),
 ]
-SIZE_SHOWN = f"{SIZES[-1]}, words: {WORD_SIZES[2]}"
-SizeOption = Annotated[
-    int | None,
-    typer.Option(
-        "--size",
-        min=1,
-        max=options.LARGEST,
-        metavar="N",
-        help="Parameters of every network, at most.",
-        show_default=SIZE_SHOWN,
-    ),
-]
+
+
+def size(told: str) -> object:
+    """The option --size, and what it says of itself."""
+    shown = f"{SIZES[-1]}, words: {WORD_SIZES[2]}"
+    return typer.Option("--size", min=1, max=options.LARGEST, metavar="N", help=told, show_default=shown)
+
+
+SizeOption = Annotated[int | None, size("Parameters of every network, at most.")]
 ModulesOption = Annotated[
     int | None,
     typer.Option(

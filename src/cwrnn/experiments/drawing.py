@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,15 @@ def render(figure: Any, format: str, dpi: int = 150) -> bytes:
     # everything has its place: another format need not look for it again
     figure.set_layout_engine("none")
     return file.getvalue()
+
+
+def write(figure: Any, folder: Path, name: str) -> dict[str, Path]:
+    """Writes the figure into the folder, as "svg" and as "png"; returns the files by these names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {format: folder / f"{name}.{format}" for format in ("svg", "png")}
+    for format, path in paths.items():
+        path.write_bytes(render(figure, format))
+    return paths
 
 
 def short(error: float) -> str:

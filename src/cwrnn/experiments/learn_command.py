@@ -17,7 +17,7 @@ from rich.table import Table
 from ..words.corpus import Corpus
 from . import clocks_options, engine, learning, options, series
 from .clocks_options import DataOption, ModulesOption, Task, TaskName
-from .drawing import percent, short
+from .drawing import NMSE, PERCENT, percent, short, write
 from .learning import Outcome, Sequences, Settings, Words
 from .planted import Planted
 from .progress import counted
@@ -29,6 +29,11 @@ EPOCHS = {TaskName.GENERATION: 1000, TaskName.WORDS: 200}
 RATES = {TaskName.GENERATION: 0.02, TaskName.WORDS: 0.01}
 
 NUMBERS, SPEC = "learned.json", "schedule.txt"
+
+EXPONENTIAL = (
+    "Parameters of the exponential networks, at most. Learned ones begin with as many; modules that find the same "
+    "period become one, which has some more."
+)
 
 EXAMPLES = """examples:
 
@@ -67,18 +72,7 @@ class Found:
 def learn(
     task: Task = TaskName.GENERATION,
     data: DataOption = None,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            "--size",
-            min=1,
-            max=options.LARGEST,
-            metavar="N",
-            help="Parameters of the exponential networks, at most. Learned ones begin with as many; modules that find "
-            "the same period become one, which has some more.",
-            show_default=clocks_options.SIZE_SHOWN,
-        ),
-    ] = None,
+    size: Annotated[int | None, clocks_options.size(EXPONENTIAL)] = None,
     modules: ModulesOption = None,
     longest: Annotated[int, typer.Option(min=2, max=4096, metavar="P", help="The longest period.")] = 32,
     runs: Annotated[
@@ -96,12 +90,7 @@ def learn(
         int,
         typer.Option("--seed", min=0, max=2**31, metavar="N", help="Of the first network; the next count from there."),
     ] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="DIR", help="Where numbers, picture and schedule go.", show_default="out/learned"
-        ),
-    ] = None,
+    out: Annotated[Path | None, options.out("out/learned", "Where numbers, picture and schedule go.")] = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -289,12 +278,8 @@ def _planted(found: Found, data: Sequence[Data]) -> list[dict[str, Any]]:
 
 def _draw(found: Found, data: Sequence[Data], task: TaskName, folder: Path) -> list[Path]:
     # matplotlib takes its time to load: not before it is needed
-    from .drawing import NMSE, PERCENT, render
     from .learn_figures import learned_plot
 
     planted = sorted({period for each in data if isinstance(each, Planted) for period in each.periods})
     figure = learned_plot(found.exponential, found.learned, PERCENT if task is TaskName.WORDS else NMSE, planted)
-    paths = [folder / "figures" / f"learned.{suffix}" for suffix in ("svg", "png")]
-    for path in paths:
-        path.write_bytes(render(figure, path.suffix[1:]))
-    return paths
+    return list(write(figure, folder / "figures", "learned").values())

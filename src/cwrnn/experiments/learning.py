@@ -363,6 +363,5 @@ def _cut(parameters: Sequence[Tensor]) -> None:
 
 def _padded(sequences: Sequence[classification.Labelled]) -> tuple[Tensor, Tensor, Tensor]:
     """Input (T, B, I), zero beyond the ends, lengths (B,) and labels (B,)."""
-    features = [torch.from_numpy(np.array(each, dtype=np.float32)) for each, _ in sequences]
-    lengths = torch.tensor([len(each) for each in features])
-    return nn.utils.rnn.pad_sequence(features), lengths, torch.tensor([label for _, label in sequences])
+    padded = classification.Padded(sequences)
+    return padded.input.transpose(0, 1), padded.lengths, padded.labels

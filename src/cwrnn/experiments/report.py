@@ -127,10 +127,8 @@ def _draw(chapter: Chapter, place: Path) -> dict[str, Any]:
     place.mkdir(parents=True, exist_ok=True)
     drawings = {}
     for name, figure in chapter.figures.items():
-        svg = drawing.render(figure, "svg")
-        (place / f"{name}.svg").write_bytes(svg)
-        (place / f"{name}.png").write_bytes(drawing.render(figure, "png"))
-        drawings[name] = inline(svg.decode(), f"{chapter.task}-{name}", chapter.titles[name])
+        svg = drawing.write(figure, place, name)["svg"].read_bytes().decode()
+        drawings[name] = inline(svg, f"{chapter.task}-{name}", chapter.titles[name])
     return drawings
 
 

@@ -203,27 +203,19 @@ class Said:
         self.call[INPUT_B], self.call[H_B] = weight_ih.shape[1], N
         self.call[SAID] = self.values.data_ptr()
 
-    def fits(self, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None) -> bool:
-        """Whether the weights lie where they lay, in the dtype that they had: `to` keeps the parameters themselves."""
-        return (
-            weight_hh.dtype is weight_ih.dtype is self.dtype
-            and weight_hh.is_cpu
-            and weight_ih.is_cpu
-            and (bias is None or (bias.dtype is self.dtype and bias.is_cpu))
-        )
-
     def still_holds(
-        self, schedule: Schedule, weight_ih: Tensor | None, weight_hh: Tensor | None, bias: Tensor | None, B: int
+        self, schedule: Schedule, weight_ih: Tensor | None, weight_hh: Tensor | None, bias: Tensor | None
     ) -> bool:
-        """Whether schedule and weights are still the same, and as many sequences listen."""
-        own = self.weights
+        """Whether schedule and weights are still the same; `to` changes dtype and device of the same parameters."""
+        own_ih, own_hh, own_bias = self.weights
         return (
-            own[1] is weight_hh and own[0] is weight_ih and own[2] is bias
-            and self.versions == (own[0]._version, own[1]._version)
-            and self.fits(*own)
+            own_hh is weight_hh and own_ih is weight_ih and own_bias is bias
+            and (own_ih._version, own_hh._version) == self.versions
+            and own_hh.dtype is own_ih.dtype is self.dtype
+            and own_hh.is_cpu and own_ih.is_cpu
+            and (own_bias is None or (own_bias.dtype is self.dtype and own_bias.is_cpu))
             and (self.schedule is schedule or self.schedule == schedule)
             and self.isa == current_isa()
-            and self.values.shape[0] == B
         )  # fmt: skip
 
     def step(self, input: Tensor, h: Tensor, t: int, nonlinearity: str) -> tuple[Tensor, Tensor] | None:
@@ -231,10 +223,7 @@ class Said:
 
         None if the weights were found to be others.
         """
-        if not input.is_contiguous() or input.is_neg():
-            input = input.resolve_neg().contiguous()
-        if not h.is_contiguous() or h.is_neg():
-            h = h.resolve_neg().contiguous()
+        input, h = whole(input), whole(h)
         weight_ih, weight_hh, bias = self.weights
         if not (weight_ih.is_contiguous() and weight_hh.is_contiguous() and (bias is None or bias.is_contiguous())):
             weight_ih, weight_hh, bias = dense(weight_ih, 2), dense(weight_hh, 2), dense(bias, 1)
@@ -261,7 +250,6 @@ class Said:
         self, input: Any, h: Tensor, t: int, nonlinearity: str, schedule: Schedule, parameters: Mapping[str, Any]
     ) -> tuple[Tensor, Tensor] | None:
         """`step`, at once, if nothing has changed since the last one but input, state and time; else None."""
-        weight_ih, weight_hh, bias = self.weights
         if (
             type(input) is Tensor
             and type(h) is Tensor
@@ -269,13 +257,9 @@ class Said:
             and h.shape == self.state_shape
             and input.dtype is h.dtype is self.dtype
             and input.is_cpu
-            and parameters.get("weight_hh_l0") is weight_hh
-            and parameters.get("weight_ih_l0") is weight_ih
-            and parameters.get("bias_l0") is bias
-            and (weight_ih._version, weight_hh._version) == self.versions
-            and self.fits(weight_ih, weight_hh, bias)
-            and (schedule is self.schedule or schedule == self.schedule)
-            and self.isa == current_isa()
+            and self.still_holds(
+                schedule, parameters.get("weight_ih_l0"), parameters.get("weight_hh_l0"), parameters.get("bias_l0")
+            )
             and not torch.is_grad_enabled()
             and not torch.is_autocast_enabled("cpu")
             and not is_watched()
@@ -307,7 +291,8 @@ def step(
         or math.lcm(*schedule.periods) > LONGEST_CYCLE
     ):
         return clockwork_step(input, weight_ih, weight_hh, bias, h, schedule, t, nonlinearity)
-    if said is None or not said.still_holds(schedule, weight_ih, weight_hh, bias, input.shape[0]):
+    listening = said is not None and said.output.shape[0] == input.shape[0]
+    if said is None or not (listening and said.still_holds(schedule, weight_ih, weight_hh, bias)):
         said = Said(schedule, h, weight_ih, weight_hh, bias)
     found = said.step(input, h, t, nonlinearity)
     while found is None:

@@ -159,6 +159,14 @@ def dense(tensor: Tensor | None, dims: int) -> Tensor | None:
     return tensor
 
 
+@overload
+def whole(tensor: Tensor) -> Tensor: ...
+
+
+@overload
+def whole(tensor: Tensor | None) -> Tensor | None: ...
+
+
 def whole(tensor: Tensor | None) -> Tensor | None:
     """`tensor`, copied unless all of it is contiguous."""
     if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
