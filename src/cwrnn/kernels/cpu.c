@@ -443,8 +443,6 @@ static void forward_chunk(void *context, int64_t task, int64_t worker) {
 EXPORT int NAME(forward)(const Call *call) {
     Plan *plan = make_plan(call, 0);
     if (plan == NULL) return OUT_OF_MEMORY;
-    cwrnn_prefer_large_pages(call->ticks, call->S * plan->ticks_size * (int64_t)sizeof(real));
-    cwrnn_prefer_large_pages(call->held, call->S * call->T * call->B * plan->N * (int64_t)sizeof(real));
     cwrnn_parallel(forward_chunk, plan, plan->tasks, plan->workers);
     forget(plan);
     return 0;
@@ -754,8 +752,6 @@ static void write_units(void *context, int64_t task, int64_t worker) {
 EXPORT int NAME(backward)(const Call *call) {
     Plan *plan = make_plan(call, 1);
     if (plan == NULL) return OUT_OF_MEMORY;
-    cwrnn_prefer_large_pages(call->g_input, call->S * call->T * call->B * call->I * (int64_t)sizeof(real));
-    cwrnn_prefer_large_pages(call->g_weight_hh, call->S * plan->N * plan->N * (int64_t)sizeof(real));
     cwrnn_parallel(backward_group, plan, plan->tasks, plan->workers);
     if (plan->groups > 1) cwrnn_parallel(write_units, plan, call->S * ((plan->N + UNITS - 1) / UNITS), plan->workers);
     forget(plan);

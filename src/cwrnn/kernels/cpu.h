@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Changes with anything that Python must know of: it refuses a library that was built for another one. */
-#define CWRNN_ABI 3
+#define CWRNN_ABI 4
 
 #define EXPORT __attribute__((visibility("default")))
 

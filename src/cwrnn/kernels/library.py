@@ -23,7 +23,7 @@ ISAS = ("avx512", "avx2", "baseline")
 """The instruction sets, in order of preference. "baseline" is what every processor of the architecture has."""
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
-ABI = 3
+ABI = 4
 """That of cpu.h: a library that was built for another one is not called."""
 
 OUT_OF_MEMORY, OTHER_WEIGHTS = 1, 2
@@ -67,6 +67,11 @@ def use_isa(isa: str | None = None) -> None:
             function = getattr(library, f"cwrnn_{name}_{suffix}_{_Loaded.isa}")
             function.argtypes = [ctypes.c_void_p]
             _Loaded.functions[name, dtype] = function
+
+
+def compiled() -> ctypes.CDLL | None:
+    """The library itself; None if there is none that can be called."""
+    return _Loaded.library if _Loaded.missing is None else None
 
 
 def current_isa() -> str | None:

@@ -1,0 +1,242 @@
+/* Large blocks of memory for tensors, kept for a while.
+ *
+ * The C library returns what is larger than some megabytes to the system as soon as it is free, and the system clears
+ * every page of it before it lends it again. For a layer whose output is new at every call that is as much work as to
+ * compute it. So what a tensor leaves behind is kept here, and the next tensor of about that size gets it:
+ *
+ * - Kept and lent together are never more than what was lent at once before: no program needs more memory than it did.
+ * - What nobody has wanted for some seconds goes back to the system. A thread sees to that, which is there only as long
+ *   as something is kept.
+ *
+ * A tensor gets its block by DLPack, whose deleter needs no Python: tensors die on any thread, and at the very end. */
+
+#include "cpu.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+
+/* Pages are 4, 16 or 64 KiB, large ones 2 MiB. */
+enum { SMALL_PAGE = 64 << 10, LARGE_PAGE = 2 << 20, MOST_DIMS = 8 };
+
+/* DLPack, as all its versions lay out a tensor that does not say which. */
+typedef struct {
+    void *data;
+    int32_t device_type, device_id, ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} Tensor;
+
+typedef struct Managed {
+    Tensor tensor;
+    void *context;
+    void (*deleter)(struct Managed *);
+} Managed;
+
+enum { ON_CPU = 1, REAL_NUMBERS = 2 };
+
+typedef struct Block {
+    struct Block *next; /* of those that are kept, the latest first */
+    void *memory;
+    int64_t bytes, kept_since; /* nanoseconds */
+    Managed managed;
+    int64_t shape[MOST_DIMS];
+} Block;
+
+static struct {
+    pthread_mutex_t mutex;
+    Block *kept;
+    int64_t kept_bytes, lent_bytes, most_bytes; /* most: what was lent at once */
+    int64_t patience;                           /* nanoseconds that a block is kept; 0: none is */
+    int is_watched;                             /* whether the thread runs */
+} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void lock(void) { pthread_mutex_lock(&pool.mutex); }
+static void unlock(void) { pthread_mutex_unlock(&pool.mutex); }
+
+static void unlock_in_child(void) {
+    pool.is_watched = 0; /* a child has none of its parent's threads */
+    unlock();
+}
+
+__attribute__((constructor)) static void survive_forks(void) { pthread_atfork(lock, unlock, unlock_in_child); }
+
+static int64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* `bytes` of new memory that begins with a large page. */
+static void *map(int64_t bytes) {
+    char *memory = mmap(NULL, (size_t)(bytes + LARGE_PAGE), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    const size_t before = (size_t)(-(uintptr_t)memory % LARGE_PAGE), after = LARGE_PAGE - before;
+    if (before > 0) munmap(memory, before);
+    munmap(memory + before + bytes, after);
+    cwrnn_prefer_large_pages(memory + before, bytes);
+    return memory + before;
+}
+
+static void destroy(Block *blocks) {
+    while (blocks != NULL) {
+        Block *block = blocks;
+        blocks = block->next;
+        munmap(block->memory, (size_t)block->bytes);
+        free(block);
+    }
+}
+
+static Block *take_out(Block **place) {
+    Block *block = *place;
+    *place = block->next;
+    pool.kept_bytes -= block->bytes;
+    return block;
+}
+
+/* The blocks that are to be kept no longer: those since before that time, and all those for which there is no room. */
+static Block *take_out_old(int64_t before) {
+    Block *old = NULL, **place = &pool.kept;
+    int64_t room = pool.most_bytes - pool.lent_bytes;
+    while (*place != NULL) {
+        if ((*place)->kept_since > before && (*place)->bytes <= room) {
+            room -= (*place)->bytes;
+            place = &(*place)->next;
+        } else {
+            Block *block = take_out(place);
+            block->next = old;
+            old = block;
+        }
+    }
+    return old;
+}
+
+/* The thread: gives back what nobody wants, until nothing is kept. */
+static void *watch(void *nothing) {
+    (void)nothing;
+    for (;;) {
+        lock();
+        const int64_t patience = pool.patience;
+        Block *old = take_out_old(now() - patience);
+        const int is_watched = pool.is_watched = pool.kept != NULL;
+        if (!is_watched) pool.most_bytes = pool.lent_bytes;
+        unlock();
+        destroy(old);
+        if (!is_watched) return NULL;
+        nanosleep(&(struct timespec){patience / 1000000000, (long)(patience % 1000000000)}, NULL);
+    }
+}
+
+/* Whether there is such a thread now, started by a caller who holds the lock. */
+static int is_watched(void) {
+    if (!pool.is_watched) {
+        pthread_t thread;
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
+        pool.is_watched = pthread_create(&thread, NULL, watch, NULL) == 0;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (pool.is_watched) pthread_detach(thread);
+    }
+    return pool.is_watched;
+}
+
+static void give_back(Managed *managed) {
+    Block *block = managed->context;
+    lock();
+    pool.lent_bytes -= block->bytes;
+    const int keep = pool.patience > 0 && is_watched();
+    if (keep) {
+        block->kept_since = now();
+        block->next = pool.kept;
+        pool.kept = block;
+        pool.kept_bytes += block->bytes;
+    }
+    unlock();
+    if (!keep) {
+        block->next = NULL;
+        destroy(block);
+    }
+}
+
+/* For how many nanoseconds blocks are kept from now on. Those that are kept already go back to the system. */
+EXPORT void cwrnn_keep(int64_t patience) {
+    lock();
+    pool.patience = patience;
+    pool.most_bytes = pool.lent_bytes;
+    Block *all = take_out_old(INT64_MAX);
+    unlock();
+    destroy(all);
+}
+
+/* Eight sizes from one power of two to the next, so that batches of about one size share their blocks. */
+static int64_t rounded(int64_t bytes) {
+    int64_t step = SMALL_PAGE;
+    while (step * 16 <= bytes) step *= 2;
+    return (bytes + step - 1) / step * step;
+}
+
+/* A kept block of at least so many bytes, and at most twice as many; NULL if there is none. */
+static Block *find(int64_t bytes) {
+    Block **best = NULL;
+    for (Block **place = &pool.kept; *place != NULL; place = &(*place)->next) {
+        const int64_t has = (*place)->bytes;
+        if (has >= bytes && has <= 2 * bytes && (best == NULL || has < (*best)->bytes)) best = place;
+    }
+    return best == NULL ? NULL : take_out(best);
+}
+
+static Block *make(int64_t bytes) {
+    Block *block = malloc(sizeof *block);
+    if (block == NULL) return NULL;
+    block->bytes = bytes;
+    block->memory = map(bytes);
+    if (block->memory != NULL) return block;
+    free(block);
+    return NULL;
+}
+
+/* A tensor of numbers of 32 or 64 bits, as DLPack. NULL if there is no memory for it. */
+EXPORT void *cwrnn_lend(int64_t bits, int64_t ndim, const int64_t *shape) {
+    int64_t bytes = bits / 8;
+    if (ndim > MOST_DIMS) return NULL;
+    for (int64_t d = 0; d < ndim; d++)
+        if (__builtin_mul_overflow(bytes, shape[d], &bytes) || bytes > INT64_MAX / 4) return NULL;
+    bytes = rounded(bytes);
+
+    lock();
+    Block *block = find(bytes), *old = NULL;
+    if (block != NULL) bytes = block->bytes;
+    pool.lent_bytes += bytes;
+    if (pool.lent_bytes > pool.most_bytes) pool.most_bytes = pool.lent_bytes;
+    if (block == NULL) old = take_out_old(0);
+    unlock();
+    destroy(old);
+    if (block == NULL) block = make(bytes);
+    if (block == NULL) {
+        lock();
+        pool.lent_bytes -= bytes;
+        unlock();
+        return NULL;
+    }
+    for (int64_t d = 0; d < ndim; d++) block->shape[d] = shape[d];
+    block->managed = (Managed){
+        .tensor = {.data = block->memory, .device_type = ON_CPU, .ndim = (int32_t)ndim,
+                   .code = REAL_NUMBERS, .bits = (uint8_t)bits, .lanes = 1, .shape = block->shape},
+        .context = block,
+        .deleter = give_back,
+    };
+    return &block->managed;
+}
+
+/* How many bytes are kept, and how many are lent. */
+EXPORT void cwrnn_count(int64_t counts[2]) {
+    lock();
+    counts[0] = pool.kept_bytes;
+    counts[1] = pool.lent_bytes;
+    unlock();
+}

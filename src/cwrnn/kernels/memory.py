@@ -1,0 +1,84 @@
+"""Memory for what the CPU kernel writes: large blocks are kept for the next call (blocks.c).
+
+A new output of many megabytes at every call would be new memory at every call, which the system has to clear before it
+lends it. What nobody has wanted for some seconds goes back to the system. The environment variable CWRNN_KEEP_SECONDS
+says how many; 0 keeps nothing.
+"""
+
+import ctypes
+import math
+import os
+import warnings
+from array import array
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+
+from .library import compiled
+
+LARGE = 2 << 20
+"""Bytes from which on a tensor gets a block: a large page. The C library keeps what is smaller."""
+
+VARIABLE = "CWRNN_KEEP_SECONDS"
+SECONDS = 5.0
+BITS = {torch.float32: 32, torch.float64: 64}
+NAME = b"dltensor"
+"""A capsule does not copy its name."""
+
+_lend: Any = None
+_capsule: Any = ctypes.pythonapi.PyCapsule_New
+_capsule.argtypes, _capsule.restype = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p], ctypes.py_object
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """`torch.empty` on the CPU, in a block that was kept if it is a large one."""
+    bits = BITS[dtype]
+    if math.prod(shape) * bits >= LARGE * 8 and _lend is not None:
+        words = array("q", shape)
+        lent = _lend(bits, len(words), words.buffer_info()[0])
+        if lent is not None:
+            tensor: Tensor = from_dlpack(_capsule(lent, NAME, None))
+            return tensor
+    return torch.empty(shape, dtype=dtype, device="cpu")  # which knows what to say where there is no memory
+
+
+def keep(seconds: float) -> None:
+    """For how long blocks are kept from now on. Those that are kept already go back to the system."""
+    library = compiled()
+    if library is not None:
+        library.cwrnn_keep(ctypes.c_int64(round(seconds * 1e9)))
+
+
+def count_bytes() -> tuple[int, int]:
+    """The bytes of the blocks that are kept, and of those that tensors have."""
+    counts = array("q", [0, 0])
+    library = compiled()
+    if library is not None:
+        library.cwrnn_count(ctypes.c_void_p(counts.buffer_info()[0]))
+    return counts[0], counts[1]
+
+
+def _prepare() -> None:
+    global _lend
+    library = compiled()
+    if library is None:
+        return
+    _lend = library.cwrnn_lend
+    _lend.argtypes, _lend.restype = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p], ctypes.c_void_p
+    said, seconds = os.environ.get(VARIABLE), SECONDS
+    if said:
+        try:
+            seconds = float(said)
+            if not 0 <= seconds <= 1e9:
+                raise ValueError
+        except ValueError:
+            warnings.warn(
+                f"{VARIABLE}={said} is ignored: it must be a number of seconds, 0 or more", RuntimeWarning, stacklevel=2
+            )
+            seconds = SECONDS
+    keep(seconds)
+
+
+_prepare()
