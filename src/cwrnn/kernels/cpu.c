@@ -56,6 +56,7 @@ enum {
 };
 
 static const double WORTH_A_THREAD_IN_A_STEP = 1e5;
+static const double LARGEST_NEAR = 8 << 20, LARGEST_CACHED = 32 << 20; /* bytes of what the caches of a core, and all caches, may hold */
 
 /* ---- the plan of a call ---- */
 
@@ -85,6 +86,7 @@ typedef struct {
     const Call *call;
     int64_t N, ldn, ip; /* units; a row of units, and one of inputs, with room for whole vectors */
     int64_t nested, rows, chunks, groups, tasks, workers, ticks_size;
+    int streams, far; /* forward: whether the output goes past the caches; backward: whether what it reads lies beyond them */
     int64_t *order;  /* (S, B), sequences sorted by falling length; NULL if all are as long as the input */
     int64_t *packed; /* the replica whose weights a worker holds; 0 if all have the same */
     Notes *notes;    /* G of each worker */
@@ -199,6 +201,11 @@ static Plan *make_plan(const Call *c, int backward) {
     plan->x = reserve(&plan->memory_size, rows * plan->ip);
     plan->g = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
     plan->carried = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
+
+    const int64_t held = c->held != NULL || c->g_held != NULL ? c->T * c->B * plan->N : 0;
+    const double bytes = (double)c->S * sizeof(real);
+    plan->streams = c->held != NULL && bytes * (double)held >= LARGEST_CACHED && plan->N % LANES == 0 && (uintptr_t)c->held % VECTOR == 0;
+    plan->far = backward && bytes * (double)(held + plan->ticks_size) >= LARGEST_NEAR;
 
     plan->tasks = c->S * (backward ? plan->groups : plan->chunks);
     plan->workers = workers_for(work, plan->tasks, c->threads);
@@ -406,11 +413,17 @@ INLINE void forward_rows(const Plan *plan, real *memory, Notes *notes, const Chu
         }
         if (c->held != NULL) {
             real *held = (real *)c->held + (chunk.s * c->T + t) * c->B * N;
-            for (int64_t row = 0; row < active; row++) copy(held + chunk.b[row] * N, h + row * ldn, N);
+            for (int64_t row = 0; row < active; row++) {
+                if (plan->streams)
+                    stream(held + chunk.b[row] * N, h + row * ldn, N);
+                else
+                    copy(held + chunk.b[row] * N, h + row * ldn, N);
+            }
             for (int64_t row = active; !one && row < chunk.rows; row++) clear(held + chunk.b[row] * N, N);
         }
     }
 
+    if (plan->streams) finish_streams();
     for (int64_t row = 0; row < chunk.rows; row++) {
         copy((real *)c->final + (chunk.s * c->B + chunk.b[row]) * N, h + row * ldn, N);
         /* what was not computed must be numbers all the same: others may multiply it by zero */
@@ -592,6 +605,25 @@ INLINE void carry(real *carried, int64_t taken, const real *from, int64_t n) {
     }
 }
 
+/* Asks for what the step before t will read. Nobody else would: the pass goes down in memory, row by row upwards.
+ * Inline, because a compiler leaves out the call of a function that does nothing but ask. */
+INLINE void fetch_before(const Reverse *r, int64_t t, int64_t dues) {
+    const Plan *plan = r->plan;
+    const Call *c = plan->call;
+    const int64_t *b = r->chunk->b;
+    for (int64_t row = 0; row < r->chunk->rows; row++) {
+        if (c->g_held != NULL && t > 0)
+            fetch((const real *)c->g_held + r->chunk->s * c->g_held_s + (t - 1) * c->g_held_t + b[row] * c->g_held_b, plan->N);
+        if (r->inputs && t > 0) fetch(input_of(c, r->chunk, t - 1, row), c->I);
+        for (int64_t d = 0; d < dues; d++) {
+            const Module *m = &plan->module[r->notes[d].due];
+            const int64_t at = place(plan, m, r->chunk, r->notes[r->notes[d].due].number - 1, row);
+            fetch((const real *)c->ticks + at, m->K);
+            if (c->g_ticks != NULL) fetch((const real *)c->g_ticks + at, m->K);
+        }
+    }
+}
+
 static void backward_chunk(const Plan *plan, real *memory, Notes *notes, real *sums, const Chunk *chunk) {
     const Call *c = plan->call;
     const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn, rows = chunk->rows;
@@ -644,6 +676,7 @@ static void backward_chunk(const Plan *plan, real *memory, Notes *notes, real *s
         } else if (taken > 0) {
             for (int64_t row = 0; row < taken_rows; row++) clear(carried + row * ldn, taken);
         }
+        if (plan->far) fetch_before(&r, t, dues);
         taken = plan->nested && dues > 0 ? plan->module[notes[dues - 1].due].end : 0;
         taken_rows = active;
         for (int64_t d = 0; d < dues; d++) {

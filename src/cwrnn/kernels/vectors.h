@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#if defined(__AVX512F__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -103,6 +103,34 @@ INLINE void clear(real *to, int64_t n) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) store(to + i, (vec){0});
     if (i < n) store_some(to + i, (vec){0}, n - i);
+}
+
+/* Past the caches: does not fetch what it will overwrite, nor drive out what is still wanted. Whole vectors, to where a
+ * vector may begin; nobody may look before `finish_streams`. */
+OPTIONAL INLINE void stream(real *to, const real *from, int64_t n) {
+    for (int64_t i = 0; i < n; i += LANES) {
+        const vec value = load(from + i);
+#if defined(__AVX512F__)
+        _mm512_stream_si512((__m512i *)(to + i), (__m512i)value);
+#elif defined(__AVX2__)
+        _mm256_stream_si256((__m256i *)(to + i), (__m256i)value);
+#elif defined(__x86_64__)
+        _mm_stream_si128((__m128i *)(to + i), (__m128i)value);
+#else
+        store(to + i, value);
+#endif
+    }
+}
+
+OPTIONAL INLINE void finish_streams(void) {
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
+}
+
+/* asks for what will soon be read */
+OPTIONAL INLINE void fetch(const real *from, int64_t n) {
+    for (int64_t i = 0; i < n; i += 64 / (int64_t)sizeof(real)) __builtin_prefetch(from + i, 0, 2);
 }
 
 /* exp(y) - 1 for y from 0 to LARGEST
