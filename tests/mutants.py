@@ -36,6 +36,10 @@ KERNEL = "tests/test_kernel.py::test_sizes_that_fill_tiles_and_sequences_that_en
 KERNEL_TANH = "tests/test_kernel.py::test_tanh"
 KERNEL_STATE = "tests/test_kernel.py::test_step_notices_a_changed_state"
 KERNEL_WEIGHTS = "tests/test_kernel.py::test_step_notices_changed_weights"
+KERNEL_LARGE = "tests/test_memory.py::test_an_output_larger_than_the_caches"
+KEPT = "tests/test_memory.py::test_the_next_tensor_of_that_size_gets_the_block"
+KEPT_MOST = "tests/test_memory.py::test_no_more_is_kept_than_was_lent_at_once"
+KEPT_SIZES = "tests/test_memory.py::test_sizes_that_share_a_block"
 KERNEL_NAN = "tests/test_kernel.py::test_nan_stays_where_it_arises"
 LSTM = "tests/test_lstm.py::test_kernel_is_the_definition"
 LSTM_GATES = "tests/test_lstm.py::test_gates_are_exact_to_some_units_in_the_last_place"
@@ -192,6 +196,14 @@ MUTANTS = [
     Mutant("kernel: replicas share the first one's input", "kernels/cpu.py",
            "strides = [0 if tensor is None else tensor.stride(0)",
            "strides = [0 if tensor is None or tensor is input else tensor.stride(0)", TRANSFORMS),
+    Mutant("kernel: the start of a row is lost on the way past the caches", "kernels/vectors.h",
+           "for (int64_t i = 0; i < n; i += LANES) {\n        const vec value",
+           "for (int64_t i = LANES; i < n; i += LANES) {\n        const vec value", KERNEL_LARGE),
+    Mutant("memory: a block is lent twice", "kernels/blocks.c",
+           "return best == NULL ? NULL : take_out(best);", "return best == NULL ? NULL : *best;", KEPT),
+    Mutant("memory: blocks that are too small", "kernels/blocks.c", "has >= bytes && has", "has", KEPT_SIZES),
+    Mutant("memory: more is kept than was ever lent", "kernels/blocks.c",
+           "int64_t room = pool.most_bytes - pool.lent_bytes;", "int64_t room = INT64_MAX;", KEPT_MOST),
     Mutant("lstm: the output gate sees the cell as it was", "kernels/lstm.c",
            "logistic(z[3] + load(peephole + 2 * N * LANES + at) * c)",
            "logistic(z[3] + load(peephole + 2 * N * LANES + at) * before)", LSTM),

@@ -57,7 +57,7 @@ def _bars(axes: Any, record: dict[str, Any]) -> None:
 def _curves(axes: Any, growth: list[dict[str, Any]]) -> None:
     names = {
         "units": "units (8 modules)",
-        "modules": "modules of 32 units, with readout",
+        "modules": "modules of 64 units, with readout",
         "steps": "steps",
         "sequences": "sequences",
     }

@@ -111,7 +111,7 @@ def measure_step(n: int, backend: str, repeats: int, device: torch.device, dtype
 
 GROWTH = {
     "units": (64, 128, 256, 512, 1024),
-    "steps": (1024, 2048, 4096, 8192),
+    "steps": (512, 1024, 2048, 4096, 8192),
     "sequences": (1, 2, 4, 8, 16, 32, 64),
     "modules": (4, 8, 16),
 }
@@ -151,12 +151,10 @@ def measure_growth(
         return value, rnn, torch.randn(T, B, 32, **placed), torch.randn(T, B, n, **placed)
 
     curve("units", [case(n, n, 8, 512, 16) for n in GROWTH["units"]])
-    # two sequences: an output of more than 32 MB is new memory at every call, and the system has to clear it
-    curve("steps", [case(T, 256, 8, T, 2) for T in GROWTH["steps"]])
+    curve("steps", [case(T, 256, 8, T, 16) for T in GROWTH["steps"]])
     curve("sequences", [case(B, 256, 8, 512, B) for B in GROWTH["sequences"]])
     # through the tick-rate readout, because the held output itself grows with the modules
-    # and few enough sequences that their ticks are not new memory at every call either
-    T, B, k = LONG, 6, 32
+    T, B, k = LONG, 8, 64
     x, gradient = torch.randn(T, B, 32, **placed), torch.randn(T, B, 8, **placed)
     networks = {G: ClockworkRNN(32, k * G, schedule=G, backend=backend, **placed) for G in GROWTH["modules"]}
     curve("modules", [(G, _ReadOut(rnn), x, gradient) for G, rnn in networks.items()])

@@ -49,17 +49,19 @@ typedef struct Block {
 
 static struct {
     pthread_mutex_t mutex;
+    pthread_cond_t changed; /* patience */
     Block *kept;
     int64_t kept_bytes, lent_bytes, most_bytes; /* most: what was lent at once */
     int64_t patience;                           /* nanoseconds that a block is kept; 0: none is */
     int is_watched;                             /* whether the thread runs */
-} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void lock(void) { pthread_mutex_lock(&pool.mutex); }
 static void unlock(void) { pthread_mutex_unlock(&pool.mutex); }
 
 static void unlock_in_child(void) {
     pool.is_watched = 0; /* a child has none of its parent's threads */
+    pthread_cond_init(&pool.changed, NULL);
     unlock();
 }
 
@@ -118,16 +120,25 @@ static Block *take_out_old(int64_t before) {
 /* The thread: gives back what nobody wants, until nothing is kept. */
 static void *watch(void *nothing) {
     (void)nothing;
+    lock();
     for (;;) {
-        lock();
-        const int64_t patience = pool.patience;
-        Block *old = take_out_old(now() - patience);
-        const int is_watched = pool.is_watched = pool.kept != NULL;
-        if (!is_watched) pool.most_bytes = pool.lent_bytes;
+        Block *old = take_out_old(now() - pool.patience);
+        if (pool.kept == NULL) {
+            pool.is_watched = 0;
+            pool.most_bytes = pool.lent_bytes;
+            unlock();
+            destroy(old);
+            return NULL;
+        }
         unlock();
         destroy(old);
-        if (!is_watched) return NULL;
-        nanosleep(&(struct timespec){patience / 1000000000, (long)(patience % 1000000000)}, NULL);
+        lock();
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        const int64_t end = until.tv_nsec + pool.patience;
+        until.tv_sec += (time_t)(end / 1000000000);
+        until.tv_nsec = (long)(end % 1000000000);
+        pthread_cond_timedwait(&pool.changed, &pool.mutex, &until);
     }
 }
 
@@ -169,6 +180,7 @@ EXPORT void cwrnn_keep(int64_t patience) {
     pool.patience = patience;
     pool.most_bytes = pool.lent_bytes;
     Block *all = take_out_old(INT64_MAX);
+    pthread_cond_signal(&pool.changed);
     unlock();
     destroy(all);
 }

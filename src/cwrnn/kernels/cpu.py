@@ -119,7 +119,9 @@ def backward(
     T, B, I = input.shape[-3:]
     N = schedule.hidden_size
     shapes = (T, B, I), (N, I), (N, N), (N,), (B, N)
-    gradients = [empty((*lead, *shape), ticks.dtype) if want else None for want, shape in zip(wanted, shapes, strict=True)]
+    gradients = [
+        empty((*lead, *shape), ticks.dtype) if want else None for want, shape in zip(wanted, shapes, strict=True)
+    ]
     ticks, g_final, g_ticks = ticks.contiguous(), whole(g_final), whole(g_ticks)
     strides = 0, 0, 0
     if g_held is not None:

@@ -60,25 +60,27 @@ def count_bytes() -> tuple[int, int]:
     return counts[0], counts[1]
 
 
+def _seconds(said: str | None) -> float:
+    """What the environment variable says."""
+    try:
+        seconds = float(said or SECONDS)
+        if 0 <= seconds <= 1e9:
+            return seconds
+    except ValueError:
+        pass
+    warnings.warn(
+        f"{VARIABLE}={said} is ignored: it must be a number of seconds, 0 or more", RuntimeWarning, stacklevel=2
+    )
+    return SECONDS
+
+
 def _prepare() -> None:
     global _lend
     library = compiled()
-    if library is None:
-        return
-    _lend = library.cwrnn_lend
-    _lend.argtypes, _lend.restype = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p], ctypes.c_void_p
-    said, seconds = os.environ.get(VARIABLE), SECONDS
-    if said:
-        try:
-            seconds = float(said)
-            if not 0 <= seconds <= 1e9:
-                raise ValueError
-        except ValueError:
-            warnings.warn(
-                f"{VARIABLE}={said} is ignored: it must be a number of seconds, 0 or more", RuntimeWarning, stacklevel=2
-            )
-            seconds = SECONDS
-    keep(seconds)
+    if library is not None:
+        _lend = library.cwrnn_lend
+        _lend.argtypes, _lend.restype = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p], ctypes.c_void_p
+        keep(_seconds(os.environ.get(VARIABLE)))
 
 
 _prepare()
