@@ -51,6 +51,24 @@ def test_equals_linear(schedule, T, t0, bidirectional, batch_first, bias, ragged
     close(readout(output), expected)
 
 
+@pytest.mark.parametrize("fixed", ["nothing", "layer", "readout"])
+def test_derivatives_of_derivatives_and_of_parts(fixed, close):
+    rnn, readout = ClockworkRNN(2, 7, schedule=3, dtype=torch.float64), Readout(7, 3, dtype=torch.float64)
+    if fixed != "nothing":
+        (rnn if fixed == "layer" else readout).requires_grad_(False)
+    x = torch.randn(9, 2, 2, dtype=torch.float64)
+    wanted = [parameter for parameter in (*rnn.parameters(), *readout.parameters()) if parameter.requires_grad]
+
+    def derivatives(y):
+        first = torch.autograd.grad(y.sin().sum(), wanted, create_graph=True)
+        plain = torch.autograd.grad(y.sin().sum(), wanted, retain_graph=True)
+        return *first, *plain, *torch.autograd.grad(sum(each.square().sum() for each in first), wanted)
+
+    ticks, _ = rnn.ticks(x)
+    for found, expected in zip(derivatives(readout(ticks)), derivatives(readout(rnn(x)[0])), strict=True):
+        close(found, expected)
+
+
 def test_other_guises(close):
     rnn, readout = ClockworkRNN(2, 9, dtype=torch.float64), Readout(9, 3, dtype=torch.float64)
     x = torch.randn(7, 2, dtype=torch.float64)

@@ -107,12 +107,19 @@ class Pass:
 
     def linear(self, weight: Tensor) -> Tensor:
         """(T, B, O): `weight` (O, N) times the hidden state at every time step, multiplied at tick rate."""
-        columns = weight.split([module.values.shape[-1] for module in self.modules], dim=1)
         streams: list[Stream] = []
-        for (values, period, start), column in reversed(list(zip(self.modules, columns, strict=True))):
-            streams = accumulate(streams, Stream(F.linear(values, column), period, start))
+        for stream in reversed(self.multiply(weight)):
+            streams = accumulate(streams, stream)
         first, *others = [stream.at(self.t0, 1, self.T) for stream in streams]
         return sum(others, start=first)
+
+    def multiply(self, weight: Tensor) -> list[Stream]:
+        """What `weight` (O, N) makes of the states of every module, each by its own columns."""
+        columns = weight.split([module.values.shape[-1] for module in self.modules], dim=1)
+        return [
+            Stream(F.linear(values, column), period, start)
+            for (values, period, start), column in zip(self.modules, columns, strict=True)
+        ]
 
     def final(self) -> Tensor:
         """(B, N): the hidden state at each sequence's own end."""

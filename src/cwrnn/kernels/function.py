@@ -18,7 +18,8 @@ from ..cascade import cascade
 from ..schedule import Schedule
 from ..ticks import Pass, Stream, count_rows, last_tick_before, states_of
 from . import cpu, library, triton
-from .library import check_shapes, has_tangents, is_captured, wants_gradient
+from .library import check_shapes, has_tangents, is_captured, is_watched, wants_gradient
+from .memory import empty
 
 
 def _kernel(tensor: Tensor) -> ModuleType:
@@ -287,6 +288,49 @@ def _operator_backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor
 _operator.register_autograd(_operator_backward, setup_context=_setup_context)
 
 
+# ---- the readout ----
+
+
+class _Products(torch.autograd.Function):
+    """What `weight` (O, N) makes of the states of every module, (n B, K) each, which lie one after another in `ticks`.
+
+    Autograd by itself would make a gradient for each module's states, and then copy all of them into one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, ticks: Tensor, weight: Tensor, shapes: Sequence[tuple[int, int]]) -> Any:
+        ctx.save_for_backward(ticks, weight)
+        ctx.shapes = shapes
+        parts = zip(_states(ticks, shapes), _columns(weight, shapes), strict=True)
+        return tuple(values @ column.T for values, column in parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        ticks, weight = ctx.saved_tensors
+        states, columns = _states(ticks, ctx.shapes), _columns(weight, ctx.shapes)
+        if torch.is_grad_enabled():  # who differentiates again must see it done
+            g_ticks = torch.cat([(g @ column).flatten() for g, column in zip(gradients, columns, strict=True)])
+            g_weight = torch.cat([g.T @ values for g, values in zip(gradients, states, strict=True)], dim=1)
+            return g_ticks, g_weight, None
+        g_ticks, g_weight = empty(ticks.shape, ticks.dtype), torch.empty_like(weight)
+        g_states, g_columns = _states(g_ticks, ctx.shapes), _columns(g_weight, ctx.shapes)
+        for i, g in enumerate(gradients):
+            if ctx.needs_input_grad[0]:
+                torch.mm(g, columns[i], out=g_states[i])
+            if ctx.needs_input_grad[1]:
+                torch.mm(g.T, states[i], out=g_columns[i])
+        return g_ticks, g_weight, None
+
+
+def _states(ticks: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
+    parts = ticks.split([rows * size for rows, size in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _columns(weight: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
+    return list(weight.split([size for _, size in shapes], dim=1))
+
+
 # ---- the backend ----
 
 
@@ -313,6 +357,28 @@ class KernelPass(Pass):
             Stream(values.view(n, B, size), period, last_tick_before(self.t0, period))
             for values, n, size, period in parts
         )
+
+    def multiply(self, weight: Tensor) -> list[Stream]:
+        """What `weight` (O, N) makes of the states of every module, each by its own columns."""
+        tensors = self.ticks, weight
+        if (
+            not wants_gradient(tensors)
+            or is_watched()
+            or is_captured(tensors)
+            or torch.is_autocast_enabled("cpu")
+            or self.ticks.numel() == 0
+            or (weight.dtype, weight.device) != (self.ticks.dtype, torch.device("cpu"))
+        ):
+            return super().multiply(weight)
+        B, periods = self.state.shape[-2], self.schedule.periods
+        shapes = [
+            (n * B, size) for n, size in zip(count_rows(periods, self.t0, self.T), self.schedule.sizes, strict=True)
+        ]
+        products: tuple[Tensor, ...] = _Products.apply(self.ticks, weight, shapes)  # type: ignore[no-untyped-call]
+        return [
+            Stream(values.unflatten(0, (-1, B)), period, last_tick_before(self.t0, period))
+            for values, period in zip(products, periods, strict=True)
+        ]
 
     def hold(self) -> Tensor:
         """(T, B, N): the hidden state at every time step, zero beyond a sequence's end."""
