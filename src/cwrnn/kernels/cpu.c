@@ -38,8 +38,8 @@
  * The sum for one unit is always taken in the same order: a network gives the same bits alone and among a hundred
  * replicas, on one thread and on many.
  *
- * Weights are packed once per call and thread: by columns for forward (message j is K_j columns of length end_j), by
- * rows for backward. The batch is cut into chunks of at most CHUNK sequences, whose states and messages stay in the
+ * Weights are packed once per call, by all threads together; if every replica has its own, by each thread for itself. By
+ * columns for forward (message j is K_j columns of length end_j), by rows for backward. The batch is cut into chunks of at most CHUNK sequences, whose states and messages stay in the
  * cache over all time; chunks and replicas are the tasks for the threads. Sequences are sorted by length: those that
  * have ended are the last ones of a chunk, and are left out. */
 
@@ -66,8 +66,9 @@ typedef struct {
     int64_t ld, kp;           /* end and K, rounded up to whole vectors */
     int64_t values;           /* where its states begin in a replica's ticks */
     int64_t depth;            /* backward: messages kept before they are multiplied */
+    int64_t weights;          /* its place in the packed weights */
     /* places in a worker's memory */
-    int64_t weights, message; /* its weights; what it says, or in backward what was sent to it */
+    int64_t message;          /* what it says, or in backward what was sent to it */
     int64_t states, inputs;   /* backward: the states and inputs that go with what was sent */
     /* places in the sums of the weights' gradients */
     int64_t g_weights, g_inputs;
@@ -88,12 +89,14 @@ typedef struct {
     int64_t nested, rows, chunks, groups, tasks, workers, ticks_size;
     int streams, far; /* forward: whether the output goes past the caches; backward: whether what it reads lies beyond them */
     int64_t *order;  /* (S, B), sequences sorted by falling length; NULL if all are as long as the input */
-    int64_t *packed; /* the replica whose weights a worker holds; 0 if all have the same */
+    int64_t *holds;  /* the replica whose weights a worker holds; unless all have the same */
     Notes *notes;    /* G of each worker */
-    real *memory, *sums;
-    int64_t memory_size, sums_size; /* of one worker, of one group */
+    real *weights, *memory, *sums;
+    int64_t weights_size, memory_size, sums_size; /* of one worker, or of all; of one worker; of one group */
+    int shared;                                   /* whether all replicas have the same weights */
+    int64_t weight_ih, bias;                      /* places in the packed weights */
     /* places in a worker's memory; in backward h holds the gradients a', and x those of the inputs */
-    int64_t weight_ih, bias, h, drive, x, g, carried;
+    int64_t h, drive, x, g, carried;
     Module module[];
 } Plan;
 
@@ -134,7 +137,8 @@ static int64_t *sort_by_length(const Call *c) {
 
 static void forget(Plan *plan) {
     free(plan->order);
-    free(plan->packed);
+    free(plan->holds);
+    free(plan->weights);
     free(plan->notes);
     free(plan->memory);
     free(plan->sums);
@@ -181,12 +185,12 @@ static Plan *make_plan(const Call *c, int backward) {
         double multiplications = (double)((m->ld + I + 30) * m->K) * (backward ? 3 : 1);
         work += (double)m->ticks * multiplications * (double)(c->S * c->B);
         if (!backward) {
-            m->weights = reserve(&plan->memory_size, m->K * m->ld);
+            m->weights = reserve(&plan->weights_size, m->K * m->ld);
             m->message = reserve(&plan->memory_size, rows * m->ld);
             continue;
         }
         m->depth = smaller(m->ticks + 1, (DEPTH + rows - 1) / rows);
-        m->weights = reserve(&plan->memory_size, m->end * m->kp);
+        m->weights = reserve(&plan->weights_size, m->end * m->kp);
         m->message = reserve(&plan->memory_size, m->depth * rows * m->ld);
         m->states = reserve(&plan->memory_size, weights ? m->depth * rows * m->K : 0);
         m->inputs = reserve(&plan->memory_size, inputs ? m->depth * rows * (I + 1) : 0);
@@ -194,8 +198,8 @@ static Plan *make_plan(const Call *c, int backward) {
         m->g_inputs = reserve(&plan->sums_size, inputs ? (I + 1) * m->kp : 0);
     }
     int64_t weight_ih = backward ? (c->g_input != NULL ? plan->N * plan->ip : 0) : I * plan->ldn;
-    plan->weight_ih = reserve(&plan->memory_size, weight_ih);
-    plan->bias = reserve(&plan->memory_size, backward ? 0 : plan->ldn);
+    plan->weight_ih = reserve(&plan->weights_size, weight_ih);
+    plan->bias = reserve(&plan->weights_size, backward ? 0 : plan->ldn);
     plan->h = reserve(&plan->memory_size, rows * plan->ldn);
     plan->drive = reserve(&plan->memory_size, backward ? 0 : rows * plan->ldn);
     plan->x = reserve(&plan->memory_size, rows * plan->ip);
@@ -211,16 +215,19 @@ static Plan *make_plan(const Call *c, int backward) {
     plan->workers = workers_for(work, plan->tasks, c->threads);
     /* every group has sums of its own; where there is one only, they are the worker's, who writes them out at once */
     const int64_t sums = plan->groups > 1 ? plan->tasks : plan->workers;
-    plan->packed = malloc((size_t)plan->workers * sizeof *plan->packed);
+    plan->shared = c->weight_ih_s == 0 && c->weight_hh_s == 0 && c->bias_s == 0;
+    plan->holds = malloc((size_t)plan->workers * sizeof *plan->holds);
+    plan->weights = aligned((plan->shared ? 1 : plan->workers) * plan->weights_size, sizeof(real));
     plan->notes = aligned(plan->workers * G, sizeof *plan->notes);
     plan->memory = aligned(plan->workers * plan->memory_size, sizeof(real));
     plan->sums = aligned(sums * plan->sums_size, sizeof(real));
     plan->order = c->lengths != NULL ? sort_by_length(c) : NULL;
-    if (!plan->packed || !plan->notes || !plan->memory || !plan->sums || (c->lengths != NULL && !plan->order)) {
+    const int complete = plan->holds && plan->weights && plan->notes && plan->memory && plan->sums;
+    if (!complete || (c->lengths != NULL && !plan->order)) {
         forget(plan);
         return NULL;
     }
-    for (int64_t i = 0; i < plan->workers; i++) plan->packed[i] = -1;
+    for (int64_t i = 0; i < plan->workers; i++) plan->holds[i] = -1;
     return plan;
 }
 
@@ -253,10 +260,25 @@ INLINE const real *input_of(const Call *c, const Chunk *chunk, int64_t t, int64_
     return (const real *)c->input + chunk->s * c->input_s + t * c->input_t + chunk->b[row] * c->input_b;
 }
 
-/* which weights those of replica s are */
-static int64_t weights_of(const Plan *plan, int64_t s) {
-    const Call *c = plan->call;
-    return c->weight_ih_s == 0 && c->weight_hh_s == 0 && c->bias_s == 0 ? 0 : s;
+/* ---- packing ---- */
+
+/* how many threads it is worth to move so many numbers from one order into another */
+static int64_t movers(const Plan *plan, int64_t numbers, int64_t tasks) {
+    return workers_for(40.0 * (double)numbers, tasks, plan->call->threads);
+}
+
+/* packs the weights of module `part` of replica s; for part G, those of the inputs, and the bias */
+typedef void Pack(const Plan *plan, real *weights, int64_t s, int64_t part);
+
+/* the packed weights of replica s, for a worker */
+static const real *weights_for(const Plan *plan, int64_t s, int64_t worker, Pack *pack) {
+    if (plan->shared) return plan->weights;
+    real *weights = plan->weights + worker * plan->weights_size;
+    if (plan->holds[worker] != s) {
+        for (int64_t part = 0; part <= plan->call->G; part++) pack(plan, weights, s, part);
+        plan->holds[worker] = s;
+    }
+    return weights;
 }
 
 /* ---- forward ---- */
@@ -273,26 +295,34 @@ static void pack_input_columns(real *to, int64_t ld, const real *weight_ih, int6
     for (int64_t k = 0; k < I; k++) clear(to + k * ld + N, ld - N);
 }
 
-static void pack_forward(const Plan *plan, real *memory, int64_t s) {
+static void pack_forward(const Plan *plan, real *weights, int64_t s, int64_t part) {
     const Call *c = plan->call;
-    const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s;
-    for (int64_t i = 0; i < c->G; i++) {
-        const Module *m = &plan->module[i];
-        pack_columns(memory + m->weights, m->ld, weight_hh, plan->N, m->start, m->end);
+    if (part < c->G) {
+        const Module *m = &plan->module[part];
+        const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s;
+        pack_columns(weights + m->weights, m->ld, weight_hh, plan->N, m->start, m->end);
+        return;
     }
     const real *weight_ih = (const real *)c->weight_ih + s * c->weight_ih_s;
-    pack_input_columns(memory + plan->weight_ih, plan->ldn, weight_ih, plan->N, c->I);
-    clear(memory + plan->bias, plan->ldn);
-    if (c->bias != NULL) copy(memory + plan->bias, (const real *)c->bias + s * c->bias_s, plan->N);
+    pack_input_columns(weights + plan->weight_ih, plan->ldn, weight_ih, plan->N, c->I);
+    clear(weights + plan->bias, plan->ldn);
+    if (c->bias != NULL) copy(weights + plan->bias, (const real *)c->bias + s * c->bias_s, plan->N);
+}
+
+/* the largest first */
+static void pack_forward_part(void *context, int64_t task, int64_t worker) {
+    const Plan *plan = context;
+    (void)worker;
+    pack_forward(plan, plan->weights, 0, plan->call->G - task);
 }
 
 /* what module i says, as a product of the states */
-static Product message_of(const Plan *plan, real *memory, int64_t i) {
+static Product message_of(const Plan *plan, const real *weights, real *memory, int64_t i) {
     const Module *m = &plan->module[i];
     const int telescope = plan->nested && i + 1 < plan->call->G;
     return (Product){
         .X = memory + plan->h + m->start, .xm = plan->ldn, .xj = 1,
-        .Y = memory + m->weights, .ly = m->ld,
+        .Y = weights + m->weights, .ly = m->ld,
         .init = telescope ? memory + m[1].message : NULL, .li = telescope ? m[1].ld : 0,
         .C = memory + m->message, .lc = m->ld,
         .depth = m->K,
@@ -341,8 +371,8 @@ INLINE void tick(const Plan *plan, const real *memory, const Chunk *chunk, const
 }
 
 /* `one`, `nested` and `rectify` are constants to the compiler: one row alone, where every instruction counts, and not */
-INLINE void forward_rows(const Plan *plan, real *memory, Notes *notes, const Chunk chunk, const int one, const int nested,
-                         const int rectify) {
+INLINE void forward_rows(const Plan *plan, const real *weights, real *memory, Notes *notes, const Chunk chunk, const int one,
+                         const int nested, const int rectify) {
     const Call *c = plan->call;
     const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn;
     real *h = memory + plan->h, *ticks = c->ticks;
@@ -355,17 +385,17 @@ INLINE void forward_rows(const Plan *plan, real *memory, Notes *notes, const Chu
     }
     /* the initial state speaks too */
     for (int64_t i = G - 1; i >= 0; i--) {
-        notes[i].message = message_of(plan, memory, i);
+        notes[i].message = message_of(plan, weights, memory, i);
         multiply(chunk.rows, 0, plan->module[i].ld / LANES, &notes[i].message);
     }
 
     /* without inputs the bias is all of the drive */
-    const real *driven = memory + (I > 0 ? plan->drive : plan->bias);
+    const real *driven = I > 0 ? memory + plan->drive : weights + plan->bias;
     const int64_t driven_row = I > 0 ? ldn : 0;
     Product drive = {
         .xj = 1,
-        .Y = memory + plan->weight_ih, .ly = ldn,
-        .init = memory + plan->bias, .li = 0,
+        .Y = weights + plan->weight_ih, .ly = ldn,
+        .init = weights + plan->bias, .li = 0,
         .C = memory + plan->drive, .lc = ldn,
         .depth = I,
     };
@@ -440,22 +470,20 @@ static void forward_chunk(void *context, int64_t task, int64_t worker) {
     const Chunk chunk = make_chunk(plan, task / plan->chunks, task % plan->chunks);
     real *memory = plan->memory + worker * plan->memory_size;
     Notes *notes = plan->notes + worker * plan->call->G;
-    if (plan->packed[worker] != weights_of(plan, chunk.s)) {
-        pack_forward(plan, memory, chunk.s);
-        plan->packed[worker] = weights_of(plan, chunk.s);
-    }
+    const real *weights = weights_for(plan, chunk.s, worker, pack_forward);
     const int one = chunk.rows == 1 && plan->order == NULL && plan->nested;
     if (one && !plan->call->rectify)
-        forward_rows(plan, memory, notes, chunk, 1, 1, 0);
+        forward_rows(plan, weights, memory, notes, chunk, 1, 1, 0);
     else if (plan->nested && !plan->call->rectify)
-        forward_rows(plan, memory, notes, chunk, 0, 1, 0);
+        forward_rows(plan, weights, memory, notes, chunk, 0, 1, 0);
     else
-        forward_rows(plan, memory, notes, chunk, 0, (int)plan->nested, (int)plan->call->rectify);
+        forward_rows(plan, weights, memory, notes, chunk, 0, (int)plan->nested, (int)plan->call->rectify);
 }
 
 EXPORT int NAME(forward)(const Call *call) {
     Plan *plan = make_plan(call, 0);
     if (plan == NULL) return OUT_OF_MEMORY;
+    if (plan->shared) cwrnn_parallel(pack_forward_part, plan, call->G + 1, movers(plan, plan->weights_size, call->G + 1));
     cwrnn_parallel(forward_chunk, plan, plan->tasks, plan->workers);
     forget(plan);
     return 0;
@@ -463,29 +491,36 @@ EXPORT int NAME(forward)(const Call *call) {
 
 /* ---- backward ---- */
 
-static void pack_backward(const Plan *plan, real *memory, int64_t s) {
+static void pack_backward(const Plan *plan, real *weights, int64_t s, int64_t part) {
     const Call *c = plan->call;
-    const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s;
-    for (int64_t i = 0; i < c->G; i++) {
-        const Module *m = &plan->module[i];
+    if (part < c->G) {
+        const Module *m = &plan->module[part];
+        const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s + m->start;
         for (int64_t r = 0; r < m->end; r++) {
-            real *to = memory + m->weights + r * m->kp;
-            copy(to, weight_hh + r * plan->N + m->start, m->K);
+            real *to = weights + m->weights + r * m->kp;
+            copy(to, weight_hh + r * plan->N, m->K);
             clear(to + m->K, m->kp - m->K);
         }
+    } else if (c->g_input != NULL) {
+        for (int64_t r = 0; r < plan->N; r++) {
+            real *to = weights + plan->weight_ih + r * plan->ip;
+            copy(to, (const real *)c->weight_ih + s * c->weight_ih_s + r * c->I, c->I);
+            clear(to + c->I, plan->ip - c->I);
+        }
     }
-    if (c->g_input == NULL) return;
-    for (int64_t r = 0; r < plan->N; r++) {
-        real *to = memory + plan->weight_ih + r * plan->ip;
-        copy(to, (const real *)c->weight_ih + s * c->weight_ih_s + r * c->I, c->I);
-        clear(to + c->I, plan->ip - c->I);
-    }
+}
+
+static void pack_backward_part(void *context, int64_t task, int64_t worker) {
+    const Plan *plan = context;
+    (void)worker;
+    pack_backward(plan, plan->weights, 0, plan->call->G - task);
 }
 
 /* the pass of one chunk */
 typedef struct {
     const Plan *plan;
     const Chunk *chunk;
+    const real *packed;
     real *memory, *sums;
     int weights, inputs; /* which gradients are wanted */
     Notes *notes;
@@ -533,7 +568,7 @@ static void hear_back(const Reverse *r, int64_t i, int64_t active) {
             add(carried + row * plan->ldn, (const real *)c->g_ticks + place(plan, m, r->chunk, r->notes[i].number, row), m->K);
     Product product = {
         .X = sent(r, m, slot, 0), .xm = m->ld, .xj = 1,
-        .Y = r->memory + m->weights, .ly = m->kp,
+        .Y = r->packed + m->weights, .ly = m->kp,
         .init = carried, .li = plan->ldn, .C = g, .lc = m->kp,
         .depth = m->end,
     };
@@ -624,14 +659,14 @@ INLINE void fetch_before(const Reverse *r, int64_t t, int64_t dues) {
     }
 }
 
-static void backward_chunk(const Plan *plan, real *memory, Notes *notes, real *sums, const Chunk *chunk) {
+static void backward_chunk(const Plan *plan, const real *weights, real *memory, Notes *notes, real *sums, const Chunk *chunk) {
     const Call *c = plan->call;
     const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn, rows = chunk->rows;
     real *carried = memory + plan->carried, *change = memory + plan->h, *dx = memory + plan->x;
     int64_t active = 0;
     int64_t taken = 0, taken_rows = 0; /* with nested periods: the units whose gradient was last used up, in which rows */
     const Reverse r = {
-        .plan = plan, .chunk = chunk, .memory = memory, .sums = sums,
+        .plan = plan, .chunk = chunk, .packed = weights, .memory = memory, .sums = sums,
         .weights = c->g_weight_hh != NULL, .inputs = c->g_weight_ih != NULL || c->g_bias != NULL,
         .notes = notes,
     };
@@ -656,7 +691,7 @@ static void backward_chunk(const Plan *plan, real *memory, Notes *notes, real *s
     }
 
     Product to_input = {
-        .X = change, .xm = ldn, .xj = 1, .Y = memory + plan->weight_ih, .ly = plan->ip, .C = dx, .lc = plan->ip, .li = plan->ip,
+        .X = change, .xm = ldn, .xj = 1, .Y = weights + plan->weight_ih, .ly = plan->ip, .C = dx, .lc = plan->ip, .li = plan->ip,
     };
     for (int64_t t = c->T - 1; t >= 0; t--) {
         while (active < rows && chunk->length[active] > t) active++;
@@ -699,7 +734,7 @@ static void backward_chunk(const Plan *plan, real *memory, Notes *notes, real *s
             for (e = d + 1; e < dues && notes[e].due == notes[e - 1].due + 1; e++) {}
             const int64_t start = plan->module[notes[d].due].start;
             to_input.X = change + start;
-            to_input.Y = memory + plan->weight_ih + start * plan->ip;
+            to_input.Y = weights + plan->weight_ih + start * plan->ip;
             to_input.init = d > 0 ? dx : NULL;
             to_input.depth = plan->module[notes[e - 1].due].end - start;
             multiply(active, 0, plan->ip / LANES, &to_input);
@@ -763,15 +798,12 @@ static void backward_group(void *context, int64_t task, int64_t worker) {
     real *memory = plan->memory + worker * plan->memory_size;
     real *sums = plan->sums + (plan->groups > 1 ? task : worker) * plan->sums_size;
     clear(sums, plan->sums_size);
-    if (plan->packed[worker] != weights_of(plan, s)) {
-        pack_backward(plan, memory, s);
-        plan->packed[worker] = weights_of(plan, s);
-    }
+    const real *weights = weights_for(plan, s, worker, pack_backward);
     for (int64_t n = group * plan->chunks / plan->groups; n < (group + 1) * plan->chunks / plan->groups; n++) {
         const Chunk chunk = make_chunk(plan, s, n);
-        backward_chunk(plan, memory, plan->notes + worker * plan->call->G, sums, &chunk);
+        backward_chunk(plan, weights, memory, plan->notes + worker * plan->call->G, sums, &chunk);
     }
-    if (plan->groups == 1) write_gradients(plan, sums, 1, s, 0, plan->N);
+    if (plan->groups == 1 && plan->tasks > 1) write_gradients(plan, sums, 1, s, 0, plan->N);
 }
 
 static void write_units(void *context, int64_t task, int64_t worker) {
@@ -785,8 +817,12 @@ static void write_units(void *context, int64_t task, int64_t worker) {
 EXPORT int NAME(backward)(const Call *call) {
     Plan *plan = make_plan(call, 1);
     if (plan == NULL) return OUT_OF_MEMORY;
+    if (plan->shared) cwrnn_parallel(pack_backward_part, plan, call->G + 1, movers(plan, plan->weights_size, call->G + 1));
     cwrnn_parallel(backward_group, plan, plan->tasks, plan->workers);
-    if (plan->groups > 1) cwrnn_parallel(write_units, plan, call->S * ((plan->N + UNITS - 1) / UNITS), plan->workers);
+    if (plan->groups > 1 || plan->tasks == 1) {
+        const int64_t tasks = call->S * ((plan->N + UNITS - 1) / UNITS);
+        cwrnn_parallel(write_units, plan, tasks, movers(plan, plan->tasks * plan->sums_size, tasks));
+    }
     forget(plan);
     return 0;
 }
