@@ -39,9 +39,11 @@
  * replicas, on one thread and on many.
  *
  * Weights are packed once per call, by all threads together; if every replica has its own, by each thread for itself. By
- * columns for forward (message j is K_j columns of length end_j), by rows for backward. The batch is cut into chunks of at most CHUNK sequences, whose states and messages stay in the
- * cache over all time; chunks and replicas are the tasks for the threads. Sequences are sorted by length: those that
- * have ended are the last ones of a chunk, and are left out. */
+ * columns for forward (message j is K_j columns of length end_j), by rows for backward. The batch is cut into chunks of at
+ * most CHUNK sequences, whose states and messages stay in the cache over all time; chunks and replicas are the tasks for
+ * the threads. Sequences are sorted by length: those that have ended are the last ones of a chunk, and are left out.
+ *
+ * An output that is larger than the caches goes past them, and backward asks for what it will read a step before. */
 
 #include "vectors.h"
 
@@ -56,7 +58,8 @@ enum {
 };
 
 static const double WORTH_A_THREAD_IN_A_STEP = 1e5;
-static const double LARGEST_NEAR = 8 << 20, LARGEST_CACHED = 32 << 20; /* bytes of what the caches of a core, and all caches, may hold */
+/* bytes of the most that a core's own caches, and of the most that all caches, may be expected to hold */
+static const double LARGEST_NEAR = 8 << 20, LARGEST_CACHED = 32 << 20;
 
 /* ---- the plan of a call ---- */
 
@@ -87,7 +90,7 @@ typedef struct {
     const Call *call;
     int64_t N, ldn, ip; /* units; a row of units, and one of inputs, with room for whole vectors */
     int64_t nested, rows, chunks, groups, tasks, workers, ticks_size;
-    int streams, far; /* forward: whether the output goes past the caches; backward: whether what it reads lies beyond them */
+    int streams, far; /* whether the output goes past the caches; whether what backward reads lies beyond them */
     int64_t *order;  /* (S, B), sequences sorted by falling length; NULL if all are as long as the input */
     int64_t *holds;  /* the replica whose weights a worker holds; unless all have the same */
     Notes *notes;    /* G of each worker */
@@ -208,12 +211,13 @@ static Plan *make_plan(const Call *c, int backward) {
 
     const int64_t held = c->held != NULL || c->g_held != NULL ? c->T * c->B * plan->N : 0;
     const double bytes = (double)c->S * sizeof(real);
-    plan->streams = c->held != NULL && bytes * (double)held >= LARGEST_CACHED && plan->N % LANES == 0 && (uintptr_t)c->held % VECTOR == 0;
+    const int in_vectors = plan->N % LANES == 0 && (uintptr_t)c->held % VECTOR == 0;
+    plan->streams = c->held != NULL && in_vectors && bytes * (double)held >= LARGEST_CACHED;
     plan->far = backward && bytes * (double)(held + plan->ticks_size) >= LARGEST_NEAR;
 
     plan->tasks = c->S * (backward ? plan->groups : plan->chunks);
     plan->workers = workers_for(work, plan->tasks, c->threads);
-    /* every group has sums of its own; where there is one only, they are the worker's, who writes them out at once */
+    /* every group has sums of its own; where a replica has one only, they are the worker's, who writes them out at once */
     const int64_t sums = plan->groups > 1 ? plan->tasks : plan->workers;
     plan->shared = c->weight_ih_s == 0 && c->weight_hh_s == 0 && c->bias_s == 0;
     plan->holds = malloc((size_t)plan->workers * sizeof *plan->holds);
@@ -819,6 +823,7 @@ EXPORT int NAME(backward)(const Call *call) {
     if (plan == NULL) return OUT_OF_MEMORY;
     if (plan->shared) cwrnn_parallel(pack_backward_part, plan, call->G + 1, movers(plan, plan->weights_size, call->G + 1));
     cwrnn_parallel(backward_group, plan, plan->tasks, plan->workers);
+    /* what a single task has summed up, all threads write, too */
     if (plan->groups > 1 || plan->tasks == 1) {
         const int64_t tasks = call->S * ((plan->N + UNITS - 1) / UNITS);
         cwrnn_parallel(write_units, plan, tasks, movers(plan, plan->tasks * plan->sums_size, tasks));
