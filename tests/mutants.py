@@ -205,7 +205,7 @@ MUTANTS = [
     Mutant("memory: more is kept than was ever lent", "kernels/blocks.c",
            "int64_t room = pool.most_bytes - pool.lent_bytes;", "int64_t room = INT64_MAX;", KEPT_MOST),
     Mutant("readout: the kernel's gradient of a part that is wanted is left out", "kernels/function.py",
-           "torch.mm(g, columns[i], out=g_states[i])", "g_states[i].zero_()", READOUT),
+           "torch.mm(g, column, out=to)", "to.zero_()", READOUT),
     Mutant("lstm: the output gate sees the cell as it was", "kernels/lstm.c",
            "logistic(z[3] + load(peephole + 2 * N * LANES + at) * c)",
            "logistic(z[3] + load(peephole + 2 * N * LANES + at) * before)", LSTM),

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cwrnn import ClockworkRNN
-from cwrnn.kernels import cpu, library, memory
+from cwrnn.kernels import cpu, function, library, memory
 
 pytestmark = pytest.mark.skipif(library.current_isa() is None, reason="the kernel was not built")
 
@@ -109,6 +109,9 @@ def test_what_does_not_fit_is_refused_by_torch(shape):
     with pytest.raises(RuntimeError):
         memory.empty(shape, torch.float64)
     assert memory.count_bytes() == before
+    block(8)
+    block(12)
+    assert counted() == (12, 0)  # what was refused is not what was lent at once
 
 
 def test_more_dimensions_than_a_network_has():
@@ -166,6 +169,7 @@ def test_environment():
 AT_THE_END = """
 import os, sys, torch
 from cwrnn import ClockworkRNN
+from cwrnn.kernels import memory
 torch.set_num_threads(1)
 rnn, x = ClockworkRNN(4, 64, schedule=4), torch.randn(512, 32, 4)
 def train():
@@ -174,8 +178,10 @@ def train():
     return output
 output = train()
 del output
+assert memory.count_bytes()[0] > 0
 child = os.fork()
 if child == 0:
+    assert memory.count_bytes()[0] == 0  # what was kept would be the child's for ever
     output = train()  # and it dies with the interpreter, which has none of its parent's threads
     sys.exit(0)
 _, status = os.waitpid(child, 0)
@@ -267,7 +273,8 @@ def test_every_number_of_a_block_is_written(monkeypatch, rnn, hold, lengths):
     def poisoned(shape, dtype):
         return memory.empty(shape, dtype).fill_(float("nan"))
 
-    monkeypatch.setattr(cpu, "empty", poisoned)
+    for module in (cpu, function):
+        monkeypatch.setattr(module, "empty", poisoned)
     for expected, value in zip(usual, results(), strict=True):
         assert torch.equal(value, expected)
 

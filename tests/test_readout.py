@@ -6,6 +6,7 @@ from cases import schedules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from cwrnn import ClockworkRNN, Readout
@@ -67,6 +68,45 @@ def test_derivatives_of_derivatives_and_of_parts(fixed, close):
     ticks, _ = rnn.ticks(x)
     for found, expected in zip(derivatives(readout(ticks)), derivatives(readout(rnn(x)[0])), strict=True):
         close(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("mapped", ["vmap", "is_grads_batched", "tangent"])
+def test_many_derivatives_at_once(mapped, close):
+    """Where backward itself is mapped, or carries tangents."""
+    rnn, readout = ClockworkRNN(2, 7, schedule=3, dtype=torch.float64), Readout(7, 3, dtype=torch.float64)
+    rnn.requires_grad_(False)
+    y = readout(rnn.ticks(torch.randn(9, 2, 2, dtype=torch.float64))[0])
+    directions = torch.randn(4, *y.shape, dtype=torch.float64)
+
+    def derivatives(gradient, **options):
+        return torch.autograd.grad(y, list(readout.parameters()), gradient, retain_graph=True, **options)
+
+    expected = [torch.stack(each) for each in zip(*map(derivatives, directions), strict=True)]
+    if mapped == "vmap":
+        found = torch.func.vmap(derivatives)(directions)
+    elif mapped == "is_grads_batched":
+        found = derivatives(directions, is_grads_batched=True)
+    else:
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(directions[0], directions[1])
+            found = [torch.stack(forward_ad.unpack_dual(each)) for each in derivatives(dual)]
+        expected = [each[:2] for each in expected]
+    for value, wanted in zip(found, expected, strict=True):
+        close(value, wanted)
+
+
+def test_what_stays_as_it_is_has_no_gradient():
+    rnn, readout = ClockworkRNN(4, 64, schedule=4).requires_grad_(False), Readout(64, 3)
+    y = readout(rnn.ticks(torch.randn(200, 64, 4))[0])
+    nodes = [y.grad_fn]
+    for node in nodes:
+        nodes.extend(following for following, _ in node.next_functions if following is not None)
+    (products,) = {node for node in nodes if "Products" in node.name()}
+    seen = []
+    products.register_hook(lambda gradients, _: seen.append([each is None for each in gradients]))
+    y.sum().backward()
+    assert seen == [[True, False]]
 
 
 def test_other_guises(close):

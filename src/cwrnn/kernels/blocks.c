@@ -4,9 +4,9 @@
  * every page of it before it lends it again. For a layer whose output is new at every call that is as much work as to
  * compute it. So what a tensor leaves behind is kept here, and the next tensor of about that size gets it:
  *
- * - Kept and lent together are never more than what was lent at once before: no program needs more memory than it did.
- * - What nobody has wanted for some seconds goes back to the system. A thread sees to that, which is there only as long
- *   as something is kept.
+ * - Kept and lent together are never more than what was lent at once before.
+ * - What nobody has wanted for some seconds goes back to the system. A thread sees to that, which ends when nothing is
+ *   kept any more. Before a fork all of it goes back.
  *
  * A tensor gets its block by DLPack, whose deleter needs no Python: tensors die on any thread, and at the very end. */
 
@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* Pages are 4, 16 or 64 KiB, large ones 2 MiB. */
+/* Pages are 4, 16 or 64 KiB; where they are 4, large ones are 2 MiB. */
 enum { SMALL_PAGE = 64 << 10, LARGE_PAGE = 2 << 20, MOST_DIMS = 8 };
 
 /* DLPack, as all its versions lay out a tensor that does not say which. */
@@ -44,7 +44,7 @@ typedef struct Block {
     void *memory;
     int64_t bytes, kept_since; /* nanoseconds */
     Managed managed;
-    int64_t shape[MOST_DIMS];
+    int64_t shape[MOST_DIMS], strides[MOST_DIMS];
 } Block;
 
 static struct {
@@ -64,8 +64,6 @@ static void unlock_in_child(void) {
     pthread_cond_init(&pool.changed, NULL);
     unlock();
 }
-
-__attribute__((constructor)) static void survive_forks(void) { pthread_atfork(lock, unlock, unlock_in_child); }
 
 static int64_t now(void) {
     struct timespec time;
@@ -116,6 +114,14 @@ static Block *take_out_old(int64_t before) {
     }
     return old;
 }
+
+/* What is kept would be the child's for ever, and its parent would have to copy every page that it writes. */
+static void lock_for_fork(void) {
+    lock();
+    destroy(take_out_old(INT64_MAX));
+}
+
+__attribute__((constructor)) static void survive_forks(void) { pthread_atfork(lock_for_fork, unlock, unlock_in_child); }
 
 /* The thread: gives back what nobody wants, until nothing is kept. */
 static void *watch(void *nothing) {
@@ -232,13 +238,17 @@ EXPORT void *cwrnn_lend(int64_t bits, int64_t ndim, const int64_t *shape) {
     if (block == NULL) {
         lock();
         pool.lent_bytes -= bytes;
+        pool.most_bytes = pool.kept_bytes + pool.lent_bytes; /* what there was no memory for was never lent */
         unlock();
         return NULL;
     }
-    for (int64_t d = 0; d < ndim; d++) block->shape[d] = shape[d];
+    for (int64_t d = ndim - 1, stride = 1; d >= 0; stride *= shape[d--]) {
+        block->shape[d] = shape[d];
+        block->strides[d] = stride;
+    }
     block->managed = (Managed){
         .tensor = {.data = block->memory, .device_type = ON_CPU, .ndim = (int32_t)ndim,
-                   .code = REAL_NUMBERS, .bits = (uint8_t)bits, .lanes = 1, .shape = block->shape},
+                   .code = REAL_NUMBERS, .bits = (uint8_t)bits, .lanes = 1, .shape = block->shape, .strides = block->strides},
         .context = block,
         .deleter = give_back,
     };

@@ -644,7 +644,8 @@ INLINE void carry(real *carried, int64_t taken, const real *from, int64_t n) {
     }
 }
 
-/* Asks for what the step before t will read. Nobody else would: the pass goes down in memory, row by row upwards.
+/* Asks for what is read next: the step before t, and the ticks before those at t. Nobody else would ask: the pass goes
+ * down in memory, and upwards in every row.
  * Inline, because a compiler leaves out the call of a function that does nothing but ask. */
 INLINE void fetch_before(const Reverse *r, int64_t t, int64_t dues) {
     const Plan *plan = r->plan;

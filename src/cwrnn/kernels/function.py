@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 
 from ..cascade import cascade
 from ..schedule import Schedule
@@ -308,17 +309,19 @@ class _Products(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         ticks, weight = ctx.saved_tensors
         states, columns = _states(ticks, ctx.shapes), _columns(weight, ctx.shapes)
-        if torch.is_grad_enabled():  # who differentiates again must see it done
-            g_ticks = torch.cat([(g @ column).flatten() for g, column in zip(gradients, columns, strict=True)])
-            g_weight = torch.cat([g.T @ values for g, values in zip(gradients, states, strict=True)], dim=1)
-            return g_ticks, g_weight, None
-        g_ticks, g_weight = empty(ticks.shape, ticks.dtype), torch.empty_like(weight)
-        g_states, g_columns = _states(g_ticks, ctx.shapes), _columns(g_weight, ctx.shapes)
-        for i, g in enumerate(gradients):
-            if ctx.needs_input_grad[0]:
-                torch.mm(g, columns[i], out=g_states[i])
-            if ctx.needs_input_grad[1]:
-                torch.mm(g.T, states[i], out=g_columns[i])
+        # who differentiates again, or maps, must see it done
+        if torch.is_grad_enabled() or is_watched() or any(map(is_legacy_batchedtensor, gradients)):
+            by_module = [(g @ column).reshape(-1) for g, column in zip(gradients, columns, strict=True)]
+            by_column = [g.T @ values for g, values in zip(gradients, states, strict=True)]
+            return torch.cat(by_module), torch.cat(by_column, dim=1), None
+        g_ticks = empty(ticks.shape, ticks.dtype) if ctx.needs_input_grad[0] else None
+        g_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
+        if g_ticks is not None:
+            for g, column, to in zip(gradients, columns, _states(g_ticks, ctx.shapes), strict=True):
+                torch.mm(g, column, out=to)
+        if g_weight is not None:
+            for g, values, to in zip(gradients, states, _columns(g_weight, ctx.shapes), strict=True):
+                torch.mm(g.T, values, out=to)
         return g_ticks, g_weight, None
 
 

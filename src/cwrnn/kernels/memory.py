@@ -2,7 +2,7 @@
 
 A new output of many megabytes at every call would be new memory at every call, which the system has to clear before it
 lends it. What nobody has wanted for some seconds goes back to the system. The environment variable CWRNN_KEEP_SECONDS
-says how many; 0 keeps nothing.
+says how many; 0 keeps nothing. A tensor in a block is one like any other, but cannot be resized to more than it has.
 """
 
 import ctypes
@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.dlpack import from_dlpack
 
 from .library import compiled
 
@@ -28,8 +27,9 @@ NAME = b"dltensor"
 """A capsule does not copy its name."""
 
 _lend: Any = None
-_capsule: Any = ctypes.pythonapi.PyCapsule_New
-_capsule.argtypes, _capsule.restype = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p], ctypes.py_object
+_capsule: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -37,11 +37,14 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     bits = BITS[dtype]
     if math.prod(shape) * bits >= LARGE * 8 and _lend is not None:
         words = array("q", shape)
-        lent = _lend(bits, len(words), words.buffer_info()[0])
-        if lent is not None:
-            tensor: Tensor = from_dlpack(_capsule(lent, NAME, None))
+        # all in one, without a line between them at which a signal could come: the block would belong to nobody
+        lent = map(_lend, (bits,), (len(words),), (words.buffer_info()[0],))
+        try:
+            tensor: Tensor = next(map(torch._C._from_dlpack, map(_capsule, lent, (NAME,), (None,))))
             return tensor
-    return torch.empty(shape, dtype=dtype, device="cpu")  # which knows what to say where there is no memory
+        except ValueError:
+            pass  # there is no memory: torch knows best what to say
+    return torch.empty(shape, dtype=dtype, device="cpu")
 
 
 def keep(seconds: float) -> None:

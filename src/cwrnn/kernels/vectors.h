@@ -106,7 +106,7 @@ INLINE void clear(real *to, int64_t n) {
 }
 
 /* Past the caches: does not fetch what it will overwrite, nor drive out what is still wanted. Whole vectors, to where a
- * vector may begin; nobody may look before `finish_streams`. */
+ * vector may begin; no other thread may look before `finish_streams`. */
 OPTIONAL INLINE void stream(real *to, const real *from, int64_t n) {
     for (int64_t i = 0; i < n; i += LANES) {
         const vec value = load(from + i);
