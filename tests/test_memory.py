@@ -18,6 +18,7 @@ from cwrnn.kernels import cpu, function, library, memory
 pytestmark = pytest.mark.skipif(library.current_isa() is None, reason="the kernel was not built")
 
 MB = 1 << 20
+SINGLE, DOUBLE = torch.empty(0), torch.empty(0, dtype=torch.float64)
 
 
 OTHERS = [0]
@@ -35,7 +36,7 @@ def kept():
 
 
 def block(megabytes: float) -> torch.Tensor:
-    return memory.empty((int(megabytes * MB / 4),), torch.float32)
+    return memory.empty(SINGLE, (int(megabytes * MB / 4),))
 
 
 def counted() -> tuple[float, float]:
@@ -50,7 +51,7 @@ def test_the_next_tensor_of_that_size_gets_the_block():
     assert counted() == (0, 8)
     del first
     assert counted() == (8, 0)
-    second = memory.empty((2, MB // 2), torch.float64)
+    second = memory.empty(DOUBLE, (2, MB // 2))
     assert second.data_ptr() == place
     assert second.shape == (2, MB // 2)
     assert second.dtype == torch.float64
@@ -98,7 +99,7 @@ def test_no_more_is_kept_than_was_lent_at_once():
 
 def test_small_tensors_are_torch_s_own():
     before = memory.count_bytes()
-    tensor = memory.empty((MB // 2 - 1,), torch.float32)
+    tensor = memory.empty(SINGLE, (MB // 2 - 1,))
     assert memory.count_bytes() == before
     assert tensor.numel() == MB // 2 - 1
 
@@ -107,7 +108,7 @@ def test_small_tensors_are_torch_s_own():
 def test_what_does_not_fit_is_refused_by_torch(shape):
     before = memory.count_bytes()
     with pytest.raises(RuntimeError):
-        memory.empty(shape, torch.float64)
+        memory.empty(DOUBLE, shape)
     assert memory.count_bytes() == before
     block(8)
     block(12)
@@ -115,7 +116,7 @@ def test_what_does_not_fit_is_refused_by_torch(shape):
 
 
 def test_more_dimensions_than_a_network_has():
-    assert memory.empty((1,) * 9 + (MB,), torch.float32).dim() == 10
+    assert memory.empty(SINGLE, (1,) * 9 + (MB,)).dim() == 10
 
 
 def test_on_many_threads():
@@ -153,7 +154,7 @@ def test_goes_back_to_the_system():
 
 
 def test_environment():
-    code = "from cwrnn.kernels import memory; t = memory.empty((1 << 20,), memory.torch.float32); del t; "
+    code = "from cwrnn.kernels import memory; t = memory.empty(memory.torch.empty(0), (1 << 20,)); del t; "
     code += "print(memory.count_bytes()[0])"
     environment = {**os.environ, "CWRNN_KEEP_SECONDS": "0"}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
@@ -270,8 +271,8 @@ def test_every_number_of_a_block_is_written(monkeypatch, rnn, hold, lengths):
 
     usual = results()
 
-    def poisoned(shape, dtype):
-        return memory.empty(shape, dtype).fill_(float("nan"))
+    def poisoned(like, shape):
+        return memory.empty(like, shape).fill_(float("nan"))
 
     for module in (cpu, function):
         monkeypatch.setattr(module, "empty", poisoned)

@@ -85,9 +85,9 @@ def forward(
     T, B, _ = input.shape[-3:]
     N = schedule.hidden_size
     clock, states = _clock(schedule, t0, T)
-    final = empty((*lead, B, N), h0.dtype)
-    ticks = empty((*lead, B * states if keep_ticks else 0), h0.dtype)
-    held = empty((*lead, T, B, N), h0.dtype) if hold else None
+    final = h0.new_empty((*lead, B, N))
+    ticks = empty(h0, (*lead, B * states if keep_ticks else 0))
+    held = empty(h0, (*lead, T, B, N)) if hold else None
     invoke("forward", h0.dtype, [
         *_network_words(input, weight_ih, weight_hh, bias, lengths, schedule.modules, nonlinearity),
         ticks.data_ptr() if keep_ticks else 0,
@@ -119,9 +119,7 @@ def backward(
     T, B, I = input.shape[-3:]
     N = schedule.hidden_size
     shapes = (T, B, I), (N, I), (N, N), (N,), (B, N)
-    gradients = [
-        empty((*lead, *shape), ticks.dtype) if want else None for want, shape in zip(wanted, shapes, strict=True)
-    ]
+    gradients = [empty(ticks, (*lead, *shape)) if want else None for want, shape in zip(wanted, shapes, strict=True)]
     ticks, g_final, g_ticks = ticks.contiguous(), whole(g_final), whole(g_ticks)
     strides = 0, 0, 0
     if g_held is not None:

@@ -314,7 +314,7 @@ class _Products(torch.autograd.Function):
             by_module = [(g @ column).reshape(-1) for g, column in zip(gradients, columns, strict=True)]
             by_column = [g.T @ values for g, values in zip(gradients, states, strict=True)]
             return torch.cat(by_module), torch.cat(by_column, dim=1), None
-        g_ticks = empty(ticks.shape, ticks.dtype) if ctx.needs_input_grad[0] else None
+        g_ticks = empty(ticks, ticks.shape) if ctx.needs_input_grad[0] else None
         g_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
         if g_ticks is not None:
             for g, column, to in zip(gradients, columns, _states(g_ticks, ctx.shapes), strict=True):

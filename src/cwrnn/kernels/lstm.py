@@ -62,7 +62,7 @@ class _LSTM(torch.autograd.Function):
         ]  # fmt: skip
         size = torch.empty(1, dtype=torch.int64)
         invoke("lstm_size", input.dtype, [*words, 0, size.data_ptr(), *[0] * 8])
-        kept, hidden = empty((int(size),), input.dtype), empty((S, T, N), input.dtype)
+        kept, hidden = empty(input, (int(size),)), empty(input, (S, T, N))
         invoke("lstm_forward", input.dtype, [*words, kept.data_ptr(), 0, hidden.data_ptr(), *[0] * 7])
         ctx.save_for_backward(input, weight_ih, weight_hh, weight_ch, bias, lengths, kept)
         ctx.words = words
@@ -74,8 +74,8 @@ class _LSTM(torch.autograd.Function):
         input, weight_ih, weight_hh, weight_ch, bias, _, kept = ctx.saved_tensors
         g_hidden = dense(g_hidden, 2)
         network = weight_ih, weight_hh, weight_ch, bias
-        found = [None if tensor is None else empty(tensor.shape, kept.dtype) for tensor in network]
-        g_input = empty(input.shape, kept.dtype) if ctx.needs_input_grad[0] else None
+        found = [None if tensor is None else empty(kept, tensor.shape) for tensor in network]
+        g_input = empty(kept, input.shape) if ctx.needs_input_grad[0] else None
         invoke("lstm_backward", input.dtype, [
             *ctx.words, kept.data_ptr(), 0, 0,
             g_hidden.data_ptr(), g_hidden.stride(0), pointer(g_input), *map(pointer, found),

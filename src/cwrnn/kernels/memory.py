@@ -22,7 +22,6 @@ LARGE = 2 << 20
 
 VARIABLE = "CWRNN_KEEP_SECONDS"
 SECONDS = 5.0
-BITS = {torch.float32: 32, torch.float64: 64}
 NAME = b"dltensor"
 """A capsule does not copy its name."""
 
@@ -32,11 +31,10 @@ _capsule: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ch
 )
 
 
-def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """`torch.empty` on the CPU, in a block that was kept if it is a large one."""
-    bits = BITS[dtype]
-    if math.prod(shape) * bits >= LARGE * 8 and _lend is not None:
-        words = array("q", shape)
+def empty(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`like.new_empty(shape)` of a tensor on the CPU, in a block that was kept if it is a large one."""
+    if math.prod(shape) * like.itemsize >= LARGE and _lend is not None:
+        bits, words = 8 * like.itemsize, array("q", shape)
         # all in one, without a line between them at which a signal could come: the block would belong to nobody
         lent = map(_lend, (bits,), (len(words),), (words.buffer_info()[0],))
         try:
@@ -44,7 +42,7 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
             return tensor
         except ValueError:
             pass  # there is no memory: torch knows best what to say
-    return torch.empty(shape, dtype=dtype, device="cpu")
+    return like.new_empty(shape)
 
 
 def keep(seconds: float) -> None:

@@ -31,7 +31,7 @@ class _Readout(torch.autograd.Function):
             S, T, N, O, torch.get_num_threads(),
             hidden.data_ptr(), hidden.stride(0), weight.data_ptr(), weight.stride(0), bias.data_ptr(), bias.stride(0),
         ]  # fmt: skip
-        output = empty((S, T, O), hidden.dtype)
+        output = empty(hidden, (S, T, O))
         invoke("readout_forward", hidden.dtype, [*words, output.data_ptr(), *[0] * 4])
         ctx.save_for_backward(hidden, weight, bias)
         ctx.words = words
@@ -40,7 +40,7 @@ class _Readout(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g_output: Tensor) -> tuple[Tensor, ...]:
-        found = tuple(empty(tensor.shape, tensor.dtype) for tensor in ctx.saved_tensors)
+        found = tuple(empty(tensor, tensor.shape) for tensor in ctx.saved_tensors)
         g_output = g_output.contiguous()
         invoke("readout_backward", g_output.dtype, [
             *ctx.words, 0, g_output.data_ptr(), *(tensor.data_ptr() for tensor in found),
