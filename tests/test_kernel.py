@@ -115,9 +115,11 @@ def test_sizes_that_fill_tiles_and_sequences_that_end(isa_, close, data):
         close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
 
 
-def test_many_units_many_sequences(isa, close):
-    """Beyond one chunk, one group, one block of everything."""
-    case = Case(Schedule.exponential(150, 3), T=9, B=70, I=20, t0=1)
+@pytest.mark.parametrize("units", [150, 300])
+def test_many_units_many_sequences(isa, units, close):
+    """Beyond one chunk, one group, one block of everything; and weights that all threads share."""
+    torch.set_num_threads(2)
+    case = Case(Schedule.exponential(units, 3), T=9, B=70, I=20, t0=1)
     lengths = torch.full((70,), 9)
     found, expected = (evaluate(case, lengths, True, by(case)) for by in (by_kernel, by_specification))
     for name, value in expected.items():
@@ -198,11 +200,11 @@ def gradients_of(rnn, x, weight):
     return [output.detach(), *(p.grad.clone() for p in rnn.parameters())]
 
 
-@pytest.mark.parametrize("B", [1, 9, 64])
-def test_threads_do_not_change_a_bit(isa, B, calls):
+@pytest.mark.parametrize(("N", "B"), [(90, 1), (90, 9), (90, 64), (400, 1), (400, 9)])
+def test_threads_do_not_change_a_bit(isa, N, B, calls):
     torch.manual_seed(1)
-    rnn = ClockworkRNN(5, 90, schedule=6)
-    x, weight = torch.randn(150, B, 5), torch.randn(150, B, 90)
+    rnn = ClockworkRNN(5, N, schedule=6)
+    x, weight = torch.randn(150, B, 5), torch.randn(150, B, N)
     results = []
     for threads in (1, 2, 3, 8):
         torch.set_num_threads(threads)

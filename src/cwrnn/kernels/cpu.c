@@ -38,10 +38,11 @@
  * The sum for one unit is always taken in the same order: a network gives the same bits alone and among a hundred
  * replicas, on one thread and on many.
  *
- * Weights are packed once per call, by all threads together; if every replica has its own, by each thread for itself. By
- * columns for forward (message j is K_j columns of length end_j), by rows for backward. The batch is cut into chunks of at
- * most CHUNK sequences, whose states and messages stay in the cache over all time; chunks and replicas are the tasks for
- * the threads. Sequences are sorted by length: those that have ended are the last ones of a chunk, and are left out.
+ * Weights are packed once per call, by all threads together; if they are few, or every replica has its own, by each
+ * thread for itself. By columns for forward (message j is K_j columns of length end_j), by rows for backward. The batch
+ * is cut into chunks of at most CHUNK sequences, whose states and messages stay in the cache over all time; chunks and
+ * replicas are the tasks for the threads. Sequences are sorted by length: those that have ended are the last ones of a
+ * chunk, and are left out.
  *
  * An output that is larger than the caches goes past them, and backward asks for what it will read a step before. */
 
@@ -50,11 +51,12 @@
 #include "memory.h"
 
 enum {
-    CHUNK = 16,  /* sequences that run together, at most */
-    GROUPS = 32, /* parts of a batch that sum up the weights' gradients on their own, at most */
-    DEPTH = 96,  /* pairs of vectors that are kept before they are multiplied for the weights' gradients */
-    UNITS = 64,  /* units whose weights' gradients are written by one task */
-    SAMPLES = 4  /* weights that a step compares with those that were packed */
+    CHUNK = 16,             /* sequences that run together, at most */
+    GROUPS = 32,            /* parts of a batch that sum up the weights' gradients on their own, at most */
+    DEPTH = 96,             /* pairs of vectors that are kept before they are multiplied for the weights' gradients */
+    UNITS = 64,             /* units whose weights' gradients are written by one task */
+    SAMPLES = 4,            /* weights that a step compares with those that were packed */
+    WORTH_SHARING = 1 << 15 /* weights that are packed once for all threads; a thread has fewer sooner packed than fetched */
 };
 
 static const double WORTH_A_THREAD_IN_A_STEP = 1e5;
@@ -92,11 +94,11 @@ typedef struct {
     int64_t nested, rows, chunks, groups, tasks, workers, ticks_size;
     int streams, far; /* whether the output goes past the caches; whether what backward reads lies beyond them */
     int64_t *order;  /* (S, B), sequences sorted by falling length; NULL if all are as long as the input */
-    int64_t *holds;  /* the replica whose weights a worker holds; unless all have the same */
+    int64_t *holds;  /* the replica whose weights a worker holds; 0 if all have the same */
     Notes *notes;    /* G of each worker */
     real *weights, *memory, *sums;
     int64_t weights_size, memory_size, sums_size; /* of one worker, or of all; of one worker; of one group */
-    int shared;                                   /* whether all replicas have the same weights */
+    int same, shared;                             /* whether all replicas have the same weights; and one place for them */
     int64_t weight_ih, bias;                      /* places in the packed weights */
     /* places in a worker's memory; in backward h holds the gradients a', and x those of the inputs */
     int64_t h, drive, x, g, carried;
@@ -219,7 +221,8 @@ static Plan *make_plan(const Call *c, int backward) {
     plan->workers = workers_for(work, plan->tasks, c->threads);
     /* every group has sums of its own; where a replica has one only, they are the worker's, who writes them out at once */
     const int64_t sums = plan->groups > 1 ? plan->tasks : plan->workers;
-    plan->shared = c->weight_ih_s == 0 && c->weight_hh_s == 0 && c->bias_s == 0;
+    plan->same = c->weight_ih_s == 0 && c->weight_hh_s == 0 && c->bias_s == 0;
+    plan->shared = plan->same && plan->weights_size >= WORTH_SHARING;
     plan->holds = malloc((size_t)plan->workers * sizeof *plan->holds);
     plan->weights = aligned((plan->shared ? 1 : plan->workers) * plan->weights_size, sizeof(real));
     plan->notes = aligned(plan->workers * G, sizeof *plan->notes);
@@ -278,9 +281,10 @@ typedef void Pack(const Plan *plan, real *weights, int64_t s, int64_t part);
 static const real *weights_for(const Plan *plan, int64_t s, int64_t worker, Pack *pack) {
     if (plan->shared) return plan->weights;
     real *weights = plan->weights + worker * plan->weights_size;
-    if (plan->holds[worker] != s) {
+    const int64_t which = plan->same ? 0 : s;
+    if (plan->holds[worker] != which) {
         for (int64_t part = 0; part <= plan->call->G; part++) pack(plan, weights, s, part);
-        plan->holds[worker] = s;
+        plan->holds[worker] = which;
     }
     return weights;
 }
