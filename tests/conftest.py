@@ -9,6 +9,8 @@ from hypothesis import Phase, settings
 from likeness import LAYERS
 from torch import Tensor
 
+from cwrnn.kernels import library
+
 settings.register_profile("cwrnn", deadline=None, derandomize=True, print_blob=True)
 # a mutant is dead at its first failure: nobody reads the smallest one
 settings.register_profile("mutants", settings.get_profile("cwrnn"), phases=[Phase.generate])
@@ -41,6 +43,15 @@ def close():
         torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance, msg=msg)
 
     return check
+
+
+@pytest.fixture(params=library.executable_isas())
+def isa(request):
+    """Each instruction set that the CPU kernels can use here, in use."""
+    usual = library.current_isa()
+    library.use_isa(request.param)
+    yield request.param
+    library.use_isa(usual)
 
 
 @pytest.fixture(params=LAYERS)

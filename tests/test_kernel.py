@@ -27,14 +27,6 @@ ISAS = library.executable_isas()
 DTYPES = [torch.float32, torch.float64]
 
 
-@pytest.fixture(params=ISAS)
-def isa(request):
-    usual = library.current_isa()
-    library.use_isa(request.param)
-    yield request.param
-    library.use_isa(usual)
-
-
 @pytest.fixture
 def calls(monkeypatch):
     """The calls that reach the library: name and words."""

@@ -23,14 +23,6 @@ SIZES = [
 ]
 
 
-@pytest.fixture(params=library.executable_isas())
-def isa(request):
-    usual = library.current_isa()
-    library.use_isa(request.param)
-    yield request.param
-    library.use_isa(usual)
-
-
 @pytest.fixture(params=["plain", pytest.param("kernel", marks=KERNEL)])
 def layer(request, monkeypatch):
     """The layer, by either way."""

@@ -280,14 +280,6 @@ def test_every_number_of_a_block_is_written(monkeypatch, rnn, hold, lengths):
         assert torch.equal(value, expected)
 
 
-@pytest.fixture(params=library.executable_isas())
-def isa(request):
-    usual = library.current_isa()
-    library.use_isa(request.param)
-    yield request.param
-    library.use_isa(usual)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_an_output_larger_than_the_caches(isa, dtype):
     """It is written past them, and backward asks for it ahead: to the same bits as in two parts that fit."""
