@@ -88,8 +88,14 @@ typedef struct {
     Product message;
 } Notes;
 
-typedef struct {
+typedef struct Plan Plan;
+
+/* packs the weights of module `part` of replica s; for part G, those of the inputs, and the bias */
+typedef void Pack(const Plan *plan, real *weights, int64_t s, int64_t part);
+
+struct Plan {
     const Call *call;
+    Pack *pack;
     int64_t N, ldn, ip; /* units; a row of units, and one of inputs, with room for whole vectors */
     int64_t nested, rows, chunks, groups, tasks, workers, ticks_size;
     int streams, far; /* whether the output goes past the caches; whether what backward reads lies beyond them */
@@ -103,7 +109,7 @@ typedef struct {
     /* places in a worker's memory; in backward h holds the gradients a', and x those of the inputs */
     int64_t h, drive, x, g, carried;
     Module module[];
-} Plan;
+};
 
 static int64_t ticks_in(const Module *m, int64_t length) {
     return length > m->first ? (length - 1 - m->first) / m->P + 1 : 0;
@@ -150,13 +156,14 @@ static void forget(Plan *plan) {
     free(plan);
 }
 
-static Plan *make_plan(const Call *c, int backward) {
+static Plan *make_plan(const Call *c, Pack *pack, int backward) {
     const int64_t G = c->G, I = c->I, *words = c->modules;
     const size_t size = sizeof(Plan) + (size_t)G * sizeof(Module);
     Plan *plan = aligned(1, size);
     if (plan == NULL) return NULL;
     memset(plan, 0, size);
     plan->call = c;
+    plan->pack = pack;
     plan->nested = 1;
     for (int64_t i = 0; i < G; i++) {
         Module *m = &plan->module[i];
@@ -274,16 +281,25 @@ static int64_t movers(const Plan *plan, int64_t numbers, int64_t tasks) {
     return workers_for(40.0 * (double)numbers, tasks, plan->call->threads);
 }
 
-/* packs the weights of module `part` of replica s; for part G, those of the inputs, and the bias */
-typedef void Pack(const Plan *plan, real *weights, int64_t s, int64_t part);
+/* one part of the weights that all share, the largest first */
+static void pack_part(void *context, int64_t task, int64_t worker) {
+    const Plan *plan = context;
+    (void)worker;
+    plan->pack(plan, plan->weights, 0, plan->call->G - task);
+}
+
+static void pack_shared(Plan *plan) {
+    const int64_t parts = plan->call->G + 1;
+    if (plan->shared) cwrnn_parallel(pack_part, plan, parts, movers(plan, plan->weights_size, parts));
+}
 
 /* the packed weights of replica s, for a worker */
-static const real *weights_for(const Plan *plan, int64_t s, int64_t worker, Pack *pack) {
+static const real *weights_for(const Plan *plan, int64_t s, int64_t worker) {
     if (plan->shared) return plan->weights;
     real *weights = plan->weights + worker * plan->weights_size;
     const int64_t which = plan->same ? 0 : s;
     if (plan->holds[worker] != which) {
-        for (int64_t part = 0; part <= plan->call->G; part++) pack(plan, weights, s, part);
+        for (int64_t part = 0; part <= plan->call->G; part++) plan->pack(plan, weights, s, part);
         plan->holds[worker] = which;
     }
     return weights;
@@ -315,13 +331,6 @@ static void pack_forward(const Plan *plan, real *weights, int64_t s, int64_t par
     pack_input_columns(weights + plan->weight_ih, plan->ldn, weight_ih, plan->N, c->I);
     clear(weights + plan->bias, plan->ldn);
     if (c->bias != NULL) copy(weights + plan->bias, (const real *)c->bias + s * c->bias_s, plan->N);
-}
-
-/* the largest first */
-static void pack_forward_part(void *context, int64_t task, int64_t worker) {
-    const Plan *plan = context;
-    (void)worker;
-    pack_forward(plan, plan->weights, 0, plan->call->G - task);
 }
 
 /* what module i says, as a product of the states */
@@ -478,7 +487,7 @@ static void forward_chunk(void *context, int64_t task, int64_t worker) {
     const Chunk chunk = make_chunk(plan, task / plan->chunks, task % plan->chunks);
     real *memory = plan->memory + worker * plan->memory_size;
     Notes *notes = plan->notes + worker * plan->call->G;
-    const real *weights = weights_for(plan, chunk.s, worker, pack_forward);
+    const real *weights = weights_for(plan, chunk.s, worker);
     const int one = chunk.rows == 1 && plan->order == NULL && plan->nested;
     if (one && !plan->call->rectify)
         forward_rows(plan, weights, memory, notes, chunk, 1, 1, 0);
@@ -489,9 +498,9 @@ static void forward_chunk(void *context, int64_t task, int64_t worker) {
 }
 
 EXPORT int NAME(forward)(const Call *call) {
-    Plan *plan = make_plan(call, 0);
+    Plan *plan = make_plan(call, pack_forward, 0);
     if (plan == NULL) return OUT_OF_MEMORY;
-    if (plan->shared) cwrnn_parallel(pack_forward_part, plan, call->G + 1, movers(plan, plan->weights_size, call->G + 1));
+    pack_shared(plan);
     cwrnn_parallel(forward_chunk, plan, plan->tasks, plan->workers);
     forget(plan);
     return 0;
@@ -516,12 +525,6 @@ static void pack_backward(const Plan *plan, real *weights, int64_t s, int64_t pa
             clear(to + c->I, plan->ip - c->I);
         }
     }
-}
-
-static void pack_backward_part(void *context, int64_t task, int64_t worker) {
-    const Plan *plan = context;
-    (void)worker;
-    pack_backward(plan, plan->weights, 0, plan->call->G - task);
 }
 
 /* the pass of one chunk */
@@ -807,7 +810,7 @@ static void backward_group(void *context, int64_t task, int64_t worker) {
     real *memory = plan->memory + worker * plan->memory_size;
     real *sums = plan->sums + (plan->groups > 1 ? task : worker) * plan->sums_size;
     clear(sums, plan->sums_size);
-    const real *weights = weights_for(plan, s, worker, pack_backward);
+    const real *weights = weights_for(plan, s, worker);
     for (int64_t n = group * plan->chunks / plan->groups; n < (group + 1) * plan->chunks / plan->groups; n++) {
         const Chunk chunk = make_chunk(plan, s, n);
         backward_chunk(plan, weights, memory, plan->notes + worker * plan->call->G, sums, &chunk);
@@ -824,9 +827,9 @@ static void write_units(void *context, int64_t task, int64_t worker) {
 }
 
 EXPORT int NAME(backward)(const Call *call) {
-    Plan *plan = make_plan(call, 1);
+    Plan *plan = make_plan(call, pack_backward, 1);
     if (plan == NULL) return OUT_OF_MEMORY;
-    if (plan->shared) cwrnn_parallel(pack_backward_part, plan, call->G + 1, movers(plan, plan->weights_size, call->G + 1));
+    pack_shared(plan);
     cwrnn_parallel(backward_group, plan, plan->tasks, plan->workers);
     /* what a single task has summed up, all threads write, too */
     if (plan->groups > 1 || plan->tasks == 1) {
