@@ -34,7 +34,7 @@ def cascade(
     weight_ih: Tensor,
     weight_hh: Tensor,
     bias: Tensor | None,
-    h0: Tensor,
+    h0: Tensor | None,
     schedule: Schedule,
     t0: int,
     nonlinearity: str,
@@ -43,10 +43,12 @@ def cascade(
 ) -> Pass:
     """The states of every module at its own ticks, fastest module first.
 
-    Held at every step they equal `clockwork_reference`, which has the same arguments. `lengths` (B,) are those of
-    the sequences, if they differ: what lies beyond a sequence's end is not read. `hold` says whether the held
-    output will be asked for; here it is made when it is.
+    Held at every step they equal `clockwork_reference`, which has the same arguments. An initial state that is None is
+    zero. `lengths` (B,) are those of the sequences, if they differ: what lies beyond a sequence's end is not read.
+    `hold` says whether the held output will be asked for; here it is made when it is.
     """
+    if h0 is None:
+        h0 = input.new_zeros((input.shape[1], schedule.hidden_size))
     input = mask(input, lengths)
     inputs = _decimate(input, schedule, t0)
     weights_ih = weight_ih.split(schedule.sizes)

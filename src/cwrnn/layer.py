@@ -198,10 +198,10 @@ class ClockworkRNN(nn.Module):
         """The output at every time step, and the final hidden state."""
         if isinstance(input, Tensor) and hx is None and lengths is None and self._is_plain(input, t0):
             # the most common case, without the way there: a small network has computed its output in that time
-            h0 = input.new_zeros((input.shape[1], self.hidden_size))
             run = select(self.backend, input.device, input.dtype, self.schedule)
-            done = run(input, *self._weights("_l0", input.dtype), h0, self.schedule, t0, self.nonlinearity, None, True)
-            return done.hold(), done.final().unsqueeze(0)
+            weights = self._weights("_l0", input.dtype)
+            done = run(input, *weights, None, self.schedule, t0, self.nonlinearity, None, True)
+            return done.hold(), done.h_n()
         ticks, h_n = self._forward(input, hx, t0, lengths, hold=True)
         return ticks.hold(), h_n
 
@@ -339,11 +339,11 @@ class ClockworkRNN(nn.Module):
             last = self.num_layers - 1
             for layer in range(last):
                 below = self._run(layer, x, h, t0, layout, hold=True)
-                h_n += [each.final() for each in below.passes]
+                h_n += [each.h_n() for each in below.passes]
                 x = F.dropout(below.held(), self.dropout, self.training)
             ticks = self._run(last, x, h, t0, layout, hold)
-            h_n += [each.final() for each in ticks.passes]
-            return ticks, layout.hidden_out(torch.stack(h_n) if len(h_n) > 1 else h_n[0].unsqueeze(0))
+            h_n += [each.h_n() for each in ticks.passes]
+            return ticks, layout.hidden_out(torch.cat(h_n) if len(h_n) > 1 else h_n[0])
 
     def _run(self, layer: int, x: Tensor, h: Tensor, t0: int, layout: Layout, hold: bool) -> Ticks:
         """One layer over (T, B, features), from its part of the states (layers * directions, B, N)."""

@@ -23,7 +23,7 @@ from .ticks import Pass, StreamPass, states_of
 
 logger = logging.getLogger("cwrnn")
 
-Run = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str, Tensor | None, bool], Pass]
+Run = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Schedule, int, str, Tensor | None, bool], Pass]
 Step = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str, Any], tuple[Tensor, Tensor, Any]]
 
 
@@ -47,7 +47,7 @@ def run_reference(
     weight_ih: Tensor,
     weight_hh: Tensor,
     bias: Tensor | None,
-    h0: Tensor,
+    h0: Tensor | None,
     schedule: Schedule,
     t0: int,
     nonlinearity: str,
@@ -55,6 +55,8 @@ def run_reference(
     hold: bool = True,
 ) -> Pass:
     """The specification behind the signature of a backend."""
+    if h0 is None:
+        h0 = input.new_zeros((input.shape[1], schedule.hidden_size))
     input = mask(input, lengths)
     output = clockwork_reference(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity)
     return StreamPass(t0, input.shape[0], lengths, states_of(output, h0, schedule, t0))

@@ -132,6 +132,10 @@ class Pass:
             last.append(values.gather(0, row[None, :, None].expand(1, -1, values.shape[-1])).squeeze(0))
         return torch.cat(last, dim=-1)
 
+    def h_n(self) -> Tensor:
+        """(1, B, N): the same, as a layer returns it."""
+        return self.final().unsqueeze(0)
+
 
 @dataclass(eq=False)
 class StreamPass(Pass):

@@ -394,7 +394,10 @@ INLINE void forward_rows(const Plan *plan, const real *weights, real *memory, No
     const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn;
     real *h = memory + plan->h, *ticks = c->ticks;
     for (int64_t row = 0; row < chunk.rows; row++) {
-        copy(h + row * ldn, (const real *)c->h0 + chunk.s * c->h0_s + chunk.b[row] * c->h0_b, N);
+        if (c->h0 != NULL)
+            copy(h + row * ldn, (const real *)c->h0 + chunk.s * c->h0_s + chunk.b[row] * c->h0_b, N);
+        else
+            clear(h + row * ldn, N);
         for (int64_t i = 0; ticks != NULL && i < G; i++) {
             const Module *m = &plan->module[i];
             copy(ticks + place(plan, m, &chunk, 0, row), h + row * ldn + m->start, m->K);

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Changes with anything that Python must know of: it refuses a library that was built for another one. */
-#define CWRNN_ABI 4
+#define CWRNN_ABI 5
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -30,7 +30,7 @@ typedef struct {
     int64_t lengths_s;
     void *ticks; /* forward writes them, unless NULL, backward reads them */
     /* forward */
-    const void *h0;
+    const void *h0; /* (S, B, N), or NULL: zero */
     int64_t h0_s, h0_b;
     void *final; /* (S, B, N): the state at each sequence's own end */
     void *held;  /* (S, T, B, N): the state at every step, zero beyond a sequence's end; or NULL: not wanted */

@@ -47,18 +47,18 @@ def _network_words(
     nonlinearity: str,
 ) -> list[int]:
     """The words that every call begins with. The tensors must be dense."""
-    T, B, I = input.shape[-3:]
-    if weight_hh.dim() == 2:
-        S = 1
-        strides = [0, 0, 0, 0, 0]
-    else:
+    *_, T, B, I = input.shape
+    *_, input_t, input_b, _ = input.stride()
+    S, input_s, weight_ih_s, weight_hh_s, bias_s, lengths_s = 1, 0, 0, 0, 0, 0
+    if weight_hh.dim() > 2:
         S = weight_hh.shape[0]
-        strides = [0 if tensor is None else tensor.stride(0) for tensor in (input, weight_ih, weight_hh, bias, lengths)]
+        input_s, weight_ih_s, weight_hh_s = input.stride(0), weight_ih.stride(0), weight_hh.stride(0)
+        bias_s, lengths_s = (0 if tensor is None else tensor.stride(0) for tensor in (bias, lengths))
     return [
         S, T, B, I, modules, nonlinearity == "relu", torch.get_num_threads(),
-        input.data_ptr(), strides[0], input.stride(-3), input.stride(-2),
-        weight_ih.data_ptr(), strides[1], weight_hh.data_ptr(), strides[2], pointer(bias), strides[3],
-        pointer(lengths), strides[4],
+        input.data_ptr(), input_s, input_t, input_b,
+        weight_ih.data_ptr(), weight_ih_s, weight_hh.data_ptr(), weight_hh_s, pointer(bias), bias_s,
+        pointer(lengths), lengths_s,
     ]  # fmt: skip
 
 
@@ -67,34 +67,33 @@ def forward(
     weight_ih: Tensor,
     weight_hh: Tensor,
     bias: Tensor | None,
-    h0: Tensor,
+    h0: Tensor | None,
     lengths: Tensor | None,
     schedule: Schedule,
     t0: int,
     nonlinearity: str,
     hold: bool,
     keep_ticks: bool = True,
-) -> tuple[Tensor, ...]:
-    """The final state (B, N), the ticks of all modules in one row, and if `hold` the output (T, B, N).
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The final state (1, B, N), if `keep_ticks` the ticks of all modules in one row, if `hold` the output (T, B, N).
 
-    With replicas, (S, ...) of each. Without `keep_ticks` there is nothing in their place.
+    With replicas, (S, ...) of each.
     """
     input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
     bias, h0, lengths = dense(bias, 1), dense(h0, 1), dense(lengths, 1)
-    lead = weight_hh.shape[:-2]
-    T, B, _ = input.shape[-3:]
-    N = schedule.hidden_size
+    *lead, N, _ = weight_hh.shape
+    *_, T, B, _ = input.shape
     clock, states = _clock(schedule, t0, T)
-    final = h0.new_empty((*lead, B, N))
-    ticks = empty(h0, (*lead, B * states if keep_ticks else 0))
-    held = empty(h0, (*lead, T, B, N)) if hold else None
-    invoke("forward", h0.dtype, [
+    final = weight_hh.new_empty(*lead, 1, B, N)
+    ticks = empty(weight_hh, (*lead, B * states)) if keep_ticks else None
+    held = empty(weight_hh, (*lead, T, B, N)) if hold else None
+    h0_s, h0_b = (0, 0) if h0 is None else (h0.stride(0) if lead else 0, h0.stride(-2))
+    invoke("forward", weight_hh.dtype, [
         *_network_words(input, weight_ih, weight_hh, bias, lengths, schedule.modules, nonlinearity),
-        ticks.data_ptr() if keep_ticks else 0,
-        h0.data_ptr(), h0.stride(0) if lead else 0, h0.stride(-2), final.data_ptr(), pointer(held),
-        *[0] * 11, *clock,
+        pointer(ticks), pointer(h0), h0_s, h0_b, final.data_ptr(), pointer(held),
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, *clock,
     ])  # fmt: skip
-    return (final, ticks) if held is None else (final, ticks, held)
+    return final, ticks, held
 
 
 def backward(
@@ -115,20 +114,16 @@ def backward(
     """The gradients of input, weight_ih, weight_hh, bias and h0; None for those that are not wanted."""
     input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
     bias, lengths = dense(bias, 1), dense(lengths, 1)
-    lead = weight_hh.shape[:-2]
-    T, B, I = input.shape[-3:]
-    N = schedule.hidden_size
+    *lead, N, _ = weight_hh.shape
+    *_, T, B, I = input.shape
     shapes = (T, B, I), (N, I), (N, N), (N,), (B, N)
     gradients = [empty(ticks, (*lead, *shape)) if want else None for want, shape in zip(wanted, shapes, strict=True)]
-    ticks, g_final, g_ticks = ticks.contiguous(), whole(g_final), whole(g_ticks)
-    strides = 0, 0, 0
-    if g_held is not None:
-        g_held = dense(g_held, 1)
-        strides = g_held.stride(0) if lead else 0, g_held.stride(-3), g_held.stride(-2)
+    ticks, g_final, g_ticks, g_held = ticks.contiguous(), whole(g_final), whole(g_ticks), dense(g_held, 1)
+    *_, g_held_s, g_held_t, g_held_b, _ = (0, 0, 0, 0) if g_held is None else (0, *g_held.stride())
     invoke("backward", ticks.dtype, [
         *_network_words(input, weight_ih, weight_hh, bias, lengths, schedule.modules, nonlinearity),
         ticks.data_ptr(), 0, 0, 0, 0, 0,
-        pointer(g_ticks), pointer(g_final), pointer(g_held), *strides, *map(pointer, gradients),
+        pointer(g_ticks), pointer(g_final), pointer(g_held), g_held_s, g_held_t, g_held_b, *map(pointer, gradients),
         *_clock(schedule, t0, T)[0],
     ])  # fmt: skip
     return gradients

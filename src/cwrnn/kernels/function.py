@@ -27,9 +27,9 @@ def _kernel(tensor: Tensor) -> ModuleType:
     return cpu if tensor.device.type == "cpu" else triton
 
 
-def compute_forward(*arguments: Any, keep_ticks: bool = True) -> tuple[Tensor, ...]:
-    """The final state (B, N), the ticks of all modules in one row, and if `hold` the output (T, B, N)."""
-    outputs: tuple[Tensor, ...] = _kernel(arguments[2]).forward(*arguments, keep_ticks=keep_ticks)
+def compute_forward(*arguments: Any, keep_ticks: bool = True) -> tuple[Tensor, Any, Any]:
+    """The final state (1, B, N), the ticks of all modules in one row, and if `hold` the output (T, B, N), or None."""
+    outputs: tuple[Tensor, Any, Any] = _kernel(arguments[2]).forward(*arguments, keep_ticks=keep_ticks)
     return outputs
 
 
@@ -44,11 +44,12 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, ...]:
-        return compute_forward(*arguments)
+        final, ticks, held = compute_forward(*arguments)
+        return (final, ticks) if held is None else (final, ticks, held)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.settings = inputs[6:9]
+        ctx.settings = inputs[6:10]
         ctx.save_for_backward(*inputs[:6], output[1])
         ctx.set_materialize_grads(False)
 
@@ -56,18 +57,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(
         ctx: Any, g_final: Tensor | None, g_ticks: Tensor | None, g_held: Tensor | None = None
     ) -> tuple[Tensor | None, ...]:
-        wanted = tuple(ctx.needs_input_grad[:5])
-        tensors: tuple[Any, ...] = *ctx.saved_tensors, g_final, g_ticks, g_held
-        if has_tangents():
-            *network, lengths, _ = tensors[:7]
-            left = iter(_gradient_of_cascade(wanted, network, lengths, tensors[7:], *ctx.settings))
-            found = [next(left) if want else None for want in wanted]
-        elif torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
-            left = iter(_Gradient.apply(wanted, *ctx.settings, *tensors))  # type: ignore[no-untyped-call]
-            found = [next(left) if want else None for want in wanted]
-        else:
-            found = compute_backward(wanted, *tensors[:4], *tensors[5:], *ctx.settings)
-        return *found, *[None] * 5
+        return *_pull_back(ctx, g_final, g_ticks, g_held), None, None, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -77,15 +67,40 @@ class _Recurrence(torch.autograd.Function):
 
 
 class _EagerRecurrence(torch.autograd.Function):
-    """The same without torch.func, for which `apply` takes its time: it binds the arguments by their names."""
+    """The same without torch.func, and the final state with either the ticks or the output.
+
+    Small networks have computed their output while torch looks at arguments and outputs: there are as few as can be.
+    """
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
-        outputs = compute_forward(*arguments)
-        _Recurrence.setup_context(ctx, arguments, outputs)
-        return outputs
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+        *tensors, settings = arguments
+        final, ticks, held = compute_forward(*tensors, *settings)
+        ctx.settings = settings
+        ctx.save_for_backward(*tensors, ticks)
+        ctx.set_materialize_grads(False)
+        return final, ticks if held is None else held
 
-    backward = _Recurrence.backward
+    @staticmethod
+    def backward(ctx: Any, g_final: Tensor | None, g_states: Tensor | None) -> tuple[Tensor | None, ...]:
+        g_ticks, g_held = (None, g_states) if ctx.settings[3] else (g_states, None)
+        return *_pull_back(ctx, g_final, g_ticks, g_held), None, None
+
+
+def _pull_back(
+    ctx: Any, g_final: Tensor | None, g_ticks: Tensor | None, g_held: Tensor | None
+) -> Sequence[Tensor | None]:
+    """The gradients of input, weight_ih, weight_hh, bias and h0, of those that are wanted."""
+    wanted, settings, gradients = ctx.needs_input_grad[:5], ctx.settings[:3], (g_final, g_ticks, g_held)
+    *network, h0, lengths, ticks = ctx.saved_tensors
+    if has_tangents():
+        found = _gradient_of_cascade(wanted, (*network, h0), lengths, gradients, *settings)
+    elif torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+        found = _Gradient.apply(wanted, *settings, *network, h0, lengths, ticks, *gradients)  # type: ignore[no-untyped-call]
+    else:
+        return compute_backward(wanted, *network, lengths, ticks, *gradients, *settings)
+    left = iter(found)
+    return [next(left) if want else None for want in wanted]
 
 
 class _Gradient(torch.autograd.Function):
@@ -173,7 +188,7 @@ def _gradient_of_cascade(
     def cascade_of_one(lengths: Any, input: Any, weight_ih: Any, weight_hh: Any, bias: Any, h0: Any) -> Any:
         done = cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
         ticks = torch.cat([module.values.flatten() for module in done.modules])
-        return (done.final(), ticks) if g_held is None else (done.final(), ticks, done.hold())
+        return (done.h_n(), ticks) if g_held is None else (done.h_n(), ticks, done.hold())
 
     def states(*leaves: Any) -> Any:
         full = list(network)
@@ -213,7 +228,8 @@ def _operator(*arguments: Any) -> list[Tensor]:
     *tensors, periods, sizes, t0, nonlinearity, hold = arguments
     operands = *tensors, Schedule(tuple(periods), tuple(sizes))
     _check_operands(*operands)
-    return list(compute_forward(*(*operands, t0, nonlinearity, hold)))
+    outputs = compute_forward(*(*operands, t0, nonlinearity, hold))
+    return [output for output in outputs if output is not None]
 
 
 def _check_operands(
@@ -255,7 +271,7 @@ def _(*arguments: Any) -> list[Tensor]:
     T, B, _ = input.shape
     N = sum(sizes)
     rows = count_rows(periods, t0, T)
-    outputs = [h0.new_empty((B, N)), h0.new_empty((B * sum(map(operator.mul, rows, sizes)),))]
+    outputs = [h0.new_empty((1, B, N)), h0.new_empty((B * sum(map(operator.mul, rows, sizes)),))]
     return [*outputs, h0.new_empty((T, B, N))] if hold else outputs
 
 
@@ -342,17 +358,19 @@ class KernelPass(Pass):
     """The ticks of all modules in one row, if they were kept; the final state; the held output, if it was asked for."""
 
     schedule: Schedule
-    h0: Tensor
-    ticks: Tensor
+    h0: Tensor | None
     state: Tensor
+    ticks: Tensor | None
     held: Tensor | None
 
     @property
     def modules(self) -> tuple[Stream, ...]:
         """The states of every module, fastest first."""
         B = self.state.shape[-2]
-        if self.held is not None and self.ticks.numel() == 0:
-            return states_of(self.held, self.h0, self.schedule, self.t0)
+        if self.ticks is None:
+            assert self.held is not None
+            h0 = torch.zeros_like(self.state[0]) if self.h0 is None else self.h0
+            return states_of(self.held, h0, self.schedule, self.t0)
         rows = count_rows(self.schedule.periods, self.t0, self.T)
         sizes = [n * B * size for n, size in zip(rows, self.schedule.sizes, strict=True)]
         parts = zip(self.ticks.split(sizes), rows, self.schedule.sizes, self.schedule.periods, strict=True)
@@ -365,11 +383,11 @@ class KernelPass(Pass):
         """What `weight` (O, N) makes of the states of every module, each by its own columns."""
         tensors = self.ticks, weight
         if (
-            not wants_gradient(tensors)
+            self.ticks is None
+            or not wants_gradient(tensors)
             or is_watched()
             or is_captured(tensors)
             or torch.is_autocast_enabled("cpu")
-            or self.ticks.numel() == 0
             or (weight.dtype, weight.device) != (self.ticks.dtype, torch.device("cpu"))
         ):
             return super().multiply(weight)
@@ -389,6 +407,10 @@ class KernelPass(Pass):
 
     def final(self) -> Tensor:
         """(B, N): the hidden state at each sequence's own end."""
+        return self.state.squeeze(0)
+
+    def h_n(self) -> Tensor:
+        """(1, B, N): the same, as a layer returns it."""
         return self.state
 
 
@@ -397,7 +419,7 @@ def run(
     weight_ih: Tensor,
     weight_hh: Tensor,
     bias: Tensor | None,
-    h0: Tensor,
+    h0: Tensor | None,
     schedule: Schedule,
     t0: int,
     nonlinearity: str,
@@ -406,23 +428,35 @@ def run(
 ) -> Pass:
     """The states of every module at its own ticks, fastest module first; as `cascade`."""
     tensors = input, weight_ih, weight_hh, bias, h0, lengths
+    settings = schedule, t0, nonlinearity, hold
+    if is_captured(tensors) or is_watched():
+        return _run_watched(tensors, *settings)
+    if not wants_gradient(tensors):
+        # who looks at the output, and will not go backward, needs no ticks
+        state, ticks, held = compute_forward(*tensors, *settings, keep_ticks=not hold)
+        return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held)
+    state, states = _EagerRecurrence.apply(*tensors, settings)  # type: ignore[no-untyped-call]
+    ticks, held = (None, states) if hold else (states, None)
+    return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held)
+
+
+def _run_watched(tensors: Sequence[Any], schedule: Schedule, t0: int, nonlinearity: str, hold: bool) -> Pass:
+    """The same where other than autograd must see what is done."""
+    input, weight_ih, weight_hh, bias, h0, lengths = tensors
     if (
         has_tangents()
         or torch._C._get_tracing_state() is not None  # torch.jit.trace would see memory, and not who fills it
         or (torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active())
     ):
         return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
+    if h0 is None:
+        h0 = input.new_zeros((input.shape[1], schedule.hidden_size))
+    tensors = input, weight_ih, weight_hh, bias, h0, lengths
     if is_captured(tensors):
-        outputs = _operator(*tensors, schedule.periods, schedule.sizes, t0, nonlinearity, hold)
-    elif torch._C._are_functorch_transforms_active():
-        outputs = _Recurrence.apply(*tensors, schedule, t0, nonlinearity, hold)  # type: ignore[no-untyped-call]
-    elif wants_gradient(tensors):
-        outputs = _EagerRecurrence.apply(*tensors, schedule, t0, nonlinearity, hold)  # type: ignore[no-untyped-call]
+        state, ticks, *held = _operator(*tensors, schedule.periods, schedule.sizes, t0, nonlinearity, hold)
     else:
-        # who looks at the output, and will not go backward, needs no ticks
-        outputs = compute_forward(*tensors, schedule, t0, nonlinearity, hold, keep_ticks=not hold)
-    state, ticks = outputs[:2]
-    return KernelPass(t0, input.shape[0], lengths, schedule, h0, ticks, state, outputs[2] if hold else None)
+        state, ticks, *held = _Recurrence.apply(*tensors, schedule, t0, nonlinearity, hold)  # type: ignore[no-untyped-call]
+    return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held[0] if hold else None)
 
 
 def run_replicas(
@@ -451,13 +485,13 @@ def run_replicas(
     expected = {"weight_ih": (weight_ih, (S, N, I)), "weight_hh": (weight_hh, (S, N, N)), "bias": (bias, (S, N))}
     check_shapes(input.dtype, **expected)
     check_shapes(torch.int64, lengths=(lengths, (S,)))
-    tensors = input.unsqueeze(2), weight_ih, weight_hh, bias, input.new_zeros(S, 1, N)
-    arguments = *tensors, None if lengths is None else lengths[:, None], schedule, 0, "tanh", True
+    tensors = input.unsqueeze(2), weight_ih, weight_hh, bias, None, None if lengths is None else lengths[:, None]
+    settings = schedule, 0, "tanh", True
     held: Tensor
     if wants_gradient(tensors):
-        _, _, held = _EagerRecurrence.apply(*arguments)  # type: ignore[no-untyped-call]
+        _, held = _EagerRecurrence.apply(*tensors, settings)  # type: ignore[no-untyped-call]
     else:
-        _, _, held = compute_forward(*arguments, keep_ticks=False)
+        _, _, held = compute_forward(*tensors, *settings, keep_ticks=False)
     return held.squeeze(2)
 
 
@@ -478,8 +512,10 @@ def run_to_end(
     N = schedule.hidden_size
     check_shapes(input.dtype, weight_ih=(weight_ih, (S, N, I)), weight_hh=(weight_hh, (S, N, N)), bias=(bias, (S, N)))
     check_shapes(torch.int64, lengths=(lengths, (S, B)))
-    arguments = input, weight_ih, weight_hh, bias, input.new_zeros(S, B, N), lengths, schedule, 0, "tanh", False
-    if wants_gradient(arguments[:5]):
-        final: Tensor = _EagerRecurrence.apply(*arguments)[0]  # type: ignore[no-untyped-call]
-        return final
-    return compute_forward(*arguments, keep_ticks=False)[0]
+    tensors, settings = (input, weight_ih, weight_hh, bias, None, lengths), (schedule, 0, "tanh", False)
+    final: Tensor
+    if wants_gradient(tensors):
+        final, _ = _EagerRecurrence.apply(*tensors, settings)  # type: ignore[no-untyped-call]
+    else:
+        final, _, _ = compute_forward(*tensors, *settings, keep_ticks=False)
+    return final.squeeze(1)

@@ -23,7 +23,7 @@ ISAS = ("avx512", "avx2", "baseline")
 """The instruction sets, in order of preference. "baseline" is what every processor of the architecture has."""
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
-ABI = 4
+ABI = 5
 """That of cpu.h: a library that was built for another one is not called."""
 
 OUT_OF_MEMORY, OTHER_WEIGHTS = 1, 2
@@ -150,12 +150,9 @@ def dense(tensor: Tensor | None, dims: int) -> Tensor | None: ...
 
 def dense(tensor: Tensor | None, dims: int) -> Tensor | None:
     """`tensor`, copied unless its last `dims` dimensions are contiguous and it is what its memory says."""
-    if tensor is None:
-        return None
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    if tensor.is_contiguous():
+    if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
         return tensor
+    tensor = tensor.resolve_neg()
     size = 1
     for d in range(1, dims + 1):
         if tensor.shape[-d] != 1 and tensor.stride(-d) != size:

@@ -132,32 +132,32 @@ def forward(
     weight_ih: Tensor,
     weight_hh: Tensor,
     bias: Tensor | None,
-    h0: Tensor,
+    h0: Tensor | None,
     lengths: Tensor | None,
     schedule: Schedule,
     t0: int,
     nonlinearity: str,
     hold: bool,
     keep_ticks: bool = True,
-) -> tuple[Tensor, ...]:
-    """The final state (B, N), the ticks of all modules in one row, and if `hold` the output (T, B, N).
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The final state (1, B, N), the ticks of all modules in one row, and if `hold` the output (T, B, N).
 
     With replicas, (S, ...) of each. `keep_ticks` changes nothing: they are always there.
     """
     from . import programs
 
     input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
-    bias, h0, lengths = dense(bias, 1), dense(h0, 1), whole(lengths)
     lead = weight_hh.shape[:-2]
     S = lead.numel()
     T, B, I = input.shape[-3:]
     N, G = schedule.hidden_size, schedule.modules
+    h0 = weight_hh.new_zeros((*lead, B, N)) if h0 is None else dense(h0, 1)
+    bias, lengths = dense(bias, 1), whole(lengths)
     plan = _plan(schedule, t0, T, B, input.device)
-    final, states = h0.new_empty((*lead, B, N)), h0.new_empty((*lead, plan.states))
+    final, states = h0.new_empty((*lead, 1, B, N)), h0.new_empty((*lead, plan.states))
     held = h0.new_empty((*lead, T, B, N)) if hold else None
-    outputs = (final, states) if held is None else (final, states, held)
     if S * B == 0:
-        return outputs
+        return final, states, held
     driven, sent = (h0.new_empty(S * size, dtype=torch.float32) for size in (plan.states, plan.sent))
     options = _options(schedule, h0, nonlinearity)
     end = plan.table if lengths is None else lengths
@@ -186,7 +186,7 @@ def forward(
                 plan.table, states, held, end, T, B, N, plan.states,
                 BT=16, BB=16, BN=width, LENGTHS=lengths is not None,
             )  # fmt: skip
-    return outputs
+    return final, states, held
 
 
 def backward(
