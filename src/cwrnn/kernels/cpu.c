@@ -39,10 +39,10 @@
  * replicas, on one thread and on many.
  *
  * Weights are packed once per call, by all threads together; if they are few, or every replica has its own, by each
- * thread for itself. By columns for forward (message j is K_j columns of length end_j), by rows for backward. The batch
- * is cut into chunks of at most CHUNK sequences, whose states and messages stay in the cache over all time; chunks and
- * replicas are the tasks for the threads. Sequences are sorted by length: those that have ended are the last ones of a
- * chunk, and are left out.
+ * thread for itself. By columns for forward (message j is K_j columns of length end_j), in panels, so that what is read
+ * together lies together; by rows for backward. The batch is cut into chunks of at most CHUNK sequences, whose states
+ * and messages stay in the cache over all time; chunks and replicas are the tasks for the threads. Sequences are sorted
+ * by length: those that have ended are the last ones of a chunk, and are left out.
  *
  * An output that is larger than the caches goes past them, and backward asks for what it will read a step before. */
 
@@ -81,9 +81,10 @@ typedef struct {
     mask head, tail; /* its lanes in the first and in the last vector that it has a part in */
 } Module;
 
-/* where a worker stands with a module: its next tick (backward: its last), which that is, the pair in the making */
+/* where a worker stands with a module: its next tick (backward: its last), which that is, the pair in the making, and
+ * whether any were multiplied */
 typedef struct {
-    int64_t tick, number, slot;
+    int64_t tick, number, slot, begun;
     int64_t due; /* not of this module: entry d is the d-th module that is due */
     Product message;
 } Notes;
@@ -97,6 +98,7 @@ struct Plan {
     const Call *call;
     Pack *pack;
     int64_t N, ldn, ip; /* units; a row of units, and one of inputs, with room for whole vectors */
+    int64_t panel;      /* vectors that a tile of forward is wide */
     int64_t nested, rows, chunks, groups, tasks, workers, ticks_size;
     int streams, far; /* whether the output goes past the caches; whether what backward reads lies beyond them */
     int64_t *order;  /* (S, B), sequences sorted by falling length; NULL if all are as long as the input */
@@ -188,6 +190,7 @@ static Plan *make_plan(const Call *c, Pack *pack, int backward) {
     plan->chunks = c->B >= 2 * CHUNK ? (c->B + CHUNK - 1) / CHUNK : c->B >= 8 ? 2 : 1;
     plan->groups = smaller(plan->chunks, GROUPS);
     plan->rows = larger((c->B + plan->chunks - 1) / plan->chunks, 1);
+    plan->panel = widest_for(plan->rows);
 
     const int weights = c->g_weight_hh != NULL, inputs = c->g_weight_ih != NULL || c->g_bias != NULL;
     const int64_t rows = plan->rows;
@@ -307,16 +310,14 @@ static const real *weights_for(const Plan *plan, int64_t s, int64_t worker) {
 
 /* ---- forward ---- */
 
-/* the weights of a module by columns: K of them, of length end, each filled up to whole vectors with zeros */
-static void pack_columns(real *to, int64_t ld, const real *weight_hh, int64_t N, int64_t start, int64_t end) {
-    transpose(to, ld, weight_hh + start, N, end, end - start);
-    for (int64_t k = 0; k < end - start; k++) clear(to + k * ld + end, ld - end);
-}
-
-/* the weights of the inputs by columns, likewise */
-static void pack_input_columns(real *to, int64_t ld, const real *weight_ih, int64_t N, int64_t I) {
-    if (I > 0) transpose(to, ld, weight_ih, I, N, I);
-    for (int64_t k = 0; k < I; k++) clear(to + k * ld + N, ld - N);
+/* weights (rows, columns), whose rows are lf apart, by columns: each filled up to ld with zeros, in panels */
+static void pack_columns(real *to, int64_t ld, int64_t panel, const real *from, int64_t lf, int64_t rows, int64_t columns) {
+    for (int64_t at = 0; at < ld; at += panel) {
+        const int64_t width = smaller(panel, ld - at), height = larger(0, smaller(width, rows - at));
+        if (height > 0) transpose(to, width, from + at * lf, lf, height, columns);
+        for (int64_t k = 0; k < columns; k++) clear(to + k * width + height, width - height);
+        to += columns * width;
+    }
 }
 
 static void pack_forward(const Plan *plan, real *weights, int64_t s, int64_t part) {
@@ -324,11 +325,12 @@ static void pack_forward(const Plan *plan, real *weights, int64_t s, int64_t par
     if (part < c->G) {
         const Module *m = &plan->module[part];
         const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s;
-        pack_columns(weights + m->weights, m->ld, weight_hh, plan->N, m->start, m->end);
+        pack_columns(weights + m->weights, m->ld, plan->panel * LANES, weight_hh + m->start, plan->N, m->end, m->K);
         return;
     }
     const real *weight_ih = (const real *)c->weight_ih + s * c->weight_ih_s;
-    pack_input_columns(weights + plan->weight_ih, plan->ldn, weight_ih, plan->N, c->I);
+    const int64_t panel = plan->nested ? plan->panel * LANES : plan->ldn;
+    pack_columns(weights + plan->weight_ih, plan->ldn, panel, weight_ih, c->I, plan->N, c->I);
     clear(weights + plan->bias, plan->ldn);
     if (c->bias != NULL) copy(weights + plan->bias, (const real *)c->bias + s * c->bias_s, plan->N);
 }
@@ -339,7 +341,7 @@ static Product message_of(const Plan *plan, const real *weights, real *memory, i
     const int telescope = plan->nested && i + 1 < plan->call->G;
     return (Product){
         .X = memory + plan->h + m->start, .xm = plan->ldn, .xj = 1,
-        .Y = weights + m->weights, .ly = m->ld,
+        .Y = weights + m->weights, .ly = m->ld, .panel = plan->panel,
         .init = telescope ? memory + m[1].message : NULL, .li = telescope ? m[1].ld : 0,
         .C = memory + m->message, .lc = m->ld,
         .depth = m->K,
@@ -403,10 +405,13 @@ INLINE void forward_rows(const Plan *plan, const real *weights, real *memory, No
             copy(ticks + place(plan, m, &chunk, 0, row), h + row * ldn + m->start, m->K);
         }
     }
-    /* the initial state speaks too */
+    /* the initial state speaks too, unless it is zero */
     for (int64_t i = G - 1; i >= 0; i--) {
         notes[i].message = message_of(plan, weights, memory, i);
-        multiply(chunk.rows, 0, plan->module[i].ld / LANES, &notes[i].message);
+        if (c->h0 != NULL)
+            multiply(chunk.rows, 0, plan->module[i].ld / LANES, &notes[i].message);
+        else
+            clear(memory + plan->module[i].message, chunk.rows * plan->module[i].ld);
     }
 
     /* without inputs the bias is all of the drive */
@@ -414,7 +419,8 @@ INLINE void forward_rows(const Plan *plan, const real *weights, real *memory, No
     const int64_t driven_row = I > 0 ? ldn : 0;
     Product drive = {
         .xj = 1,
-        .Y = weights + plan->weight_ih, .ly = ldn,
+        /* with nested periods the modules that are due begin with the first one */
+        .Y = weights + plan->weight_ih, .ly = ldn, .panel = nested ? plan->panel : 0,
         .init = weights + plan->bias, .li = 0,
         .C = memory + plan->drive, .lc = ldn,
         .depth = I,
@@ -544,15 +550,17 @@ INLINE real *sent(const Reverse *r, const Module *m, int64_t slot, int64_t row) 
     return r->memory + m->message + (slot * r->chunk->rows + row) * m->ld;
 }
 
-/* multiplies the first `pairs` pairs that were kept */
-static void multiply_kept(const Reverse *r, const Module *m, int64_t pairs) {
-    const int64_t depth = pairs * r->chunk->rows, I = r->plan->call->I;
+/* multiplies the first `pairs` pairs that were kept of module i */
+static void multiply_kept(const Reverse *r, int64_t i, int64_t pairs) {
+    const Module *m = &r->plan->module[i];
+    const int64_t depth = pairs * r->chunk->rows, I = r->plan->call->I, begun = r->notes[i].begun;
+    r->notes[i].begun = 1;
     if (r->weights) {
         real *to = r->sums + m->g_weights;
         Product product = {
             .X = r->memory + m->states, .xm = 1, .xj = m->K,
             .Y = sent(r, m, 0, 0), .ly = m->ld,
-            .init = to, .li = m->ld, .C = to, .lc = m->ld,
+            .init = begun ? to : NULL, .li = m->ld, .C = to, .lc = m->ld,
             .depth = depth,
         };
         multiply(m->K, 0, m->ld / LANES, &product);
@@ -562,7 +570,7 @@ static void multiply_kept(const Reverse *r, const Module *m, int64_t pairs) {
         Product product = {
             .X = r->memory + m->inputs, .xm = 1, .xj = I + 1,
             .Y = sent(r, m, 0, 0) + m->start, .ly = m->ld,
-            .init = to, .li = m->kp, .C = to, .lc = m->kp,
+            .init = begun ? to : NULL, .li = m->kp, .C = to, .lc = m->kp,
             .depth = depth,
         };
         multiply(I + 1, 0, m->kp / LANES, &product);
@@ -586,7 +594,7 @@ static void hear_back(const Reverse *r, int64_t i, int64_t active) {
         .init = carried, .li = plan->ldn, .C = g, .lc = m->kp,
         .depth = m->end,
     };
-    multiply(active, 0, m->kp / LANES, &product);
+    if (r->notes[i].number > 0 || c->g_h0 != NULL) multiply(active, 0, m->kp / LANES, &product);
     const int64_t K = m->K, ld = m->ld, ldn = plan->ldn, *b = r->chunk->b;
     for (int64_t row = 0; !plan->nested && row < active; row++) clear(carried + row * ldn, K);
     if (plan->nested && i + 1 < c->G) {
@@ -610,7 +618,7 @@ static void begin_pair(const Reverse *r, int64_t i, int64_t t, int64_t active) {
     const Module *m = &plan->module[i];
     const int64_t rows = r->chunk->rows;
     if (++r->notes[i].slot == m->depth) {
-        multiply_kept(r, m, m->depth);
+        multiply_kept(r, i, m->depth);
         r->notes[i].slot = 0;
     }
     const int64_t slot = r->notes[i].slot;
@@ -770,7 +778,7 @@ static void backward_chunk(const Plan *plan, const real *weights, real *memory, 
         if (c->g_h0 != NULL)
             for (int64_t row = 0; row < rows; row++)
                 copy((real *)c->g_h0 + (chunk->s * c->B + chunk->b[row]) * N + m->start, memory + plan->g + row * m->kp, m->K);
-        multiply_kept(&r, m, notes[i].slot + 1);
+        multiply_kept(&r, i, notes[i].slot + 1);
     }
 }
 
@@ -812,11 +820,12 @@ static void backward_group(void *context, int64_t task, int64_t worker) {
     const int64_t s = task / plan->groups, group = task % plan->groups;
     real *memory = plan->memory + worker * plan->memory_size;
     real *sums = plan->sums + (plan->groups > 1 ? task : worker) * plan->sums_size;
-    clear(sums, plan->sums_size);
+    Notes *notes = plan->notes + worker * plan->call->G;
+    for (int64_t i = 0; i < plan->call->G; i++) notes[i].begun = 0;
     const real *weights = weights_for(plan, s, worker);
     for (int64_t n = group * plan->chunks / plan->groups; n < (group + 1) * plan->chunks / plan->groups; n++) {
         const Chunk chunk = make_chunk(plan, s, n);
-        backward_chunk(plan, weights, memory, plan->notes + worker * plan->call->G, sums, &chunk);
+        backward_chunk(plan, weights, memory, notes, sums, &chunk);
     }
     if (plan->groups == 1 && plan->tasks > 1) write_gradients(plan, sums, 1, s, 0, plan->N);
 }
@@ -897,9 +906,10 @@ EXPORT int NAME(step_pack)(const Step *c) {
     cwrnn_prefer_large_pages(packed, stride->packed_size * (int64_t)sizeof(real));
     clear(packed, stride->packed_size);
     for (int64_t i = 0; i < c->G; i++)
-        pack_columns(packed + stride->module[i].weights, stride->module[i].ld, c->weight_hh, stride->N,
-                     stride->module[i].start, stride->module[i].end);
-    pack_input_columns(packed + stride->weight_ih, stride->ldn, c->weight_ih, stride->N, c->I);
+        pack_columns(packed + stride->module[i].weights, stride->module[i].ld, stride->module[i].ld,
+                     (const real *)c->weight_hh + stride->module[i].start, stride->N, stride->module[i].end,
+                     stride->module[i].K);
+    pack_columns(packed + stride->weight_ih, stride->ldn, stride->ldn, c->weight_ih, c->I, stride->N, c->I);
     free(stride);
     return 0;
 }

@@ -209,27 +209,31 @@ INLINE vec through(vec g, vec h, int64_t rectify) {
  *
  * Y[j], init[m] and C[m] are rows of as many vectors as are asked for, from lane `at` on; X[m, j] is at
  * X[m * xm + j * xj]. init may be C, or NULL for zero. Tiles are such that the sums stay in registers, and that there
- * are enough of them to hide the latency of a multiply-add. */
+ * are enough of them to hide the latency of a multiply-add.
+ *
+ * The rows of Y are ly long and lie one after another, or else in panels: the first `panel` vectors of all rows, then the
+ * next ones, the last panel being as narrow as what is left. What a tile reads then lies in one piece. A panel is as wide
+ * as the tiles of the most rows that will be multiplied, and `at` is 0. */
 
 typedef struct {
     const real *X;
     int64_t xm, xj;
     const real *Y;
-    int64_t ly;
+    int64_t ly, panel;
     const real *init;
     int64_t li;
     real *C;
     int64_t lc, depth;
 } Product;
 
-INLINE void tile(const int M, const int V, const Product *p, int64_t at, int64_t m0) {
+INLINE void tile(const int M, const int V, const Product *p, const real *Y, int64_t ly, int64_t at, int64_t m0) {
     vec sum[8][8];
     UNROLL for (int m = 0; m < M; m++) {
         UNROLL for (int v = 0; v < V; v++)
             sum[m][v] = p->init != NULL ? load(p->init + (m0 + m) * p->li + at + v * LANES) : (vec){0};
     }
-    const real *X = p->X + m0 * p->xm, *Y = p->Y + at;
-    const int64_t xm = p->xm, xj = p->xj, ly = p->ly;
+    const real *X = p->X + m0 * p->xm;
+    const int64_t xm = p->xm, xj = p->xj;
     for (int64_t j = p->depth; j > 0; j--, Y += ly, X += xj) {
         vec y[8];
         UNROLL for (int v = 0; v < V; v++) y[v] = load(Y + v * LANES);
@@ -252,13 +256,15 @@ INLINE int widest(int M) {
 
 #define TALLEST (REGISTERS == 32 ? 8 : 4)
 
+OPTIONAL INLINE int widest_for(int64_t rows) { return widest((int)smaller(rows, TALLEST)); }
+
 #define TILE(M, V) \
     case V: \
-        if (V <= widest(M)) tile(M, V, p, at, m0); \
+        if (V <= widest(M)) tile(M, V, p, Y, ly, at, m0); \
         break;
 
 #define TILES(M) \
-    OPTIONAL static void tiles_##M(const Product *p, int64_t vectors, int64_t at, int64_t m0) { \
+    OPTIONAL static void tiles_##M(const Product *p, int64_t vectors, const real *Y, int64_t ly, int64_t at, int64_t m0) { \
         switch (vectors) { \
             TILE(M, 1) TILE(M, 2) TILE(M, 3) TILE(M, 4) TILE(M, 5) TILE(M, 6) TILE(M, 7) TILE(M, 8) \
         } \
@@ -276,26 +282,28 @@ TILES(8)
 #endif
 
 INLINE void multiply(int64_t M, int64_t at, int64_t vectors, const Product *p) {
-    if (M == 1 && vectors <= widest(1)) { /* small networks live here */
-        tiles_1(p, vectors, at, 0);
+    const int64_t wide = p->panel > 0 ? p->panel : widest_for(M);
+    if (M == 1 && vectors <= wide) { /* small networks live here */
+        tiles_1(p, vectors, p->Y + at, p->panel > 0 ? smaller(wide * LANES, p->ly) : p->ly, at, 0);
         return;
     }
-    const int wide = widest(M < TALLEST ? (int)M : TALLEST);
     for (int64_t v = 0; v < vectors; v += wide, at += wide * LANES) {
         const int64_t now = smaller(wide, vectors - v);
+        const real *Y = p->panel > 0 ? p->Y + p->depth * at : p->Y + at;
+        const int64_t ly = p->panel > 0 ? smaller(wide * LANES, p->ly - at) : p->ly;
         for (int64_t m = 0; m < M; m += TALLEST) {
             switch (smaller(TALLEST, M - m)) {
-                case 1: tiles_1(p, now, at, m); break;
-                case 2: tiles_2(p, now, at, m); break;
-                case 3: tiles_3(p, now, at, m); break;
+                case 1: tiles_1(p, now, Y, ly, at, m); break;
+                case 2: tiles_2(p, now, Y, ly, at, m); break;
+                case 3: tiles_3(p, now, Y, ly, at, m); break;
 #if REGISTERS == 32
-                case 4: tiles_4(p, now, at, m); break;
-                case 5: tiles_5(p, now, at, m); break;
-                case 6: tiles_6(p, now, at, m); break;
-                case 7: tiles_7(p, now, at, m); break;
-                default: tiles_8(p, now, at, m); break;
+                case 4: tiles_4(p, now, Y, ly, at, m); break;
+                case 5: tiles_5(p, now, Y, ly, at, m); break;
+                case 6: tiles_6(p, now, Y, ly, at, m); break;
+                case 7: tiles_7(p, now, Y, ly, at, m); break;
+                default: tiles_8(p, now, Y, ly, at, m); break;
 #else
-                default: tiles_4(p, now, at, m); break;
+                default: tiles_4(p, now, Y, ly, at, m); break;
 #endif
             }
         }
