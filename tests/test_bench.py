@@ -111,6 +111,21 @@ def test_turns_are_taken():
     assert len(seconds) == 2
 
 
+def test_turns_are_cut_into_slices(monkeypatch):
+    calls = []
+
+    def took(function, device):
+        function()
+        return {"a": 0.01, "b": 0.05}[calls[-1]]
+
+    monkeypatch.setattr(timing, "SHORTEST", 0.1)
+    monkeypatch.setattr(timing, "_time", took)
+    functions = [lambda: calls.append("a"), lambda: calls.append("b")]
+    assert bench.take_turns(functions, repeats=1, device=torch.device("cpu")) == [0.01, 0.05]
+    # ten calls and two: whoever has less of them than there are slices leaves some out
+    assert "".join(calls[4:]) == "aaaaaabaaaab"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

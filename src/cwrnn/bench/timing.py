@@ -14,14 +14,17 @@ from ..layer import ClockworkRNN
 from ..machine import processor
 
 SHORTEST = 0.15
-"""Seconds of a turn: what takes less is called several times in a row, as in a training loop."""
+"""Seconds of a turn: what takes less is called several times, as in a training loop."""
+
+SLICES = 5
+"""Into so many a turn is cut: other loads of the machine come and go by the second, and all should have their share."""
 
 
 def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: torch.device) -> list[float]:
     """The median seconds of one call of each function, all of them measured in turn, after one that warms up.
 
     A turn is as many calls as fit into SHORTEST, and counts with their median: the first one finds cold caches, and
-    memory that the system has taken back.
+    memory that the system has taken back. The turns of all functions run side by side, slice by slice.
     """
     counts = []
     for function in functions:
@@ -29,8 +32,13 @@ def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: tor
         counts.append(max(1, min(1000, round(SHORTEST / _time(function, device)))))
     turns: list[list[float]] = [[] for _ in functions]
     for _ in range(repeats):
-        for function, count, medians in zip(functions, counts, turns, strict=True):
-            medians.append(statistics.median(_time(function, device) for _ in range(count)))
+        calls: list[list[float]] = [[] for _ in functions]
+        for part in range(SLICES):
+            for function, count, seconds in zip(functions, counts, calls, strict=True):
+                share = count * (part + 1) // SLICES - count * part // SLICES
+                seconds += [_time(function, device) for _ in range(share)]
+        for medians, seconds in zip(turns, calls, strict=True):
+            medians.append(statistics.median(seconds))
     return [statistics.median(medians) for medians in turns]
 
 
