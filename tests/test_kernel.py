@@ -152,8 +152,10 @@ def kernel_tanh(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_tanh(isa, dtype):
     generator = torch.Generator().manual_seed(0)
-    smallest = torch.finfo(dtype).smallest_normal
+    smallest, epsilon = torch.finfo(dtype).smallest_normal, torch.finfo(dtype).eps
     x = torch.cat([
+        torch.arange(2000, dtype=dtype) * (smallest * epsilon),  # the denormal numbers next to zero
+        *(edge * (1 + torch.arange(-2000, 2000, dtype=dtype) * epsilon) for edge in (0.55, 9)),  # where formulas meet
         torch.logspace(np.log10(smallest), 2, 40_000, dtype=torch.float64).to(dtype),
         torch.rand(40_000, generator=generator, dtype=torch.float64).to(dtype) * 12,
         torch.tensor([0.0, smallest / 2, 1e30], dtype=dtype),
@@ -161,7 +163,7 @@ def test_tanh(isa, dtype):
     y = kernel_tanh(x)
     exact = np.tanh(x.numpy().astype(np.longdouble))
     ulp = np.spacing(np.abs(exact).astype(y.numpy().dtype)).astype(np.longdouble)
-    assert np.max(np.abs(y.numpy() - exact) / ulp) < 3
+    assert np.max(np.abs(y.numpy() - exact) / ulp) < (2.5 if dtype == torch.float32 else 3)
     assert (kernel_tanh(-x) == -y).all()
     assert (y.abs() <= 1).all()
     assert (y[x > 20] == 1).all()
