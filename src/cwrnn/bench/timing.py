@@ -19,6 +19,9 @@ SHORTEST = 0.15
 SLICES = 5
 """Into so many a turn is cut: other loads of the machine come and go by the second, and all should have their share."""
 
+FEWEST = 3
+"""Calls of a slice: the first one finds caches and memory as the others have left them, and must not decide."""
+
 
 def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: torch.device) -> list[float]:
     """The median seconds of one call of each function, all of them measured in turn, after one that warms up.
@@ -35,8 +38,11 @@ def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: tor
         calls: list[list[float]] = [[] for _ in functions]
         for part in range(SLICES):
             for function, count, seconds in zip(functions, counts, calls, strict=True):
-                share = count * (part + 1) // SLICES - count * part // SLICES
-                seconds += [_time(function, device) for _ in range(share)]
+                slices = max(1, min(SLICES, count // FEWEST))
+                own = part * slices // SLICES
+                if own < (part + 1) * slices // SLICES:
+                    share = count * (own + 1) // slices - count * own // slices
+                    seconds += [_time(function, device) for _ in range(share)]
         for medians, seconds in zip(turns, calls, strict=True):
             medians.append(statistics.median(seconds))
     return [statistics.median(medians) for medians in turns]
