@@ -116,14 +116,14 @@ def test_turns_are_cut_into_slices(monkeypatch):
 
     def took(function, device):
         function()
-        return {"a": 0.01, "b": 0.05}[calls[-1]]
+        return {"a": 0.01, "b": 0.02, "c": 0.2}[calls[-1]]
 
-    monkeypatch.setattr(timing, "SHORTEST", 0.1)
+    monkeypatch.setattr(timing, "SHORTEST", 0.15)
     monkeypatch.setattr(timing, "_time", took)
-    functions = [lambda: calls.append("a"), lambda: calls.append("b")]
-    assert bench.take_turns(functions, repeats=1, device=torch.device("cpu")) == [0.01, 0.05]
-    # ten calls and two: whoever has less of them than there are slices leaves some out
-    assert "".join(calls[4:]) == "aaaaaabaaaab"
+    functions = [lambda: calls.append("a"), lambda: calls.append("b"), lambda: calls.append("c")]
+    assert bench.take_turns(functions, repeats=1, device=torch.device("cpu")) == [0.01, 0.02, 0.2]
+    # fifteen calls, eight and one: a slice has three of them, or is left out
+    assert "".join(calls[6:]) == "".join(["aaa", "aaa", "aaabbbb", "aaa", "aaabbbbc"])
 
 
 @pytest.mark.parametrize(
