@@ -25,17 +25,18 @@ class Case:
     bias: bool = True
     nonlinearity: str = "tanh"
     contiguous: bool = True
+    initial: bool = True
     scale: float = 1.0
     seed: int = 0
 
     def tensors(self, dtype=torch.float64, device="cpu") -> list[Tensor | None]:
-        """input, weight_ih, weight_hh, bias, h0, all of which want a gradient."""
+        """input, weight_ih, weight_hh, bias, h0, all of which want a gradient; None for those that are not there."""
         N = self.schedule.hidden_size
         generator = torch.Generator().manual_seed(self.seed)
         shapes = [(self.T, self.B, self.I), (N, self.I), (N, N), (N,), (self.B, N)]
         result: list[Tensor | None] = []
         for name, shape in zip(ARGUMENTS, shapes, strict=True):
-            if name == "bias" and not self.bias:
+            if (name == "bias" and not self.bias) or (name == "h0" and not self.initial):
                 result.append(None)
                 continue
             value = torch.randn(shape, generator=generator, dtype=torch.float64) * self.scale
@@ -47,6 +48,10 @@ class Case:
             result.append(value.requires_grad_())
         return result
 
+    def zeros(self, dtype=torch.float64, device="cpu") -> Tensor:
+        """The initial state where there is none."""
+        return torch.zeros(self.B, self.schedule.hidden_size, dtype=dtype, device=device)
+
 
 def evaluate(case: Case, run=None, dtype=torch.float64, device="cpu") -> dict[str, Tensor]:
     """Output, final state and every gradient of `run` (a backend), or of the specification if there is none.
@@ -55,13 +60,16 @@ def evaluate(case: Case, run=None, dtype=torch.float64, device="cpu") -> dict[st
     """
     tensors = case.tensors(dtype, device)
     if run is None:
-        output = clockwork_reference(*tensors, case.schedule, case.t0, case.nonlinearity)
-        final = output[-1] if case.T > 0 else tensors[-1]
+        *others, h0 = tensors
+        h0 = case.zeros(dtype, device) if h0 is None else h0
+        output = clockwork_reference(*others, h0, case.schedule, case.t0, case.nonlinearity)
+        final = output[-1] if case.T > 0 else h0
     else:
         done = run(*tensors, case.schedule, case.t0, case.nonlinearity)
         output, final = done.hold(), done.final()
     generator = torch.Generator().manual_seed(case.seed + 1)
-    loss = torch.zeros((), dtype=dtype, device=device)
+    # a loss that wants a gradient even if nothing ticks
+    loss = torch.zeros((), dtype=dtype, device=device, requires_grad=True)
     for value in (output, final):
         cotangent = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
         loss = loss + (value * cotangent).sum()
@@ -99,5 +107,6 @@ def cases(draw) -> Case:
         bias=draw(st.booleans()),
         nonlinearity=draw(st.sampled_from(("tanh", "relu"))),
         contiguous=draw(st.booleans()),
+        initial=draw(st.booleans()),
         seed=draw(st.integers(0, 1000)),
     )

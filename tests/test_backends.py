@@ -153,7 +153,8 @@ def test_gradcheck(run, device):
     case = Case(Schedule((1, 2, 3), (2, 1, 2)), T=7, B=2, I=2, t0=1)
 
     def states(*tensors):
-        return tuple(module.values for module in run(*tensors, case.schedule, case.t0, case.nonlinearity).modules)
+        done = run(*tensors, case.schedule, case.t0, case.nonlinearity, None, False)
+        return tuple(module.values for module in done.modules)
 
     assert torch.autograd.gradcheck(states, case.tensors(device=device))
     assert torch.autograd.gradgradcheck(states, case.tensors(device=device))
@@ -209,11 +210,21 @@ def test_forbidden_weights_are_never_read(run, dtype, device):
     input, weight_ih, weight_hh, bias, h0 = (tensor.detach() for tensor in case.tensors(dtype, device))
     mask = torch.from_numpy(DIVISIBLE.mask()).to(device)
     poisoned = weight_hh.masked_fill(~mask, torch.nan).requires_grad_()
-    modules = run(input, weight_ih, poisoned, bias, h0, DIVISIBLE, 3, "tanh").modules
+    modules = run(input, weight_ih, poisoned, bias, h0, DIVISIBLE, 3, "tanh", None, False).modules
     sum(module.values.square().sum() for module in modules).backward()
     assert all(module.values.isfinite().all() for module in modules)
     assert (poisoned.grad[~mask] == 0).all()
     assert (poisoned.grad[mask] != 0).all()
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_no_initial_state_is_one_of_zeros(run, hold, close, dtype, device):
+    case = Case(COPRIME, T=9, B=2, I=1, t0=5)
+    *others, _ = (tensor.detach() for tensor in case.tensors(dtype, device))
+    found, expected = (run(*others, h0, COPRIME, 5, "tanh", None, hold) for h0 in (None, case.zeros(dtype, device)))
+    for one, other in zip(found.modules, expected.modules, strict=True):
+        near(one.values, other.values, close)
+        assert one[1:] == other[1:]
 
 
 def test_signatures_are_the_same():

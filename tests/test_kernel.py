@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import cases
 import numpy as np
 import pytest
 import torch
@@ -46,7 +47,7 @@ def evaluate(case: Case, lengths, hold: bool, run) -> dict[str, torch.Tensor]:
     tensors = case.tensors()
     output, final = run(tensors, lengths, hold)
     generator = torch.Generator().manual_seed(case.seed + 1)
-    loss = torch.zeros((), dtype=torch.float64)
+    loss = torch.zeros((), dtype=torch.float64, requires_grad=True)
     for value in (output, final):
         loss = loss + (value * torch.randn(value.shape, generator=generator, dtype=torch.float64)).sum()
     wanted = [tensor for tensor in tensors if tensor is not None]
@@ -65,6 +66,7 @@ def by_kernel(case: Case):
 def by_specification(case: Case):
     def run(tensors, lengths, hold):
         input, weight_ih, weight_hh, bias, h0 = tensors
+        h0 = case.zeros() if h0 is None else h0
         outputs, finals = [], []
         for b, length in enumerate(lengths.tolist()):
             arguments = weight_ih, weight_hh, bias, h0[b : b + 1], case.schedule, case.t0, case.nonlinearity
@@ -89,6 +91,7 @@ def test_sizes_that_fill_tiles_and_sequences_that_end(isa_, close, data):
         t0=data.draw(st.integers(0, 20)),
         bias=data.draw(st.booleans()),
         nonlinearity=data.draw(st.sampled_from(("tanh", "relu"))),
+        initial=data.draw(st.booleans()),
         seed=data.draw(st.integers(0, 100)),
     )
     generator = torch.Generator().manual_seed(case.seed)
@@ -114,6 +117,13 @@ def test_many_units_many_sequences(isa, units, close):
     case = Case(Schedule.exponential(units, 3), T=9, B=70, I=20, t0=1)
     lengths = torch.full((70,), 9)
     found, expected = (evaluate(case, lengths, True, by(case)) for by in (by_kernel, by_specification))
+    for name, value in expected.items():
+        close(found[name], value, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_more_sequences_than_are_summed_up_apart(close):
+    case = Case(Schedule((1, 2), (3, 2)), T=3, B=530, I=1, t0=0)
+    found, expected = (cases.evaluate(case, run) for run in (function.run, None))
     for name, value in expected.items():
         close(found[name], value, msg=lambda text, name=name: f"{name}: {text}")
 

@@ -37,6 +37,18 @@ def test_shapes(make, guise, num_layers, bidirectional):
     assert h_n.shape == ((num_layers * directions, N) if guise == "unbatched" else (num_layers * directions, B, N))
 
 
+class Measured(torch.Tensor):
+    """A tensor of a kind of its own."""
+
+
+def test_output_is_of_the_inputs_kind(make):
+    layer, x = make(I, N), torch.randn(T, B, I)
+    for kind in (torch.Tensor, Measured):
+        assert [type(value) for value in layer(x.as_subclass(kind))] == [kind, kind]
+        with torch.no_grad():
+            assert [type(value) for value in layer(x.as_subclass(kind))] == [kind, kind]
+
+
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("given", [False, True])
 def test_empty_batch(make, batch_first, given):

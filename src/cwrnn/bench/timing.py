@@ -27,7 +27,7 @@ def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: tor
     """The median seconds of one call of each function, all of them measured in turn, after one that warms up.
 
     A turn is as many calls as fit into SHORTEST, and counts with their median: the first one finds cold caches, and
-    memory that the system has taken back. The turns of all functions run side by side, slice by slice.
+    memory that the system has taken back. Turns of many calls are cut into slices, which run side by side.
     """
     counts = []
     for function in functions:

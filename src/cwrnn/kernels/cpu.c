@@ -405,13 +405,10 @@ INLINE void forward_rows(const Plan *plan, const real *weights, real *memory, No
             copy(ticks + place(plan, m, &chunk, 0, row), h + row * ldn + m->start, m->K);
         }
     }
-    /* the initial state speaks too, unless it is zero */
+    /* the initial state speaks too */
     for (int64_t i = G - 1; i >= 0; i--) {
         notes[i].message = message_of(plan, weights, memory, i);
-        if (c->h0 != NULL)
-            multiply(chunk.rows, 0, plan->module[i].ld / LANES, &notes[i].message);
-        else
-            clear(memory + plan->module[i].message, chunk.rows * plan->module[i].ld);
+        multiply(chunk.rows, 0, plan->module[i].ld / LANES, &notes[i].message);
     }
 
     /* without inputs the bias is all of the drive */
@@ -855,7 +852,7 @@ EXPORT int NAME(backward)(const Call *call) {
 /* ---- step by step ----
  *
  * The messages are kept from step to step, beside the state that spoke: if the state that comes in is another one, they
- * are made anew. The weights are packed as for forward, once for all steps. */
+ * are made anew. The weights are packed by columns, in one panel, once for all steps. */
 
 typedef struct {
     const Step *call;

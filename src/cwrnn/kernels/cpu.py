@@ -84,9 +84,9 @@ def forward(
     *lead, N, _ = weight_hh.shape
     *_, T, B, _ = input.shape
     clock, states = _clock(schedule, t0, T)
-    final = weight_hh.new_empty(*lead, 1, B, N)
-    ticks = empty(weight_hh, (*lead, B * states)) if keep_ticks else None
-    held = empty(weight_hh, (*lead, T, B, N)) if hold else None
+    final = input.new_empty(*lead, 1, B, N)
+    ticks = empty(input, (*lead, B * states)) if keep_ticks else None
+    held = empty(input, (*lead, T, B, N)) if hold else None
     h0_s, h0_b = (0, 0) if h0 is None else (h0.stride(0) if lead else 0, h0.stride(-2))
     invoke("forward", weight_hh.dtype, [
         *_network_words(input, weight_ih, weight_hh, bias, lengths, schedule.modules, nonlinearity),

@@ -28,7 +28,7 @@ def _kernel(tensor: Tensor) -> ModuleType:
 
 
 def compute_forward(*arguments: Any, keep_ticks: bool = True) -> tuple[Tensor, Any, Any]:
-    """The final state (1, B, N), the ticks of all modules in one row, and if `hold` the output (T, B, N), or None."""
+    """The final state (1, B, N), if `keep_ticks` the ticks of all modules in a row, if `hold` the output (T, B, N)."""
     outputs: tuple[Tensor, Any, Any] = _kernel(arguments[2]).forward(*arguments, keep_ticks=keep_ticks)
     return outputs
 

@@ -151,7 +151,7 @@ def forward(
     S = lead.numel()
     T, B, I = input.shape[-3:]
     N, G = schedule.hidden_size, schedule.modules
-    h0 = weight_hh.new_zeros((*lead, B, N)) if h0 is None else dense(h0, 1)
+    h0 = input.new_zeros((*lead, B, N)) if h0 is None else dense(h0, 1)
     bias, lengths = dense(bias, 1), whole(lengths)
     plan = _plan(schedule, t0, T, B, input.device)
     final, states = h0.new_empty((*lead, 1, B, N)), h0.new_empty((*lead, plan.states))

@@ -185,7 +185,7 @@ INLINE vec exponential_less_1(vec y) {
  *
  * The coefficients make the largest relative error of tanh as small as it can be (Remez), found in high precision and
  * rounded one by one, those left being fitted again each time. Of all floats, the worst is 2.23 units in the last place
- * from tanh where a multiply-add rounds once, 2.48 where it rounds twice; 1.52 where tanh is below a half. */
+ * from tanh where a multiply-add rounds once, 2.48 where it rounds twice; 1.51 where tanh is below a half. */
 INLINE vec hyperbolic_tangent(vec x) {
     mask sign = (mask)x & (mask)spread((real)-0.0);
     vec y = (vec)((mask)x ^ sign);
