@@ -1,6 +1,7 @@
 """Layers: one against torch.nn.RNN, torch.nn.LSTM and the loop of the specification, of the same size."""
 
 import argparse
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -126,22 +127,27 @@ def check(rnn: ClockworkRNN, input: Tensor) -> float:
     return worst
 
 
-def measure(size: Size, backend: str, repeats: int, device: torch.device, dtype: torch.dtype) -> Row:
-    """One line of the table, checked and then timed."""
-    torch.manual_seed(0)
+def measure(sizes: Sequence[Size], backend: str, repeats: int, device: torch.device, dtype: torch.dtype) -> list[Row]:
+    """The lines of the table, checked and then timed: all take turns, so that each is spread over the whole time."""
     placed: Any = {"device": device, "dtype": dtype}
-    rnn = ClockworkRNN(size.inputs, size.n, schedule=size.modules, backend=backend, **placed)
-    x = torch.randn(size.T, size.B, size.inputs, **placed)
-    gradient = torch.randn(size.T, size.B, size.n, **placed)
-    error = check(rnn, x)
-    loop = ClockworkRNN(size.inputs, size.n, schedule=size.modules, backend="reference", **placed)
-    rivals = [rnn, nn.RNN(size.inputs, size.n, **placed), nn.LSTM(size.inputs, size.n, **placed), loop]
-    forward = take_turns([forward_of(layer, x) for layer in rivals], repeats, device)
-    training = take_turns([training_of(layer, x, gradient) for layer in rivals], repeats, device)
-    counts = count_multiply_adds(rnn.schedule, size.T, size.B, size.inputs)
-    return Row(
-        size, backend, error, *counts, dict(zip(RIVALS, forward, strict=True)), dict(zip(RIVALS, training, strict=True))
-    )
+    functions: list[Callable[[], None]] = []
+    checked = []
+    for size in sizes:
+        torch.manual_seed(0)
+        rnn = ClockworkRNN(size.inputs, size.n, schedule=size.modules, backend=backend, **placed)
+        x = torch.randn(size.T, size.B, size.inputs, **placed)
+        gradient = torch.randn(size.T, size.B, size.n, **placed)
+        checked.append((check(rnn, x), *count_multiply_adds(rnn.schedule, size.T, size.B, size.inputs)))
+        loop = ClockworkRNN(size.inputs, size.n, schedule=size.modules, backend="reference", **placed)
+        rivals = [rnn, nn.RNN(size.inputs, size.n, **placed), nn.LSTM(size.inputs, size.n, **placed), loop]
+        functions += [forward_of(layer, x) for layer in rivals]
+        functions += [training_of(layer, x, gradient) for layer in rivals]
+    seconds = iter(take_turns(functions, repeats, device))
+    rows = []
+    for size, found in zip(sizes, checked, strict=True):
+        forward, training = ({name: next(seconds) for name in RIVALS} for _ in range(2))
+        rows.append(Row(size, backend, *found, forward, training))
+    return rows
 
 
 HEAD = (

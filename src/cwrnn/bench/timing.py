@@ -2,6 +2,7 @@
 
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,7 +35,8 @@ def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: tor
         function()
         counts.append(max(1, min(1000, round(SHORTEST / _time(function, device)))))
     turns: list[list[float]] = [[] for _ in functions]
-    for _ in range(repeats):
+    for turn in range(repeats):
+        _show(f"turn {turn + 1} of {repeats}")
         calls: list[list[float]] = [[] for _ in functions]
         for part in range(SLICES):
             for function, count, seconds in zip(functions, counts, calls, strict=True):
@@ -45,7 +47,14 @@ def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: tor
                     seconds += [_time(function, device) for _ in range(share)]
         for medians, seconds in zip(turns, calls, strict=True):
             medians.append(statistics.median(seconds))
+    _show("")
     return [statistics.median(medians) for medians in turns]
+
+
+def _show(text: str) -> None:
+    """Where a benchmark stands, on a line that the next one overwrites; for who sits in front of it."""
+    if sys.stderr.isatty():
+        print(f"\r{text:<20}\r", end="", file=sys.stderr, flush=True)
 
 
 def _time(function: Callable[[], Any], device: torch.device) -> float:
