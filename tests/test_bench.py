@@ -106,8 +106,8 @@ def test_turns_are_taken():
     calls = []
     device = torch.device("cpu")
     seconds = bench.take_turns([lambda: calls.append("a"), lambda: calls.append("b")], repeats=2, device=device)
-    # each twice to warm up and to see how long it takes
-    assert calls == ["a"] * 2 + ["b"] * 2 + ["a", "b"] * 2
+    # each twice to warm up and to see how long it takes; a turn is three calls at least
+    assert "".join(calls) == "aabb" + "aaabbb" * 2
     assert len(seconds) == 2
 
 
@@ -116,14 +116,14 @@ def test_turns_are_cut_into_slices(monkeypatch):
 
     def took(function, device):
         function()
-        return {"a": 0.01, "b": 0.02, "c": 0.2}[calls[-1]]
+        return {"a": 0.01, "b": 0.02, "c": 0.2, "d": 1.0}[calls[-1]]
 
     monkeypatch.setattr(timing, "SHORTEST", 0.15)
     monkeypatch.setattr(timing, "_time", took)
-    functions = [lambda: calls.append("a"), lambda: calls.append("b"), lambda: calls.append("c")]
-    assert bench.take_turns(functions, repeats=1, device=torch.device("cpu")) == [0.01, 0.02, 0.2]
-    # fifteen calls, eight and one: a slice has three of them, or is left out
-    assert "".join(calls[6:]) == "".join(["aaa", "aaa", "aaabbbb", "aaa", "aaabbbbc"])
+    functions = [lambda name=name: calls.append(name) for name in "abcd"]
+    assert bench.take_turns(functions, repeats=1, device=torch.device("cpu")) == [0.01, 0.02, 0.2, 1.0]
+    # fifteen calls, eight, three and one: a slice has three of them at least, but for what is slow
+    assert "".join(calls[8:]) == "".join(["aaa", "aaa", "aaabbbb", "aaa", "aaabbbbcccd"])
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,7 @@ def _measure(chosen: Sequence[str], sizes: Sequence[Size], how: tuple[str, int, 
                   f"largest relative error against the specification: {worst:.1e}")  # fmt: skip
         elif regime == "growth":
             print("\nhow time grows            forward ms  us/step  training ms  us/step", flush=True)
-            for point in regimes.measure_growth(*how):
-                rows.append(point._asdict())
-                _report(point)
+            regimes.measure_growth(*how, report=lambda point, rows=rows: _report(point, rows))  # type: ignore[misc]
         else:
             print(f"\n{'':60s} cwrnn         torch   times faster", flush=True)
             if regime == "replicas":
@@ -128,7 +126,8 @@ def _measure_gpu(chosen: Sequence[str], backend: str, device: torch.device, envi
     return record
 
 
-def _report(point: regimes.Point) -> None:
+def _report(point: regimes.Point, rows: list[Any]) -> None:
+    rows.append(point._asdict())
     print(
         f"{point.axis:10s} {point.value:6d}         {point.forward * 1e3:9.3f} {point.forward / point.T * 1e6:8.2f} "
         f"   {point.training * 1e3:9.3f} {point.training / point.T * 1e6:8.2f}",

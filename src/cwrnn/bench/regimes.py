@@ -131,31 +131,34 @@ class Point(NamedTuple):
     training: float
 
 
-def measure_growth(backend: str, repeats: int, device: torch.device, dtype: torch.dtype) -> list[Point]:
-    """How time grows with the units, the steps, the sequences and the modules, one of them at a time."""
+def measure_growth(
+    backend: str, repeats: int, device: torch.device, dtype: torch.dtype, report: Callable[[Point], None]
+) -> list[Point]:
+    """How time grows with the units, the modules, the steps and the sequences, one of them at a time."""
     placed: Any = {"device": device, "dtype": dtype}
-    cases: list[tuple[str, int, Any, Tensor, Tensor]] = []
+    points: list[Point] = []
 
-    def add(axis: str, value: int, n: int = 256, T: int = 512, B: int = 16) -> None:
-        rnn = ClockworkRNN(32, n, schedule=8, backend=backend, **placed)
-        cases.append((axis, value, rnn, torch.randn(T, B, 32, **placed), torch.randn(T, B, n, **placed)))
+    def curve(axis: str, cases: list[tuple[int, Any, Tensor, Tensor]]) -> None:
+        functions = [f for _, model, x, g in cases for f in (forward_of(model, x), training_of(model, x, g))]
+        # the points of a curve take turns: what else happens on the machine happens to all of them
+        seconds = iter(take_turns(functions, repeats, device))
+        for value, _, x, _ in cases:
+            points.append(Point(axis, value, x.shape[0], next(seconds), next(seconds)))
+            report(points[-1])
 
-    for n in GROWTH["units"]:
-        add("units", n, n=n)
-    for T in GROWTH["steps"]:
-        add("steps", T, T=T)
-    for B in GROWTH["sequences"]:
-        add("sequences", B, B=B)
+    def case(value: int, n: int, modules: int, T: int, B: int) -> tuple[int, Any, Tensor, Tensor]:
+        rnn = ClockworkRNN(32, n, schedule=modules, backend=backend, **placed)
+        return value, rnn, torch.randn(T, B, 32, **placed), torch.randn(T, B, n, **placed)
+
+    curve("units", [case(n, n, 8, 512, 16) for n in GROWTH["units"]])
+    curve("steps", [case(T, 256, 8, T, 16) for T in GROWTH["steps"]])
+    curve("sequences", [case(B, 256, 8, 512, B) for B in GROWTH["sequences"]])
     # through the tick-rate readout, because the held output itself grows with the modules
     T, B, k = LONG, 8, 64
     x, gradient = torch.randn(T, B, 32, **placed), torch.randn(T, B, 8, **placed)
-    for G in GROWTH["modules"]:
-        network = _ReadOut(ClockworkRNN(32, k * G, schedule=G, backend=backend, **placed))
-        cases.append(("modules", G, network, x, gradient))
-    # all points take turns: what else happens on the machine happens to all of them
-    functions = [f for _, _, model, x, g in cases for f in (forward_of(model, x), training_of(model, x, g))]
-    seconds = iter(take_turns(functions, repeats, device))
-    return [Point(axis, value, x.shape[0], next(seconds), next(seconds)) for axis, value, _, x, _ in cases]
+    networks = {G: ClockworkRNN(32, k * G, schedule=G, backend=backend, **placed) for G in GROWTH["modules"]}
+    curve("modules", [(G, _ReadOut(rnn), x, gradient) for G, rnn in networks.items()])
+    return points
 
 
 class _ReadOut(nn.Module):

@@ -23,6 +23,9 @@ SLICES = 5
 FEWEST = 3
 """Calls of a slice: the first one finds caches and memory as the others have left them, and must not decide."""
 
+SLOW = 1.0
+"""Seconds of a call from which on a turn is one of them: it does not notice how it finds the caches."""
+
 
 def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: torch.device) -> list[float]:
     """The median seconds of one call of each function, all of them measured in turn, after one that warms up.
@@ -33,20 +36,21 @@ def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: tor
     counts = []
     for function in functions:
         function()
-        counts.append(max(1, min(1000, round(SHORTEST / _time(function, device)))))
+        seconds = _time(function, device)
+        counts.append(max(FEWEST if seconds < SLOW else 1, min(1000, round(SHORTEST / seconds))))
     turns: list[list[float]] = [[] for _ in functions]
     for turn in range(repeats):
         _show(f"turn {turn + 1} of {repeats}")
         calls: list[list[float]] = [[] for _ in functions]
         for part in range(SLICES):
-            for function, count, seconds in zip(functions, counts, calls, strict=True):
+            for function, count, found in zip(functions, counts, calls, strict=True):
                 slices = max(1, min(SLICES, count // FEWEST))
                 own = part * slices // SLICES
                 if own < (part + 1) * slices // SLICES:
                     share = count * (own + 1) // slices - count * own // slices
-                    seconds += [_time(function, device) for _ in range(share)]
-        for medians, seconds in zip(turns, calls, strict=True):
-            medians.append(statistics.median(seconds))
+                    found += [_time(function, device) for _ in range(share)]
+        for medians, found in zip(turns, calls, strict=True):
+            medians.append(statistics.median(found))
     _show("")
     return [statistics.median(medians) for medians in turns]
 
