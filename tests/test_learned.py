@@ -35,6 +35,7 @@ def make(input_size=2, sizes=(2, 1, 3), candidates=6, **options) -> LearnedClock
 def run_sharp(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity):
     """The learned layer's recurrence with hard clocks, behind the signature of a backend."""
     candidates = torch.tensor(list_candidates(schedule.periods[-1] + 2, phases=False))
+    h0 = input.new_zeros(input.shape[1], schedule.hidden_size) if h0 is None else h0
     values = torch.nn.functional.one_hot(torch.tensor(schedule.periods) - 1, len(candidates)).to(h0)
     hard = sharp_softmax(values, torch.tensor(torch.inf, dtype=h0.dtype))
     output = soft_clockwork(input, weight_ih, weight_hh, bias, h0, hard, candidates, schedule.sizes, t0, nonlinearity)
