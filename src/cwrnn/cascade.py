@@ -26,7 +26,7 @@ from torch import Tensor
 from .layout import mask
 from .scan import scan
 from .schedule import Schedule
-from .ticks import Pass, Stream, StreamPass, accumulate, last_tick_before
+from .ticks import Pass, Stream, StreamPass, accumulate, initial_state, last_tick_before
 
 
 def cascade(
@@ -47,13 +47,11 @@ def cascade(
     zero. `lengths` (B,) are those of the sequences, if they differ: what lies beyond a sequence's end is not read.
     `hold` says whether the held output will be asked for; here it is made when it is.
     """
-    if h0 is None:
-        h0 = input.new_zeros((input.shape[1], schedule.hidden_size))
     input = mask(input, lengths)
     inputs = _decimate(input, schedule, t0)
     weights_ih = weight_ih.split(schedule.sizes)
     biases = bias.split(schedule.sizes) if bias is not None else [None] * schedule.modules
-    initial = h0.split(schedule.sizes, dim=-1)
+    initial = initial_state(h0, input, schedule).split(schedule.sizes, dim=-1)
     columns = weight_hh.split(schedule.sizes, dim=1)
 
     modules = []

@@ -19,7 +19,7 @@ from .layout import mask
 from .reference import clockwork_reference
 from .schedule import Schedule
 from .step import clockwork_step
-from .ticks import Pass, StreamPass, states_of
+from .ticks import Pass, StreamPass, initial_state, states_of
 
 logger = logging.getLogger("cwrnn")
 
@@ -55,8 +55,7 @@ def run_reference(
     hold: bool = True,
 ) -> Pass:
     """The specification behind the signature of a backend."""
-    if h0 is None:
-        h0 = input.new_zeros((input.shape[1], schedule.hidden_size))
+    h0 = initial_state(h0, input, schedule)
     input = mask(input, lengths)
     output = clockwork_reference(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity)
     return StreamPass(t0, input.shape[0], lengths, states_of(output, h0, schedule, t0))

@@ -62,6 +62,11 @@ def count_rows(periods: Sequence[int], t0: int, T: int) -> list[int]:
     return [(t0 + T - 1) // period - (t0 - 1) // period + 1 for period in periods]
 
 
+def initial_state(h0: Tensor | None, like: Tensor, schedule: Schedule) -> Tensor:
+    """h0 (B, N), or if there is none one of zeros, for a sequence `like` (T, B, ...)."""
+    return like.new_zeros((like.shape[1], schedule.hidden_size)) if h0 is None else h0
+
+
 def states_of(held: Tensor, h0: Tensor, schedule: Schedule, t0: int) -> tuple[Stream, ...]:
     """The states of every module at its own ticks, from those at every step (T, B, N) and before the first (B, N)."""
     modules = []

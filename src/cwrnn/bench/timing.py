@@ -44,15 +44,20 @@ def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: tor
         calls: list[list[float]] = [[] for _ in functions]
         for part in range(SLICES):
             for function, count, found in zip(functions, counts, calls, strict=True):
-                slices = max(1, min(SLICES, count // FEWEST))
-                own = part * slices // SLICES
-                if own < (part + 1) * slices // SLICES:
-                    share = count * (own + 1) // slices - count * own // slices
-                    found += [_time(function, device) for _ in range(share)]
+                found += [_time(function, device) for _ in range(_share(count, part))]
         for medians, found in zip(turns, calls, strict=True):
             medians.append(statistics.median(found))
     _show("")
     return [statistics.median(medians) for medians in turns]
+
+
+def _share(count: int, part: int) -> int:
+    """How many of a turn's calls are in slice `part`: FEWEST at least, or none."""
+    slices = max(1, min(SLICES, count // FEWEST))
+    own = part * slices // SLICES
+    if own == (part + 1) * slices // SLICES:
+        return 0
+    return count * (own + 1) // slices - count * own // slices
 
 
 def _show(text: str) -> None:

@@ -17,7 +17,7 @@ from torch._C._functorch import is_legacy_batchedtensor
 
 from ..cascade import cascade
 from ..schedule import Schedule
-from ..ticks import Pass, Stream, count_rows, last_tick_before, states_of
+from ..ticks import Pass, Stream, count_rows, initial_state, last_tick_before, states_of
 from . import cpu, library, triton
 from .library import check_shapes, has_tangents, is_captured, is_watched, wants_gradient
 from .memory import empty
@@ -369,7 +369,7 @@ class KernelPass(Pass):
         B = self.state.shape[-2]
         if self.ticks is None:
             assert self.held is not None
-            h0 = torch.zeros_like(self.state[0]) if self.h0 is None else self.h0
+            h0 = initial_state(self.h0, self.held, self.schedule)
             return states_of(self.held, h0, self.schedule, self.t0)
         rows = count_rows(self.schedule.periods, self.t0, self.T)
         sizes = [n * B * size for n, size in zip(rows, self.schedule.sizes, strict=True)]
@@ -431,13 +431,21 @@ def run(
     settings = schedule, t0, nonlinearity, hold
     if is_captured(tensors) or is_watched():
         return _run_watched(tensors, *settings)
-    if not wants_gradient(tensors):
-        # who looks at the output, and will not go backward, needs no ticks
-        state, ticks, held = compute_forward(*tensors, *settings, keep_ticks=not hold)
-        return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held)
-    state, states = _EagerRecurrence.apply(*tensors, settings)  # type: ignore[no-untyped-call]
+    state, states = _run_eager(tensors, settings, keep_ticks=not hold)
     ticks, held = (None, states) if hold else (states, None)
     return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held)
+
+
+def _run_eager(tensors: Sequence[Tensor | None], settings: tuple[Any, ...], keep_ticks: bool) -> tuple[Tensor, Any]:
+    """The final state, and either the output, if it is held, or the ticks.
+
+    Who will not go backward needs them only if `keep_ticks`.
+    """
+    if wants_gradient(tensors):
+        outputs: tuple[Tensor, Tensor] = _EagerRecurrence.apply(*tensors, settings)  # type: ignore[no-untyped-call]
+        return outputs
+    final, ticks, held = compute_forward(*tensors, *settings, keep_ticks=keep_ticks)
+    return final, ticks if held is None else held
 
 
 def _run_watched(tensors: Sequence[Any], schedule: Schedule, t0: int, nonlinearity: str, hold: bool) -> Pass:
@@ -449,8 +457,7 @@ def _run_watched(tensors: Sequence[Any], schedule: Schedule, t0: int, nonlineari
         or (torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active())
     ):
         return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
-    if h0 is None:
-        h0 = input.new_zeros((input.shape[1], schedule.hidden_size))
+    h0 = initial_state(h0, input, schedule)
     tensors = input, weight_ih, weight_hh, bias, h0, lengths
     if is_captured(tensors):
         state, ticks, *held = _operator(*tensors, schedule.periods, schedule.sizes, t0, nonlinearity, hold)
@@ -486,12 +493,8 @@ def run_replicas(
     check_shapes(input.dtype, **expected)
     check_shapes(torch.int64, lengths=(lengths, (S,)))
     tensors = input.unsqueeze(2), weight_ih, weight_hh, bias, None, None if lengths is None else lengths[:, None]
-    settings = schedule, 0, "tanh", True
     held: Tensor
-    if wants_gradient(tensors):
-        _, held = _EagerRecurrence.apply(*tensors, settings)  # type: ignore[no-untyped-call]
-    else:
-        _, _, held = compute_forward(*tensors, *settings, keep_ticks=False)
+    _, held = _run_eager(tensors, (schedule, 0, "tanh", True), keep_ticks=False)
     return held.squeeze(2)
 
 
@@ -512,10 +515,6 @@ def run_to_end(
     N = schedule.hidden_size
     check_shapes(input.dtype, weight_ih=(weight_ih, (S, N, I)), weight_hh=(weight_hh, (S, N, N)), bias=(bias, (S, N)))
     check_shapes(torch.int64, lengths=(lengths, (S, B)))
-    tensors, settings = (input, weight_ih, weight_hh, bias, None, lengths), (schedule, 0, "tanh", False)
-    final: Tensor
-    if wants_gradient(tensors):
-        final, _ = _EagerRecurrence.apply(*tensors, settings)  # type: ignore[no-untyped-call]
-    else:
-        final, _, _ = compute_forward(*tensors, *settings, keep_ticks=False)
+    tensors = input, weight_ih, weight_hh, bias, None, lengths
+    final, _ = _run_eager(tensors, (schedule, 0, "tanh", False), keep_ticks=False)
     return final.squeeze(1)
