@@ -92,8 +92,9 @@ def _measure(chosen: Sequence[str], sizes: Sequence[Size], how: tuple[str, int, 
             print(f"RNN, LSTM, loop: times faster than torch.nn.RNN, torch.nn.LSTM and the specification's loop\n"
                   f"largest relative error against the specification: {worst:.1e}")  # fmt: skip
         elif regime == "growth":
-            print("\nhow time grows            forward ms  us/step  training ms  us/step", flush=True)
+            print("\nhow time grows            forward ms  us/step  times   training ms  us/step  times", flush=True)
             regimes.measure_growth(*how, report=lambda point, rows=rows: _report(point, rows))  # type: ignore[misc]
+            print("times: as long as the line before, the median over the turns")
         else:
             print(f"\n{'':60s} cwrnn         torch   times faster", flush=True)
             if regime == "replicas":
@@ -128,11 +129,11 @@ def _measure_gpu(chosen: Sequence[str], backend: str, device: torch.device, envi
 
 def _report(point: regimes.Point, rows: list[Any]) -> None:
     rows.append(point._asdict())
-    print(
-        f"{point.axis:10s} {point.value:6d}         {point.forward * 1e3:9.3f} {point.forward / point.T * 1e6:8.2f} "
-        f"   {point.training * 1e3:9.3f} {point.training / point.T * 1e6:8.2f}",
-        flush=True,
-    )
+    text = f"{point.axis:10s} {point.value:6d}    "
+    for seconds, ratio in ((point.forward, point.forward_ratio), (point.training, point.training_ratio)):
+        times = "" if ratio is None else f"{ratio:.2f}"
+        text += f"     {seconds * 1e3:9.3f} {seconds / point.T * 1e6:8.2f} {times:>6s}"
+    print(text, flush=True)
 
 
 def _what(text: str) -> Any:

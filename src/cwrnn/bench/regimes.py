@@ -1,6 +1,7 @@
 """The other regimes: many small networks at once, one step at a time, and how time grows."""
 
 import copy
+import statistics
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from ..layer import ClockworkRNN
 from ..readout import Readout
 from .layers import check
-from .timing import forward_of, take_turns, training_of
+from .timing import forward_of, median_ratio, take_turns, time_turns, training_of
 
 
 class Comparison(NamedTuple):
@@ -121,14 +122,20 @@ LONG = 16384
 """Steps enough for sixteen modules: what is done once per call does not count."""
 
 
+GROWTH_TURNS = 3
+"""So many times more turns than elsewhere: neighbours on a curve differ less than a network and its rivals."""
+
+
 class Point(NamedTuple):
-    """One point of a curve: seconds of forward, and of forward and backward."""
+    """One point of a curve: seconds of forward, and of forward and backward; how many times those of the one before."""
 
     axis: str
     value: int
     T: int
     forward: float
     training: float
+    forward_ratio: float | None
+    training_ratio: float | None
 
 
 def measure_growth(
@@ -141,10 +148,13 @@ def measure_growth(
     def curve(axis: str, cases: list[tuple[int, Any, Tensor, Tensor]]) -> None:
         functions = [f for _, model, x, g in cases for f in (forward_of(model, x), training_of(model, x, g))]
         # the points of a curve take turns: what else happens on the machine happens to all of them
-        seconds = iter(take_turns(functions, repeats, device))
-        for value, _, x, _ in cases:
-            points.append(Point(axis, value, x.shape[0], next(seconds), next(seconds)))
+        turns = time_turns(functions, GROWTH_TURNS * repeats, device)
+        before: list[list[float]] | None = None
+        for (value, _, x, _), *both in zip(cases, turns[::2], turns[1::2], strict=True):
+            ratios = (None, None) if before is None else tuple(map(median_ratio, both, before))
+            points.append(Point(axis, value, x.shape[0], *map(statistics.median, both), *ratios))
             report(points[-1])
+            before = both
 
     def case(value: int, n: int, modules: int, T: int, B: int) -> tuple[int, Any, Tensor, Tensor]:
         rnn = ClockworkRNN(32, n, schedule=modules, backend=backend, **placed)

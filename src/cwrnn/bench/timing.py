@@ -28,7 +28,12 @@ SLOW = 1.0
 
 
 def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: torch.device) -> list[float]:
-    """The median seconds of one call of each function, all of them measured in turn, after one that warms up.
+    """The median seconds of one call of each function, all of them measured in turn, after one that warms up."""
+    return [statistics.median(turns) for turns in time_turns(functions, repeats, device)]
+
+
+def time_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: torch.device) -> list[list[float]]:
+    """The same for each of the turns, for every function.
 
     A turn is as many calls as fit into SHORTEST, and counts with their median: the first one finds cold caches, and
     memory that the system has taken back. Turns of many calls are cut into slices, which run side by side.
@@ -48,7 +53,18 @@ def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: tor
         for medians, found in zip(turns, calls, strict=True):
             medians.append(statistics.median(found))
     _show("")
-    return [statistics.median(medians) for medians in turns]
+    return turns
+
+
+def median_ratio(turns: Sequence[float], others: Sequence[float]) -> float:
+    """How many times as long as the others: the median over the turns, in each of which both were timed.
+
+    What comes and goes on the machine meets both in the same turn; of the two medians it may meet one only.
+
+    >>> median_ratio([2.0, 6.0, 2.2], [1.0, 3.0, 1.1])
+    2.0
+    """
+    return statistics.median(one / other for one, other in zip(turns, others, strict=True))
 
 
 def _share(count: int, part: int) -> int:

@@ -61,7 +61,7 @@ enum {
 
 static const double WORTH_A_THREAD_IN_A_STEP = 1e5;
 /* bytes of the most that a core's own caches, and of the most that all caches, may be expected to hold */
-static const double LARGEST_NEAR = 8 << 20, LARGEST_CACHED = 32 << 20;
+static const double LARGEST_NEAR = 8 << 20, LARGEST_CACHED = 16 << 20;
 
 /* ---- the plan of a call ---- */
 
