@@ -162,5 +162,6 @@ def check_lengths(lengths: "Tensor | Sequence[int]", T: int, B: int, device: tor
 
 def autocasts(device: torch.device) -> bool:
     """Whether autocast is on for that device."""
+    kind = device.type
     # the meta device has no autocast, and asking it is an error
-    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+    return kind != "meta" and torch.is_autocast_enabled(kind)

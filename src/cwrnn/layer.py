@@ -24,7 +24,7 @@ from .checks import (
 )
 from .kernels.cpu import Said
 from .layout import Layout, unpack
-from .recurrence import BACKENDS, check_backend, choose, select
+from .recurrence import BACKENDS, Run, check_backend, choose, select
 from .schedule import Schedule
 from .ticks import Ticks
 
@@ -196,12 +196,13 @@ class ClockworkRNN(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """The output at every time step, and the final hidden state."""
-        if isinstance(input, Tensor) and hx is None and lengths is None and self._is_plain(input, t0):
-            # the most common case, without the way there: a small network has computed its output in that time
-            run = select(self.backend, input.device, input.dtype, self.schedule)
-            weights = self._weights("_l0", input.dtype)
-            done = run(input, *weights, None, self.schedule, t0, self.nonlinearity, None, True)
-            return done.hold(), done.h_n()
+        if type(input) is Tensor and hx is None and lengths is None:
+            run = self._select_plain(input, t0)
+            if run is not None:
+                # the most common case, without the way there: a small network has computed its output in that time
+                weights = self._weights("_l0", input.dtype)
+                done = run(input, *weights, None, self.schedule, t0, self.nonlinearity, None, True)
+                return done.hold(), done.h_n()
         ticks, h_n = self._forward(input, hx, t0, lengths, hold=True)
         return ticks.hold(), h_n
 
@@ -366,23 +367,24 @@ class ClockworkRNN(nn.Module):
         bias = self._parameter(f"bias{suffix}") if self.bias else None
         return _cast(weight_ih, dtype), _cast(weight_hh, dtype), None if bias is None else _cast(bias, dtype)
 
-    def _is_plain(self, input: Tensor, t0: Any) -> bool:
-        """Whether `input` is a batch that a single layer can take as it is: nothing to check, to turn or to cast."""
+    def _select_plain(self, input: Tensor, t0: Any) -> Run | None:
+        """What runs an `input` that a single layer can take as it is, with nothing to check, to turn or to cast."""
         weight = self._parameters.get("weight_hh_l0")
-        return (
-            type(input) is Tensor
+        if weight is None or self.num_layers > 1 or self.bidirectional or self.batch_first:
+            return None
+        shape, dtype, device = input.shape, input.dtype, input.device
+        if (
+            len(shape) == 3
+            and shape[2] == self.input_size
+            and dtype == weight.dtype
+            and dtype.is_floating_point
+            and device == weight.device
             and type(t0) is int
             and t0 >= 0
-            and weight is not None
-            and self.num_layers == 1
-            and not (self.batch_first or self.bidirectional)
-            and input.dim() == 3
-            and input.shape[2] == self.input_size
-            and input.dtype == weight.dtype
-            and input.dtype.is_floating_point
-            and input.device == weight.device
-            and not autocasts(input.device)
-        )
+            and not autocasts(device)
+        ):
+            return select(self.backend, device, dtype, self.schedule)
+        return None
 
     def _parameter(self, name: str) -> Tensor:
         # what getattr finds, without its detours; a parametrization or pruning has put something else there

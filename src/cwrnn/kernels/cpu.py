@@ -19,7 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ..schedule import Schedule
 from ..step import clockwork_step
 from ..ticks import count_rows
-from .library import current_isa, dense, invoke, is_captured, is_watched, pointer, wants_gradient, whole
+from .library import current_isa, dense, invoke, is_watched, pointer, wants_gradient, whole
 from .memory import empty
 
 LONGEST_CYCLE = 2**63 - 1
@@ -278,8 +278,7 @@ def step(
     """One time step, as `clockwork_step`, which takes over where derivatives are wanted, or weights do not last."""
     tensors = input, weight_ih, weight_hh, bias, h
     if (
-        is_watched()
-        or is_captured(tensors)
+        is_watched(tensors)
         or wants_gradient(tensors)
         or not (isinstance(weight_hh, Parameter) and isinstance(weight_ih, Parameter))
         or weight_hh.is_inference()

@@ -24,7 +24,7 @@ from .memory import empty
 
 
 def _kernel(tensor: Tensor) -> ModuleType:
-    return cpu if tensor.device.type == "cpu" else triton
+    return cpu if tensor.is_cpu else triton
 
 
 def compute_forward(*arguments: Any, keep_ticks: bool = True) -> tuple[Tensor, Any, Any]:
@@ -385,8 +385,7 @@ class KernelPass(Pass):
         if (
             self.ticks is None
             or not wants_gradient(tensors)
-            or is_watched()
-            or is_captured(tensors)
+            or is_watched(tensors)
             or torch.is_autocast_enabled("cpu")
             or (weight.dtype, weight.device) != (self.ticks.dtype, torch.device("cpu"))
         ):
@@ -429,7 +428,7 @@ def run(
     """The states of every module at its own ticks, fastest module first; as `cascade`."""
     tensors = input, weight_ih, weight_hh, bias, h0, lengths
     settings = schedule, t0, nonlinearity, hold
-    if is_captured(tensors) or is_watched():
+    if is_watched(tensors):
         return _run_watched(tensors, *settings)
     state, states = _run_eager(tensors, settings, keep_ticks=not hold)
     ticks, held = (None, states) if hold else (states, None)

@@ -9,13 +9,14 @@ import ctypes
 import os
 import warnings
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn import Parameter
 
 LIBRARY = Path(__file__).with_name("libcpu.so")
 VARIABLE = "CWRNN_CPU_ISA"
@@ -23,6 +24,8 @@ ISAS = ("avx512", "avx2", "baseline")
 """The instruction sets, in order of preference. "baseline" is what every processor of the architecture has."""
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
+ORDINARY = frozenset({Tensor, Parameter, type(None)})
+"""What most tensors are."""
 ABI = 5
 """That of cpu.h: a library that was built for another one is not called."""
 
@@ -186,8 +189,8 @@ def check_shapes(dtype: torch.dtype, **tensors: tuple[Tensor | None, tuple[int, 
 # ---- who watches ----
 
 
-def is_watched() -> bool:
-    """Whether anything must see what happens to all tensors, other than autograd."""
+def is_watched(tensors: Iterable[Tensor | None] = ()) -> bool:
+    """Whether anything must see what happens to the tensors, other than autograd."""
     # all in one, because a step of a small network takes no longer than a few calls
     return (
         torch.compiler.is_compiling()
@@ -195,16 +198,20 @@ def is_watched() -> bool:
         or forward_ad._current_level >= 0
         or torch._C._are_functorch_transforms_active()
         or torch._C._get_tracing_state() is not None
+        or _have_stand_ins(tensors)
     )
 
 
-def is_captured(tensors: Sequence[Tensor | None]) -> bool:
+def is_captured(tensors: Iterable[Tensor | None]) -> bool:
     """Whether what runs is being recorded or replaced, so that only operators may be called."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
-        return True
-    # a subclass may have no memory of its own
+    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0 or _have_stand_ins(tensors)
+
+
+def _have_stand_ins(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether one of them is of a subclass that may have no memory of its own."""
     for tensor in tensors:
-        if tensor is not None and type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
+        kind: Any = type(tensor)
+        if kind not in ORDINARY and kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
             return True
     return False
 
