@@ -42,6 +42,7 @@ KEPT = "tests/test_memory.py::test_the_next_tensor_of_that_size_gets_the_block"
 KEPT_MOST = "tests/test_memory.py::test_no_more_is_kept_than_was_lent_at_once"
 KEPT_SIZES = "tests/test_memory.py::test_sizes_that_share_a_block"
 KERNEL_NAN = "tests/test_kernel.py::test_nan_stays_where_it_arises"
+KERNEL_ODD = "tests/test_kernel.py::test_inference_of_odd_tensors"
 LSTM = "tests/test_lstm.py::test_kernel_is_the_definition"
 LSTM_GATES = "tests/test_lstm.py::test_gates_are_exact_to_some_units_in_the_last_place"
 LSTM_END = "tests/test_lstm.py::test_what_lies_beyond_the_end_is_not_read"
@@ -201,6 +202,10 @@ MUTANTS = [
     Mutant("kernel: replicas share the first one's input", "kernels/cpu.py",
            "input_s, weight_ih_s, weight_hh_s = input.stride(0),", "input_s, weight_ih_s, weight_hh_s = 0,",
            TRANSFORMS),
+    Mutant("inference: weights that lie otherwise are read as if they did not", "kernels/cpu.py",
+           "            and tensor.is_contiguous()\n", "", KERNEL_ODD),
+    Mutant("inference: a bias that is computed is left out", "kernels/cpu.py",
+           "(bias is not None) != biased", "False", KERNEL_ODD),
     Mutant("kernel: the start of a row is lost on the way past the caches", "kernels/vectors.h",
            "for (int64_t i = 0; i < n; i += LANES) {\n        const vec value",
            "for (int64_t i = LANES; i < n; i += LANES) {\n        const vec value", KERNEL_LARGE),

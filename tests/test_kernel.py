@@ -426,7 +426,7 @@ def test_without_the_compiled_part(monkeypatch, tmp_path):
     monkeypatch.setattr(library, "LIBRARY", tmp_path / "libcpu.so")
     library.LIBRARY.write_bytes(b"not a library")
     library._load()
-    with pytest.raises(RuntimeError, match="its compiled part cannot be loaded"):
+    with pytest.raises(RuntimeError, match="its compiled part cannot be loaded"), torch.no_grad():
         ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
 
 
@@ -498,6 +498,128 @@ def test_tensor_subclasses():
     # outside the mode: there is no memory behind them
     assert rnn(x)[0].shape == (9, 2, 8)
     assert rnn.step(x[0])[0].shape == (2, 8)
+
+
+def check_inference(rnn, x) -> None:
+    """Without gradient mode the same comes out as with it, to the last bit."""
+    expected = rnn(x, t0=7)
+    with torch.no_grad():
+        found = rnn(x, t0=7)
+    assert not any(value.requires_grad for value in found)
+    torch.testing.assert_close(found, tuple(value.detach() for value in expected), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_inference_goes_straight_to_the_kernel(isa, bias, monkeypatch, calls):
+    rnn, x = ClockworkRNN(3, 20, schedule=(1, 2, 5), bias=bias), torch.randn(13, 4, 3)
+    check_inference(rnn, x)
+    calls.clear()
+    monkeypatch.setattr(function, "run", None)
+    with torch.no_grad():
+        rnn(x, t0=7)
+    assert [name for name, _ in calls] == ["forward"]
+
+
+def _transpose_weights(rnn, x):
+    rnn.weight_hh_l0.data = rnn.weight_hh_l0.data.t()
+    return x
+
+
+def _parametrize(name):
+    class Doubled(nn.Module):
+        def forward(self, value):
+            return 2 * value
+
+    def change(rnn, x):
+        nn.utils.parametrize.register_parametrization(rnn, name, Doubled())
+        return x
+
+    return change
+
+
+def _convert_bias(rnn, x):
+    rnn.bias_l0.data = rnn.bias_l0.data.double()
+    return x
+
+
+def _halve(rnn, x):
+    rnn.half()
+    return x.half()
+
+
+ODD = {
+    "nothing": lambda rnn, x: x,
+    "weights that lie otherwise": _transpose_weights,
+    "weights that are computed": _parametrize("weight_hh_l0"),
+    "weights of the input that are computed": _parametrize("weight_ih_l0"),
+    "a bias that is computed": _parametrize("bias_l0"),
+    "a bias of another dtype": _convert_bias,
+    "half precision": _halve,
+    "an input that lies otherwise": lambda rnn, x: x.transpose(0, 1),
+    "an input of which every other step counts": lambda rnn, x: x[::2],
+    "a negated input": lambda rnn, x: torch._neg_view(x),
+    "a parameter as input": lambda rnn, x: nn.Parameter(x),
+    "no steps": lambda rnn, x: x[:0],
+    "one sequence without a batch": lambda rnn, x: x[:, 0],
+}
+"""How a layer, or the input that is returned, may differ from what goes straight to the kernel."""
+
+
+@pytest.mark.parametrize("change", ODD.values(), ids=ODD)
+def test_inference_of_odd_tensors(change):
+    rnn, x = ClockworkRNN(3, 20, schedule=(1, 2, 5)), torch.randn(6, 6, 3)
+    check_inference(rnn, change(rnn, x))
+
+
+# torch's own forward mode goes through torch.jit
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_inference_that_others_look_at(close):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    rnn, x = ClockworkRNN(3, 8, schedule=(1, 2)), torch.randn(6, 4, 3)
+    expected = rnn(x)[0].detach()
+    with torch.no_grad():
+        close(vmap(lambda each: rnn(each)[0], in_dims=1, out_dims=1)(x.unsqueeze(2)).squeeze(2), expected)
+        tangent = torch.randn_like(x)
+        plain = ClockworkRNN(3, 8, schedule=(1, 2), backend="torch")
+        plain.load_state_dict(rnn.state_dict())
+        found, wanted = (torch.func.jvp(lambda x, at=at: at(x)[0], (x,), (tangent,))[1] for at in (rnn, plain))
+        close(found, wanted)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert rnn(x)[0].dtype == torch.bfloat16
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            assert type(rnn(x)[0]) is not torch.Tensor
+        two = TwoTensor(rnn.weight_hh_l0.detach(), torch.zeros(8, 8))
+        close(functional_call(rnn, {"weight_hh_l0": two}, (x,))[0].a, expected)
+
+
+@pytest.mark.parametrize("way", ["training", "inference", "step"])
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("weight_ih_l0", lambda weight: weight.to("meta"), "not at the same device"),
+        ("weight_hh_l0", lambda weight: weight.to("meta"), "not at the same device"),
+        ("bias_l0", lambda weight: weight.to("meta"), "not at the same device"),
+        ("weight_ih_l0", lambda weight: weight[:-1], r"weight_ih must be \(8, 3\), got \(7, 3\)"),
+        ("weight_hh_l0", lambda weight: weight[:-1], r"weight_hh must be \(8, 8\), got \(7, 8\)"),
+        ("bias_l0", lambda weight: weight[:-1], r"bias must be \(8,\), got \(7,\)"),
+    ],
+)
+def test_parameters_that_do_not_fit(way, name, change, message):
+    rnn, x = ClockworkRNN(3, 8, schedule=(1, 2)), torch.randn(6, 4, 3)
+    setattr(rnn, name, nn.Parameter(change(getattr(rnn, name).detach())))
+    with torch.set_grad_enabled(way == "training"), pytest.raises((ValueError, RuntimeError), match=message):
+        rnn.step(x[0]) if way == "step" else rnn(x)
+
+
+@torch.no_grad()
+def test_inference_of_what_does_not_fit():
+    rnn, x = ClockworkRNN(3, 8, schedule=(1, 2)), torch.randn(6, 4, 3)
+    with pytest.raises(RuntimeError, match=r"Expected 3, got 2"):
+        rnn(x[..., :2])
+    with pytest.raises(ValueError, match="does not match weight dtype"):
+        rnn(x.double())
 
 
 # torch's own forward mode goes through torch.jit

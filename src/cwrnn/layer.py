@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from .checks import (
     check_state,
     check_step,
 )
-from .kernels.cpu import Said
+from .kernels.cpu import Said, infer
 from .layout import Layout, unpack
 from .recurrence import BACKENDS, Run, check_backend, choose, select
 from .schedule import Schedule
@@ -196,10 +196,14 @@ class ClockworkRNN(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """The output at every time step, and the final hidden state."""
-        if type(input) is Tensor and hx is None and lengths is None:
-            run = self._select_plain(input, t0)
+        if hx is None and lengths is None and self._is_simple(input, t0):
+            # the most common cases, without the way there: a small network has computed its output in that time
+            if self.backend in ("auto", "cpu"):
+                found = infer(input, self._parameters, self.bias, self.schedule, t0, self.nonlinearity)
+                if found is not None:
+                    return found
+            run = self._select_plain(input)
             if run is not None:
-                # the most common case, without the way there: a small network has computed its output in that time
                 weights = self._weights("_l0", input.dtype)
                 done = run(input, *weights, None, self.schedule, t0, self.nonlinearity, None, True)
                 return done.hold(), done.h_n()
@@ -367,10 +371,20 @@ class ClockworkRNN(nn.Module):
         bias = self._parameter(f"bias{suffix}") if self.bias else None
         return _cast(weight_ih, dtype), _cast(weight_hh, dtype), None if bias is None else _cast(bias, dtype)
 
-    def _select_plain(self, input: Tensor, t0: Any) -> Run | None:
+    def _is_simple(self, input: Any, t0: Any) -> TypeGuard[Tensor]:
+        """Whether there is nothing to unpack and nothing to turn: a single layer reads `input` from t0 on as it is."""
+        return (
+            type(input) is Tensor
+            and type(t0) is int
+            and t0 >= 0
+            and self.num_layers == 1
+            and not (self.bidirectional or self.batch_first)
+        )
+
+    def _select_plain(self, input: Tensor) -> Run | None:
         """What runs an `input` that a single layer can take as it is, with nothing to check, to turn or to cast."""
         weight = self._parameters.get("weight_hh_l0")
-        if weight is None or self.num_layers > 1 or self.bidirectional or self.batch_first:
+        if weight is None:
             return None
         shape, dtype, device = input.shape, input.dtype, input.device
         if (
@@ -379,8 +393,6 @@ class ClockworkRNN(nn.Module):
             and dtype == weight.dtype
             and dtype.is_floating_point
             and device == weight.device
-            and type(t0) is int
-            and t0 >= 0
             and not autocasts(device)
         ):
             return select(self.backend, device, dtype, self.schedule)

@@ -19,22 +19,34 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ..schedule import Schedule
 from ..step import clockwork_step
 from ..ticks import count_rows
-from .library import current_isa, dense, invoke, is_watched, pointer, wants_gradient, whole
+from .library import (
+    ORDINARY,
+    check_network,
+    current_isa,
+    dense,
+    invoke,
+    is_watched,
+    pointer,
+    refuse,
+    wants_gradient,
+    whole,
+)
 from .memory import empty
 
+CPU = torch.device("cpu")
 LONGEST_CYCLE = 2**63 - 1
 """After so many steps all modules must be due together, for the kernel to count them."""
 
 
 @lru_cache(maxsize=256)
-def _clock(schedule: Schedule, t0: int, T: int) -> tuple[tuple[int, ...], int]:
+def _clock(schedule: Schedule, t0: int, T: int) -> tuple["array[int]", int]:
     """What the kernel needs to know of a schedule for T steps from t0, and how many states that makes per sequence.
 
-    The words are periods, sizes and first ticks, counted from t0.
+    The words, with which every call ends, are periods, sizes and first ticks, counted from t0.
     """
     firsts = [-t0 % period for period in schedule.periods]
     states = sum(map(operator.mul, count_rows(schedule.periods, t0, T), schedule.sizes))
-    return (*schedule.periods, *schedule.sizes, *firsts), states
+    return array("q", [*schedule.periods, *schedule.sizes, *firsts]), states
 
 
 def _network_words(
@@ -81,6 +93,23 @@ def forward(
     """
     input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
     bias, h0, lengths = dense(bias, 1), dense(h0, 1), dense(lengths, 1)
+    return _forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold, keep_ticks)
+
+
+def _forward(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor | None,
+    lengths: Tensor | None,
+    schedule: Schedule,
+    t0: int,
+    nonlinearity: str,
+    hold: bool,
+    keep_ticks: bool,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The same, of tensors that are dense."""
     *lead, N, _ = weight_hh.shape
     *_, T, B, _ = input.shape
     clock, states = _clock(schedule, t0, T)
@@ -88,12 +117,54 @@ def forward(
     ticks = empty(input, (*lead, B * states)) if keep_ticks else None
     held = empty(input, (*lead, T, B, N)) if hold else None
     h0_s, h0_b = (0, 0) if h0 is None else (h0.stride(0) if lead else 0, h0.stride(-2))
-    invoke("forward", weight_hh.dtype, [
+    words = array("q", [
         *_network_words(input, weight_ih, weight_hh, bias, lengths, schedule.modules, nonlinearity),
         pointer(ticks), pointer(h0), h0_s, h0_b, final.data_ptr(), pointer(held),
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, *clock,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     ])  # fmt: skip
+    invoke("forward", weight_hh.dtype, words + clock)
     return final, ticks, held
+
+
+def infer(
+    input: Tensor, parameters: Mapping[str, Any], biased: bool, schedule: Schedule, t0: int, nonlinearity: str
+) -> tuple[Tensor, Tensor] | None:
+    """Output (T, B, N) and final state (1, B, N) from one of zeros, at once; None if that takes any consideration.
+
+    A small network has computed its output while one asks what else could be meant. Here nobody wants a derivative or
+    looks on, and all tensors are ordinary ones that the kernel can read as they are.
+    """
+    weight_ih, weight_hh = parameters.get("weight_ih_l0"), parameters.get("weight_hh_l0")
+    bias = parameters.get("bias_l0")
+    dtype, shape, N = input.dtype, input.shape, schedule.hidden_size
+    if (
+        torch.is_grad_enabled()
+        or weight_ih is None
+        or weight_hh is None
+        or (bias is not None) != biased
+        or len(shape) != 3
+        or weight_ih.shape != (N, shape[2])
+        or weight_hh.shape != (N, N)
+        or (bias is not None and bias.shape != (N,))
+        or refuse(CPU, dtype) is not None
+        or torch.is_autocast_enabled("cpu")
+        or is_watched()
+    ):
+        return None
+    for tensor in (input, weight_ih, weight_hh, bias):
+        if tensor is not None and not (
+            type(tensor) in ORDINARY
+            and tensor.dtype == dtype
+            and tensor.is_cpu
+            and tensor.is_contiguous()
+            and not tensor.is_neg()
+        ):
+            return None
+    final, _, held = _forward(
+        input, weight_ih, weight_hh, bias, None, None, schedule, t0, nonlinearity, hold=True, keep_ticks=False
+    )
+    assert held is not None
+    return held, final
 
 
 def backward(
@@ -120,12 +191,12 @@ def backward(
     gradients = [empty(ticks, (*lead, *shape)) if want else None for want, shape in zip(wanted, shapes, strict=True)]
     ticks, g_final, g_ticks, g_held = ticks.contiguous(), whole(g_final), whole(g_ticks), dense(g_held, 1)
     *_, g_held_s, g_held_t, g_held_b, _ = (0, 0, 0, 0) if g_held is None else (0, *g_held.stride())
-    invoke("backward", ticks.dtype, [
+    words = array("q", [
         *_network_words(input, weight_ih, weight_hh, bias, lengths, schedule.modules, nonlinearity),
         ticks.data_ptr(), 0, 0, 0, 0, 0,
         pointer(g_ticks), pointer(g_final), pointer(g_held), g_held_s, g_held_t, g_held_b, *map(pointer, gradients),
-        *_clock(schedule, t0, T)[0],
     ])  # fmt: skip
+    invoke("backward", ticks.dtype, words + _clock(schedule, t0, T)[0])
     return gradients
 
 
@@ -288,6 +359,7 @@ def step(
         return clockwork_step(input, weight_ih, weight_hh, bias, h, schedule, t, nonlinearity)
     listening = said is not None and said.output.shape[0] == input.shape[0]
     if said is None or not (listening and said.still_holds(schedule, weight_ih, weight_hh, bias)):
+        check_network(input, weight_ih, weight_hh, bias, schedule.hidden_size)
         said = Said(schedule, h, weight_ih, weight_hh, bias)
     found = said.step(input, h, t, nonlinearity)
     while found is None:

@@ -19,7 +19,7 @@ from ..cascade import cascade
 from ..schedule import Schedule
 from ..ticks import Pass, Stream, count_rows, initial_state, last_tick_before, states_of
 from . import cpu, library, triton
-from .library import check_shapes, has_tangents, is_captured, is_watched, wants_gradient
+from .library import check_network, check_shapes, has_tangents, is_captured, is_watched, wants_gradient
 from .memory import empty
 
 
@@ -426,6 +426,7 @@ def run(
     hold: bool = True,
 ) -> Pass:
     """The states of every module at its own ticks, fastest module first; as `cascade`."""
+    check_network(input, weight_ih, weight_hh, bias, schedule.hidden_size)
     tensors = input, weight_ih, weight_hh, bias, h0, lengths
     settings = schedule, t0, nonlinearity, hold
     if is_watched(tensors):

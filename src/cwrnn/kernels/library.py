@@ -186,6 +186,24 @@ def check_shapes(dtype: torch.dtype, **tensors: tuple[Tensor | None, tuple[int, 
             raise ValueError(f"{name} must be {dtype} {shape}, got {tensor.dtype} {tuple(tensor.shape)}")
 
 
+def check_network(input: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None, N: int) -> None:
+    """A clear error if the parameters of N units were exchanged for others that do not fit: memory is read by them."""
+    _check_parameter("weight_ih", weight_ih, (N, input.shape[-1]), input.device)
+    _check_parameter("weight_hh", weight_hh, (N, N), input.device)
+    if bias is not None:
+        _check_parameter("bias", bias, (N,), input.device)
+
+
+def _check_parameter(name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
+    if tensor.shape != shape:
+        raise ValueError(f"{name} must be {shape}, got {tuple(tensor.shape)}")
+    if tensor.device != device:
+        raise RuntimeError(
+            "Input and parameter tensors are not at the same device, "
+            f"found input tensor at {device} and {name} at {tensor.device}"
+        )
+
+
 # ---- who watches ----
 
 
