@@ -11,6 +11,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from ..layer import ClockworkRNN
 from ..readout import Readout
+from . import timing
 from .layers import check
 from .timing import forward_of, median_ratio, take_turns, time_turns, training_of
 
@@ -122,8 +123,8 @@ LONG = 16384
 """Steps enough for sixteen modules: what is done once per call does not count."""
 
 
-GROWTH_TURNS = 3
-"""So many times more turns than elsewhere: neighbours on a curve differ less than a network and its rivals."""
+GROWTH_TURNS = 5
+"""So many times as many turns as elsewhere, of half the length: neighbours on a curve are compared turn by turn."""
 
 
 class Point(NamedTuple):
@@ -147,8 +148,9 @@ def measure_growth(
 
     def curve(axis: str, cases: list[tuple[int, Any, Tensor, Tensor]]) -> None:
         functions = [f for _, model, x, g in cases for f in (forward_of(model, x), training_of(model, x, g))]
-        # the points of a curve take turns: what else happens on the machine happens to all of them
-        turns = time_turns(functions, GROWTH_TURNS * repeats, device)
+        # the points of a curve take turns: what else happens on the machine happens to all of them. Turns are whole:
+        # a point's first calls find the caches full of the others' outputs, and would decide if slices were few calls
+        turns = time_turns(functions, GROWTH_TURNS * repeats, device, timing.SHORTEST / 2)
         before: list[list[float]] | None = None
         for (value, _, x, _), *both in zip(cases, turns[::2], turns[1::2], strict=True):
             ratios = (None, None) if before is None else tuple(map(median_ratio, both, before))
@@ -161,7 +163,7 @@ def measure_growth(
         return value, rnn, torch.randn(T, B, 32, **placed), torch.randn(T, B, n, **placed)
 
     curve("units", [case(n, n, 8, 512, 16) for n in GROWTH["units"]])
-    curve("steps", [case(T, 256, 8, T, 16) for T in GROWTH["steps"]])
+    curve("steps", [case(T, 256, 8, T, 32) for T in GROWTH["steps"]])
     curve("sequences", [case(B, 256, 8, 512, B) for B in GROWTH["sequences"]])
     # through the tick-rate readout, because the held output itself grows with the modules
     T, B, k = LONG, 8, 64

@@ -28,28 +28,34 @@ SLOW = 1.0
 
 
 def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: torch.device) -> list[float]:
-    """The median seconds of one call of each function, all of them measured in turn, after one that warms up."""
-    return [statistics.median(turns) for turns in time_turns(functions, repeats, device)]
+    """The median seconds of one call of each function, all of them measured in turn, after one that warms up.
+
+    Turns of many calls are cut into slices, which run side by side.
+    """
+    turns = time_turns(functions, repeats, device, SHORTEST, SLICES)
+    return [statistics.median(medians) for medians in turns]
 
 
-def time_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: torch.device) -> list[list[float]]:
-    """The same for each of the turns, for every function.
+def time_turns(
+    functions: Sequence[Callable[[], Any]], repeats: int, device: torch.device, shortest: float, slices: int = 1
+) -> list[list[float]]:
+    """The seconds of one call in each of the turns, for every function.
 
-    A turn is as many calls as fit into SHORTEST, and counts with their median: the first one finds cold caches, and
-    memory that the system has taken back. Turns of many calls are cut into slices, which run side by side.
+    A turn is as many calls as fit into `shortest`, and counts with their median: the first ones find cold caches, and
+    memory that the system has taken back.
     """
     counts = []
     for function in functions:
         function()
         seconds = _time(function, device)
-        counts.append(max(FEWEST if seconds < SLOW else 1, min(1000, round(SHORTEST / seconds))))
+        counts.append(max(FEWEST if seconds < SLOW else 1, min(1000, round(shortest / seconds))))
     turns: list[list[float]] = [[] for _ in functions]
     for turn in range(repeats):
         _show(f"turn {turn + 1} of {repeats}")
         calls: list[list[float]] = [[] for _ in functions]
-        for part in range(SLICES):
+        for part in range(slices):
             for function, count, found in zip(functions, counts, calls, strict=True):
-                found += [_time(function, device) for _ in range(_share(count, part))]
+                found += [_time(function, device) for _ in range(_share(count, part, slices))]
         for medians, found in zip(turns, calls, strict=True):
             medians.append(statistics.median(found))
     _show("")
@@ -67,13 +73,13 @@ def median_ratio(turns: Sequence[float], others: Sequence[float]) -> float:
     return statistics.median(one / other for one, other in zip(turns, others, strict=True))
 
 
-def _share(count: int, part: int) -> int:
-    """How many of a turn's calls are in slice `part`: FEWEST at least, or none."""
-    slices = max(1, min(SLICES, count // FEWEST))
-    own = part * slices // SLICES
-    if own == (part + 1) * slices // SLICES:
+def _share(count: int, part: int, slices: int) -> int:
+    """How many of a turn's calls are in slice `part` of so many: FEWEST at least, or none."""
+    wanted = max(1, min(slices, count // FEWEST))
+    own = part * wanted // slices
+    if own == (part + 1) * wanted // slices:
         return 0
-    return count * (own + 1) // slices - count * own // slices
+    return count * (own + 1) // wanted - count * own // wanted
 
 
 def _show(text: str) -> None:
