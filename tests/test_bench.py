@@ -57,6 +57,23 @@ def test_all_regimes_and_the_picture(tmp_path, capsys, monkeypatch):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_growth_is_compared_turn_by_turn(monkeypatch):
+    monkeypatch.setattr(regimes, "GROWTH", {"units": (8, 16), "steps": (), "sequences": (), "modules": (1,)})
+    monkeypatch.setattr(regimes, "LONG", 16)
+    asked = []
+
+    def timed(functions, repeats, device, shortest):
+        asked.append(repeats)
+        # of each point forward and both; the machine is slower in the second turn, and the third is odd
+        return [[1.0, 10.0, 1.0], [2.0, 20.0, 2.0], [3.0, 30.0, 9.0], [8.0, 80.0, 4.0]][: len(functions)]
+
+    monkeypatch.setattr(regimes, "time_turns", timed)
+    points = regimes.measure_growth("torch", 2, torch.device("cpu"), torch.float32, report=lambda point: None)
+    assert asked[0] == 2 * regimes.MORE_TURNS
+    assert [point[:2] for point in points] == [("units", 8), ("units", 16), ("modules", 1)]
+    assert [point[3:] for point in points[:2]] == [(1.0, 2.0, None, None), (9.0, 8.0, 3.0, 4.0)]
+
+
 def test_says_that_there_is_no_kernel(capsys, monkeypatch):
     monkeypatch.setattr(library._Loaded, "isa", None)
     monkeypatch.setattr(library._Loaded, "missing", "its compiled part is missing: no compiler")

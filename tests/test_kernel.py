@@ -614,12 +614,46 @@ def test_parameters_that_do_not_fit(way, name, change, message):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0", "bias_l0"])
+def test_a_stream_whose_parameters_no_longer_fit(name):
+    rnn, x = ClockworkRNN(3, 8, schedule=(1, 2)), torch.randn(4, 3)
+    _, state = rnn.step(x)
+    parameter = getattr(rnn, name)
+    parameter.data = parameter.data[:-1].clone()
+    with pytest.raises(ValueError, match="must be"):
+        rnn.step(x, state)
+
+
+@torch.no_grad()
+def test_a_schedule_that_no_longer_fits():
+    rnn, other, x = ClockworkRNN(3, 8, schedule=(1, 2)), ClockworkRNN(3, 16, schedule=(1, 2)), torch.randn(6, 4, 3)
+    rnn.schedule = other.schedule
+    with pytest.raises(ValueError, match=r"weight_ih must be \(16, 3\), got \(8, 3\)"):
+        rnn(x)
+    rnn._parameters.update(other._parameters)
+    for run in (rnn.ticks, lambda x: rnn.step(x[0]), lambda x: rnn(x, torch.zeros(1, 4, 8))):
+        with pytest.raises(ValueError, match=r"the state must be \(4, 16\), got \(4, 8\)"):
+            run(x)
+
+
+@torch.no_grad()
+def test_step_under_another_default_device(close):
+    rnn, x = ClockworkRNN(3, 8, schedule=(1, 2)), torch.randn(4, 3)
+    with torch.device("meta"):
+        found, _ = rnn.step(x)
+    close(found, rnn(x[None])[0][0])
+
+
+@torch.no_grad()
 def test_inference_of_what_does_not_fit():
     rnn, x = ClockworkRNN(3, 8, schedule=(1, 2)), torch.randn(6, 4, 3)
     with pytest.raises(RuntimeError, match=r"Expected 3, got 2"):
         rnn(x[..., :2])
     with pytest.raises(ValueError, match="does not match weight dtype"):
         rnn(x.double())
+    rnn.weight_ih_l0 = nn.Parameter(torch.randn(8, 2))
+    with pytest.raises(RuntimeError, match=r"Expected 3, got 2"):
+        rnn(x[..., :2])
 
 
 # torch's own forward mode goes through torch.jit

@@ -199,7 +199,8 @@ class ClockworkRNN(nn.Module):
         if hx is None and lengths is None and self._is_simple(input, t0):
             # the most common cases, without the way there: a small network has computed its output in that time
             if self.backend in ("auto", "cpu"):
-                found = infer(input, self._parameters, self.bias, self.schedule, t0, self.nonlinearity)
+                settings = self.input_size, self.bias, self.schedule, t0, self.nonlinearity
+                found = infer(input, self._parameters, *settings)
                 if found is not None:
                     return found
             run = self._select_plain(input)

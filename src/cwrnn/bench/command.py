@@ -155,7 +155,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64", "bfloat16", "float16"),
                         help="default: float32")  # fmt: skip
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="default: torch's")
-    parser.add_argument("--repeats", type=int, default=7, help="runs of which the median counts; default: 7")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=7,
+        help="turns of which the median counts, five times as many for growth; default: 7",
+    )
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     parser.add_argument("--picture", type=Path, help="also draw them into this file (needs the extra 'experiments')")
     return parser

@@ -123,7 +123,7 @@ LONG = 16384
 """Steps enough for sixteen modules: what is done once per call does not count."""
 
 
-GROWTH_TURNS = 5
+MORE_TURNS = 5
 """So many times as many turns as elsewhere, of half the length: neighbours on a curve are compared turn by turn."""
 
 
@@ -150,7 +150,7 @@ def measure_growth(
         functions = [f for _, model, x, g in cases for f in (forward_of(model, x), training_of(model, x, g))]
         # the points of a curve take turns: what else happens on the machine happens to all of them. Turns are whole:
         # a point's first calls find the caches full of the others' outputs, and would decide if slices were few calls
-        turns = time_turns(functions, GROWTH_TURNS * repeats, device, timing.SHORTEST / 2)
+        turns = time_turns(functions, MORE_TURNS * repeats, device, timing.SHORTEST / 2)
         before: list[list[float]] | None = None
         for (value, _, x, _), *both in zip(cases, turns[::2], turns[1::2], strict=True):
             ratios = (None, None) if before is None else tuple(map(median_ratio, both, before))

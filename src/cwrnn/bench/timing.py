@@ -67,14 +67,14 @@ def median_ratio(turns: Sequence[float], others: Sequence[float]) -> float:
 
     What comes and goes on the machine meets both in the same turn; of the two medians it may meet one only.
 
-    >>> median_ratio([2.0, 6.0, 2.2], [1.0, 3.0, 1.1])
+    >>> median_ratio([2.0, 6.0, 2.2], [1.0, 3.0, 2.2])
     2.0
     """
     return statistics.median(one / other for one, other in zip(turns, others, strict=True))
 
 
 def _share(count: int, part: int, slices: int) -> int:
-    """How many of a turn's calls are in slice `part` of so many: FEWEST at least, or none."""
+    """How many of a turn's calls are in slice `part` of so many: FEWEST at least, or none, or all that there are."""
     wanted = max(1, min(slices, count // FEWEST))
     own = part * wanted // slices
     if own == (part + 1) * wanted // slices:

@@ -127,7 +127,13 @@ def _forward(
 
 
 def infer(
-    input: Tensor, parameters: Mapping[str, Any], biased: bool, schedule: Schedule, t0: int, nonlinearity: str
+    input: Tensor,
+    parameters: Mapping[str, Any],
+    features: int,
+    biased: bool,
+    schedule: Schedule,
+    t0: int,
+    nonlinearity: str,
 ) -> tuple[Tensor, Tensor] | None:
     """Output (T, B, N) and final state (1, B, N) from one of zeros, at once; None if that takes any consideration.
 
@@ -139,16 +145,17 @@ def infer(
     dtype, shape, N = input.dtype, input.shape, schedule.hidden_size
     if (
         torch.is_grad_enabled()
+        or is_watched()
+        or torch.is_autocast_enabled("cpu")
+        or refuse(CPU, dtype) is not None
         or weight_ih is None
         or weight_hh is None
         or (bias is not None) != biased
         or len(shape) != 3
-        or weight_ih.shape != (N, shape[2])
+        or shape[2] != features
+        or weight_ih.shape != (N, features)
         or weight_hh.shape != (N, N)
         or (bias is not None and bias.shape != (N,))
-        or refuse(CPU, dtype) is not None
-        or torch.is_autocast_enabled("cpu")
-        or is_watched()
     ):
         return None
     for tensor in (input, weight_ih, weight_hh, bias):
@@ -205,7 +212,7 @@ class _Packed:
 
     def __init__(self, schedule: Schedule, weight_ih: Tensor, weight_hh: Tensor) -> None:
         weight_ih, weight_hh = dense(weight_ih, 2), dense(weight_hh, 2)
-        sizes = torch.empty(2, dtype=torch.int64)
+        sizes = torch.empty(2, dtype=torch.int64, device=CPU)
         self.call = array("q", [0, weight_ih.shape[1], schedule.modules, *[0] * 16, *schedule.sizes, *schedule.periods])
         call = self.call[:]
         call[WEIGHT_IH] = weight_ih.data_ptr()
@@ -256,6 +263,7 @@ class Said:
         self.schedule = schedule
         self.weights = weight_ih, weight_hh, bias
         self.versions = weight_ih._version, weight_hh._version
+        self.shapes = tuple(weight.shape for weight in (weight_ih, weight_hh, bias) if weight is not None)
         self.isa = current_isa()
         self.packed = _Packed.of(schedule, weight_ih, weight_hh)
         self.dtype = h.dtype
@@ -273,7 +281,7 @@ class Said:
     def still_holds(
         self, schedule: Schedule, weight_ih: Tensor | None, weight_hh: Tensor | None, bias: Tensor | None
     ) -> bool:
-        """Whether schedule and weights are still the same; `to` changes dtype and device of the same parameters."""
+        """Whether schedule and weights are still the same; `to` and `.data` change the same parameters."""
         own_ih, own_hh, own_bias = self.weights
         return (
             own_hh is weight_hh and own_ih is weight_ih and own_bias is bias
@@ -281,6 +289,8 @@ class Said:
             and own_hh.dtype is own_ih.dtype is self.dtype
             and own_hh.is_cpu and own_ih.is_cpu
             and (own_bias is None or (own_bias.dtype is self.dtype and own_bias.is_cpu))
+            and own_ih.shape == self.shapes[0] and own_hh.shape == self.shapes[1]
+            and (own_bias is None or own_bias.shape == self.shapes[2])
             and (self.schedule is schedule or self.schedule == schedule)
             and self.isa == current_isa()
         )  # fmt: skip
@@ -359,7 +369,7 @@ def step(
         return clockwork_step(input, weight_ih, weight_hh, bias, h, schedule, t, nonlinearity)
     listening = said is not None and said.output.shape[0] == input.shape[0]
     if said is None or not (listening and said.still_holds(schedule, weight_ih, weight_hh, bias)):
-        check_network(input, weight_ih, weight_hh, bias, schedule.hidden_size)
+        check_network(input, weight_ih, weight_hh, bias, h, schedule.hidden_size)
         said = Said(schedule, h, weight_ih, weight_hh, bias)
     found = said.step(input, h, t, nonlinearity)
     while found is None:

@@ -426,20 +426,20 @@ def run(
     hold: bool = True,
 ) -> Pass:
     """The states of every module at its own ticks, fastest module first; as `cascade`."""
-    check_network(input, weight_ih, weight_hh, bias, schedule.hidden_size)
     tensors = input, weight_ih, weight_hh, bias, h0, lengths
     settings = schedule, t0, nonlinearity, hold
     if is_watched(tensors):
         return _run_watched(tensors, *settings)
+    check_network(*tensors[:5], schedule.hidden_size)
     state, states = _run_eager(tensors, settings, keep_ticks=not hold)
     ticks, held = (None, states) if hold else (states, None)
     return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held)
 
 
 def _run_eager(tensors: Sequence[Tensor | None], settings: tuple[Any, ...], keep_ticks: bool) -> tuple[Tensor, Any]:
-    """The final state, and either the output, if it is held, or the ticks.
+    """The final state, and the output, if it is held, or else the ticks.
 
-    Who will not go backward needs them only if `keep_ticks`.
+    Without a gradient there are ticks only if `keep_ticks`; if there is neither, None.
     """
     if wants_gradient(tensors):
         outputs: tuple[Tensor, Tensor] = _EagerRecurrence.apply(*tensors, settings)  # type: ignore[no-untyped-call]
@@ -462,6 +462,7 @@ def _run_watched(tensors: Sequence[Any], schedule: Schedule, t0: int, nonlineari
     if is_captured(tensors):
         state, ticks, *held = _operator(*tensors, schedule.periods, schedule.sizes, t0, nonlinearity, hold)
     else:
+        check_network(*tensors[:5], schedule.hidden_size)
         state, ticks, *held = _Recurrence.apply(*tensors, schedule, t0, nonlinearity, hold)  # type: ignore[no-untyped-call]
     return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held[0] if hold else None)
 

@@ -25,7 +25,7 @@ ISAS = ("avx512", "avx2", "baseline")
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
 ORDINARY = frozenset({Tensor, Parameter, type(None)})
-"""What most tensors are."""
+"""Types of tensors that are what their memory says, and the type of one that is not there."""
 ABI = 5
 """That of cpu.h: a library that was built for another one is not called."""
 
@@ -186,12 +186,16 @@ def check_shapes(dtype: torch.dtype, **tensors: tuple[Tensor | None, tuple[int, 
             raise ValueError(f"{name} must be {dtype} {shape}, got {tensor.dtype} {tuple(tensor.shape)}")
 
 
-def check_network(input: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None, N: int) -> None:
-    """A clear error if the parameters of N units were exchanged for others that do not fit: memory is read by them."""
+def check_network(
+    input: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None, h: Tensor | None, N: int
+) -> None:
+    """A clear error if parameters or state do not fit N units, or lie elsewhere: memory is read by them."""
     _check_parameter("weight_ih", weight_ih, (N, input.shape[-1]), input.device)
     _check_parameter("weight_hh", weight_hh, (N, N), input.device)
     if bias is not None:
         _check_parameter("bias", bias, (N,), input.device)
+    if h is not None and h.shape[-2:] != (input.shape[-2], N):
+        raise ValueError(f"the state must be {(input.shape[-2], N)}, got {tuple(h.shape[-2:])}")
 
 
 def _check_parameter(name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
@@ -208,7 +212,10 @@ def _check_parameter(name: str, tensor: Tensor, shape: tuple[int, ...], device: 
 
 
 def is_watched(tensors: Iterable[Tensor | None] = ()) -> bool:
-    """Whether anything must see what happens to the tensors, other than autograd."""
+    """Whether anything must see what happens to the tensors, other than autograd; without them, to any tensor.
+
+    Who names none must look at their types.
+    """
     # all in one, because a step of a small network takes no longer than a few calls
     return (
         torch.compiler.is_compiling()
