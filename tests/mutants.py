@@ -344,14 +344,16 @@ def killed(mutant: Mutant) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
         # the cascade is what runs where there is no kernel; the experiments would take too long without
-        left_out = ["__pycache__"] if mutant.file.startswith("experiments/") else ["__pycache__", "*.so"]
+        compiled = mutant.file.endswith((".c", ".h"))
+        keeps_kernel = mutant.file.startswith(("experiments/", "kernels/")) and not compiled
+        left_out = ["__pycache__"] if keeps_kernel else ["__pycache__", "*.so"]
         shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns(*left_out))
         file = source / "cwrnn" / mutant.file
         text = file.read_text()
         if mutant.old and text.count(mutant.old) != 1:
             raise SystemExit(f"{mutant.name}: {mutant.old!r} stands {text.count(mutant.old)} times in {mutant.file}")
         file.write_text(text.replace(mutant.old, mutant.new))
-        if mutant.file.startswith("kernels/"):
+        if compiled:
             build_kernel(Path(folder))
         output, verdict = Path(folder) / "output", Path(folder) / "verdict"
         process = WORLD.Process(target=run_tests, args=(source, mutant.tests.split(), output, verdict))
