@@ -93,23 +93,6 @@ def forward(
     """
     input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
     bias, h0, lengths = dense(bias, 1), dense(h0, 1), dense(lengths, 1)
-    return _forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold, keep_ticks)
-
-
-def _forward(
-    input: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor | None,
-    h0: Tensor | None,
-    lengths: Tensor | None,
-    schedule: Schedule,
-    t0: int,
-    nonlinearity: str,
-    hold: bool,
-    keep_ticks: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The same, of tensors that are dense."""
     *lead, N, _ = weight_hh.shape
     *_, T, B, _ = input.shape
     clock, states = _clock(schedule, t0, T)
@@ -138,7 +121,7 @@ def infer(
     """Output (T, B, N) and final state (1, B, N) from one of zeros, at once; None if that takes any consideration.
 
     A small network has computed its output while one asks what else could be meant. Here nobody wants a derivative or
-    looks on, and all tensors are ordinary ones that the kernel can read as they are.
+    looks on, and all tensors are ordinary ones of one dtype on the CPU.
     """
     weight_ih, weight_hh = parameters.get("weight_ih_l0"), parameters.get("weight_hh_l0")
     bias = parameters.get("bias_l0")
@@ -159,15 +142,9 @@ def infer(
     ):
         return None
     for tensor in (input, weight_ih, weight_hh, bias):
-        if tensor is not None and not (
-            type(tensor) in ORDINARY
-            and tensor.dtype == dtype
-            and tensor.is_cpu
-            and tensor.is_contiguous()
-            and not tensor.is_neg()
-        ):
+        if tensor is not None and not (type(tensor) in ORDINARY and tensor.dtype == dtype and tensor.is_cpu):
             return None
-    final, _, held = _forward(
+    final, _, held = forward(
         input, weight_ih, weight_hh, bias, None, None, schedule, t0, nonlinearity, hold=True, keep_ticks=False
     )
     assert held is not None
