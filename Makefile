@@ -18,7 +18,7 @@ help:
 
 install: .venv/installed
 
-KERNEL := cmake/CMakeLists.txt $(wildcard src/cwrnn/kernels/*.[ch])
+KERNEL := cmake/CMakeLists.txt $(wildcard src/cwrnn/kernels/cpu/*.[ch])
 
 .venv/installed: pyproject.toml constraints.txt $(KERNEL)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -48,8 +48,8 @@ bench: install
 	$(BIN)/python -m cwrnn.bench
 
 gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest -q -m gpu tests/test_gpu.py tests/test_backends.py
+	PYTHONPATH=src $(PYTHON) -m pytest -q -m gpu tests/kernels/test_gpu.py tests/core/test_battery.py
 
 clean:
-	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/cwrnn/kernels/*.so
+	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/cwrnn/kernels/cpu/*.so
 	git clean -dfXq cmake

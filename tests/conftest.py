@@ -6,10 +6,10 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import pytest
 import torch
 from hypothesis import Phase, settings
-from likeness import LAYERS
+from support.rnn_pairs import LAYERS
 from torch import Tensor
 
-from cwrnn.kernels import library
+from cwrnn.kernels.cpu import loader as library
 
 settings.register_profile("cwrnn", deadline=None, derandomize=True, print_blob=True)
 # a mutant is dead at its first failure: nobody reads the smallest one

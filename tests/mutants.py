@@ -25,61 +25,61 @@ WORLD = multiprocessing.get_context("forkserver")
 WORLD.set_forkserver_preload(["numpy", "pytest", "torch"])
 # two threads that start a process at once would each find that the server is not there yet
 STARTING = Lock()
-BACKENDS = "tests/test_backends.py"
-LAYER = "tests/test_layer.py"
-PAPER = "tests/test_paper.py"
-SCHEDULE = "tests/test_schedule.py"
-READOUT = "tests/test_readout.py"
-COST = "tests/test_cost.py"
-TRANSFORMS = "tests/test_transforms.py"
-KERNEL = "tests/test_kernel.py::test_sizes_that_fill_tiles_and_sequences_that_end"
-KERNEL_SUMS = "tests/test_kernel.py::test_more_sequences_than_are_summed_up_apart"
-KERNEL_TANH = "tests/test_kernel.py::test_tanh"
-KERNEL_STATE = "tests/test_kernel.py::test_step_notices_a_changed_state"
-KERNEL_WEIGHTS = "tests/test_kernel.py::test_step_notices_changed_weights"
-KERNEL_LARGE = "tests/test_memory.py::test_an_output_larger_than_the_caches"
-KEPT = "tests/test_memory.py::test_the_next_tensor_of_that_size_gets_the_block"
-KEPT_MOST = "tests/test_memory.py::test_no_more_is_kept_than_was_lent_at_once"
-KEPT_SIZES = "tests/test_memory.py::test_sizes_that_share_a_block"
-KERNEL_NAN = "tests/test_kernel.py::test_nan_stays_where_it_arises"
-KERNEL_ODD = "tests/test_kernel.py::test_inference_of_odd_tensors"
-LSTM = "tests/test_lstm.py::test_kernel_is_the_definition"
-LSTM_GATES = "tests/test_lstm.py::test_gates_are_exact_to_some_units_in_the_last_place"
-LSTM_END = "tests/test_lstm.py::test_what_lies_beyond_the_end_is_not_read"
-READOUTS = "tests/test_training.py::test_readout"
-UPDATES = "tests/test_training.py::test_it_is_what_torchs_optimiser_makes_of_the_network"
-DIVERGED = "tests/test_training.py::test_divergence_is_reported"
-OWN = "tests/test_training.py::test_each_run_has_its_own_target_and_seed"
+BACKENDS = "tests/core/test_battery.py"
+LAYER = "tests/core/test_layer.py"
+PAPER = "tests/core/test_paper.py"
+SCHEDULE = "tests/core/test_schedule.py"
+READOUT = "tests/core/test_readout.py"
+COST = "tests/core/test_cost.py"
+TRANSFORMS = "tests/like_torch/test_transforms.py"
+KERNEL = "tests/kernels/test_cpu.py::test_sizes_that_fill_tiles_and_sequences_that_end"
+KERNEL_SUMS = "tests/kernels/test_cpu.py::test_more_sequences_than_are_summed_up_apart"
+KERNEL_TANH = "tests/kernels/test_cpu.py::test_tanh"
+KERNEL_STATE = "tests/kernels/test_cpu.py::test_step_notices_a_changed_state"
+KERNEL_WEIGHTS = "tests/kernels/test_cpu.py::test_step_notices_changed_weights"
+KERNEL_LARGE = "tests/kernels/test_blocks.py::test_an_output_larger_than_the_caches"
+KEPT = "tests/kernels/test_blocks.py::test_the_next_tensor_of_that_size_gets_the_block"
+KEPT_MOST = "tests/kernels/test_blocks.py::test_no_more_is_kept_than_was_lent_at_once"
+KEPT_SIZES = "tests/kernels/test_blocks.py::test_sizes_that_share_a_block"
+KERNEL_NAN = "tests/kernels/test_cpu.py::test_nan_stays_where_it_arises"
+KERNEL_ODD = "tests/kernels/test_cpu.py::test_inference_of_odd_tensors"
+LSTM = "tests/kernels/test_lstm.py::test_kernel_is_the_definition"
+LSTM_GATES = "tests/kernels/test_lstm.py::test_gates_are_exact_to_some_units_in_the_last_place"
+LSTM_END = "tests/kernels/test_lstm.py::test_what_lies_beyond_the_end_is_not_read"
+READOUTS = "tests/experiments/generation/test_training.py::test_readout"
+UPDATES = "tests/experiments/generation/test_training.py::test_it_is_what_torchs_optimiser_makes_of_the_network"
+DIVERGED = "tests/experiments/generation/test_training.py::test_divergence_is_reported"
+OWN = "tests/experiments/generation/test_training.py::test_each_run_has_its_own_target_and_seed"
 
-LEARNED = "tests/test_learned.py"
-LEARNED_PARTS = "tests/test_learned.py::test_in_parts_it_is_the_same"
-LEARNED_MASK = "tests/test_learned.py::test_slow_never_hears_fast_when_periods_cross"
-LEARNED_SHARP = "tests/test_learned.py::test_sharp_limit_is_the_specification"
-LEARNED_GRADIENT = "tests/test_learned.py::test_gradcheck"
-LEARNED_HARD = "tests/test_learned.py::test_hardened_is_the_sharp_layer"
-LEARNED_PHASES = "tests/test_learned.py::test_hardened_phases_are_a_start_of_the_clock"
-LEARNED_MOVED = "tests/test_learned.py::test_report_says_how_far_outputs_moved"
-STORE = "tests/test_store.py"
-ENGINE = "tests/test_engine.py::test_one_bad_run_costs_one_run"
-AGAIN = "tests/test_engine.py::test_what_is_there_is_not_trained_again"
-LEFT = "tests/test_engine.py::test_estimate_follows_what_was_measured"
-AUDIO = "tests/test_audio.py"
-HEARD = "tests/test_inspection.py::test_a_unit_forgets_by_its_weight_at_each_of_its_ticks"
-MEMORY = "tests/test_inspection.py::test_memory_is_what_autograd_says"
-SILENCE = "tests/test_inspection.py::test_silence_is_a_state_that_others_find_constant"
-SPECTRUM = "tests/test_inspection.py::test_the_power_of_a_spectrum_is_the_variance"
-COUNTED = "tests/test_inspection.py::test_multiply_adds_are_those_of_a_count_step_by_step"
-PORTRAIT = "tests/test_portrait.py::test_other_data_are_normalised_as_the_training_data_were"
-FAULTS = "tests/test_faults.py::test_killed_again_and_again"
-WORDS = "tests/test_classification.py::test_one_epoch_by_hand"
-WORDS_EPOCH = "tests/test_classification.py::test_an_epoch_has_every_sequence_once"
-WORDS_NORMAL = "tests/test_corpus.py::test_normalised_over_training_only"
-SERIES = "tests/test_series.py::test_holm_by_hand"
-SEED = "tests/test_series.py::test_what_the_user_draws_does_not_change_the_search"
-SAVED = "tests/test_saved.py::test_no_bit_can_change"
-SAVING = "tests/test_saved.py::test_who_is_stopped_leaves_what_was_there"
-STREAM = "tests/test_recogniser.py::test_a_stream_decides_as_the_whole"
-CHOICE = "tests/test_recogniser.py::test_it_is_the_best_learner_of_the_training_words"
+LEARNED = "tests/core/test_learned.py"
+LEARNED_PARTS = "tests/core/test_learned.py::test_in_parts_it_is_the_same"
+LEARNED_MASK = "tests/core/test_learned.py::test_slow_never_hears_fast_when_periods_cross"
+LEARNED_SHARP = "tests/core/test_learned.py::test_sharp_limit_is_the_specification"
+LEARNED_GRADIENT = "tests/core/test_learned.py::test_gradcheck"
+LEARNED_HARD = "tests/core/test_learned.py::test_hardened_is_the_sharp_layer"
+LEARNED_PHASES = "tests/core/test_learned.py::test_hardened_phases_are_a_start_of_the_clock"
+LEARNED_MOVED = "tests/core/test_learned.py::test_report_says_how_far_outputs_moved"
+STORE = "tests/experiments/sweep/test_store.py"
+ENGINE = "tests/experiments/sweep/test_workers.py::test_one_bad_run_costs_one_run"
+AGAIN = "tests/experiments/sweep/test_workers.py::test_what_is_there_is_not_trained_again"
+LEFT = "tests/experiments/sweep/test_workers.py::test_estimate_follows_what_was_measured"
+AUDIO = "tests/experiments/generation/test_music.py"
+HEARD = "tests/core/test_inspection.py::test_a_unit_forgets_by_its_weight_at_each_of_its_ticks"
+MEMORY = "tests/core/test_inspection.py::test_memory_is_what_autograd_says"
+SILENCE = "tests/core/test_inspection.py::test_silence_is_a_state_that_others_find_constant"
+SPECTRUM = "tests/core/test_inspection.py::test_the_power_of_a_spectrum_is_the_variance"
+COUNTED = "tests/core/test_inspection.py::test_multiply_adds_are_those_of_a_count_step_by_step"
+PORTRAIT = "tests/experiments/inspect/test_page.py::test_other_data_are_normalised_as_the_training_data_were"
+FAULTS = "tests/experiments/sweep/test_faults.py::test_killed_again_and_again"
+WORDS = "tests/experiments/words/test_training.py::test_one_epoch_by_hand"
+WORDS_EPOCH = "tests/experiments/words/test_training.py::test_an_epoch_has_every_sequence_once"
+WORDS_NORMAL = "tests/experiments/words/test_corpus.py::test_normalised_over_training_only"
+SERIES = "tests/experiments/clocks/test_comparison.py::test_holm_by_hand"
+SEED = "tests/experiments/clocks/test_comparison.py::test_what_the_user_draws_does_not_change_the_search"
+SAVED = "tests/core/test_saved.py::test_no_bit_can_change"
+SAVING = "tests/core/test_saved.py::test_who_is_stopped_leaves_what_was_there"
+STREAM = "tests/experiments/words/test_recogniser.py::test_a_stream_decides_as_the_whole"
+CHOICE = "tests/experiments/words/test_recogniser.py::test_it_is_the_best_learner_of_the_training_words"
 
 
 class Mutant(NamedTuple):
@@ -95,7 +95,7 @@ class Mutant(NamedTuple):
 MUTANTS = [
     Mutant("delay: a module hears what is said at its own tick", "cascade.py",
            "mine.at(start + period - 1,", "mine.at(start + period,", BACKENDS),
-    Mutant("phase: ticks are counted from the start of the chunk", "recurrence.py",
+    Mutant("phase: ticks are counted from the start of the chunk", "backends.py",
            "return BACKENDS[choose(name, device, dtype, schedule)].load()",
            "return lambda *a: BACKENDS[choose(name, device, dtype, schedule)].load()(*a[:6], 0, *a[7:])", LAYER),
     Mutant("phase: the input is taken one step too late", "cascade.py",
@@ -108,15 +108,15 @@ MUTANTS = [
     Mutant("hold before the first tick: nothing is said", "cascade.py",
            "said = Stream(F.linear(module.values, to_faster),",
            "said = Stream(F.linear(F.pad(module.values[1:], (0, 0, 0, 0, 1, 0)), to_faster),", BACKENDS),
-    Mutant("hold before the first tick: zero is shown", "ticks.py",
+    Mutant("hold before the first tick: zero is shown", "held.py",
            "held = torch.cat([module.at(self.t0, 1, self.T) for module in self.modules], dim=-1)",
            "held = torch.cat([m._replace(values=torch.cat((m.values[:1] * 0, m.values[1:]))).at(self.t0, 1, self.T) "
            "for m in self.modules], dim=-1)", BACKENDS),
-    Mutant("hold: one step too long", "ticks.py",
+    Mutant("hold: one step too long", "held.py",
            "skip = offset % self.period // step", "skip = (offset - 1) % self.period // step", BACKENDS),
-    Mutant("hold: wrong row for periods that do not divide", "ticks.py",
+    Mutant("hold: wrong row for periods that do not divide", "held.py",
            "times // self.period)", "(times + 1) // self.period)", BACKENDS),
-    Mutant("hold: streams merge whose clocks do not nest", "ticks.py",
+    Mutant("hold: streams merge whose clocks do not nest", "held.py",
            "if other.period % stream.period == 0:", "if other.period > stream.period:", BACKENDS),
     Mutant("mask: fast modules speak to slow ones", "reference.py",
            "for j in range(i, schedule.modules):", "for j in range(schedule.modules):", PAPER),
@@ -145,25 +145,25 @@ MUTANTS = [
     Mutant("layers: the reverse clock starts at t0", "layer.py",
            "else (layout.reverse(x), 0)", "else (layout.reverse(x), t0)", LAYER),
     Mutant("lengths: the padding is read", "cascade.py", "input = mask(input, lengths)", "input = input", LAYER),
-    Mutant("lengths: the state at the end of the batch, not of the sequence", "ticks.py",
+    Mutant("lengths: the state at the end of the batch, not of the sequence", "held.py",
            "if lengths is None:\n            return torch.cat([module.values[-1]",
            "if True:\n            return torch.cat([module.values[-1]", LAYER),
-    Mutant("lengths: reversed within the batch, not the sequence", "layout.py",
+    Mutant("lengths: reversed within the batch, not the sequence", "sequences.py",
            "if self.lengths is None:\n            return value.flip(0)", "if True:\n            return value.flip(0)",
            LAYER),
-    Mutant("packed: states in the order inside", "layout.py",
+    Mutant("packed: states in the order inside", "sequences.py",
            "return h.index_select(1, self.packed.unsorted_indices)", "return h", LAYER),
-    Mutant("readout: the slowest module is missing", "ticks.py",
+    Mutant("readout: the slowest module is missing", "held.py",
            "for stream in reversed(self.multiply(weight)):",
            "for stream in reversed(self.multiply(weight)[:-1] or self.multiply(weight)):", READOUT),
-    Mutant("readout: the output is held first", "ticks.py",
+    Mutant("readout: the output is held first", "held.py",
            "columns = weight.split([module.values.shape[-1] for module in self.modules], dim=1)",
            "return F.linear(self.hold(), weight)\n        columns = []", READOUT),
-    Mutant("cost: what is said is not added up on the way", "ticks.py",
+    Mutant("cost: what is said is not added up on the way", "held.py",
            "if other.period % stream.period == 0:", "if False:", COST),
-    Mutant("cost: the specification runs in the cascade's place", "recurrence.py",
+    Mutant("cost: the specification runs in the cascade's place", "backends.py",
            "load=lambda: cascade)", "load=lambda: run_reference)", COST),
-    Mutant("cost: hold windows are unrolled whole", "ticks.py", "or repeats <= count)", "or True)", COST),
+    Mutant("cost: hold windows are unrolled whole", "held.py", "or repeats <= count)", "or True)", COST),
     Mutant("step: no dropout", "layer.py",
            "x = F.dropout(x, self.dropout, self.training)\n                weights", "weights", LAYER),
     Mutant("compile: tangents are dropped", "scan.py", "if torch._C._are_functorch_transforms_active():", "if False:",
@@ -175,115 +175,117 @@ MUTANTS = [
     Mutant("counts: the cascade counted as the paper counts", "schedule.py",
            "cascade += size * (rows.stop + input_size) / period",
            "cascade += size * (N - rows.start + input_size) / period", PAPER),
-    Mutant("kernel: slower modules are not heard", "kernels/cpu.c",
+    Mutant("kernel: slower modules are not heard", "kernels/cpu/cpu.c",
            "const int telescope = plan->nested && i + 1 < plan->call->G;", "const int telescope = 0;", KERNEL),
-    Mutant("kernel: fast modules that share a vector are heard", "kernels/cpu.c",
+    Mutant("kernel: fast modules that share a vector are heard", "kernels/cpu/cpu.c",
            "m->tail = first((m->end - 1) % LANES + 1);", "m->tail = first(LANES);", KERNEL_NAN),
-    Mutant("kernel: sequences go on beyond their end", "kernels/cpu.c",
+    Mutant("kernel: sequences go on beyond their end", "kernels/cpu/cpu.c",
            "while (!one && active > 0 && chunk.length[active - 1] <= t) active--;", "", KERNEL),
-    Mutant("kernel: what was sent does not reach slower modules", "kernels/cpu.c",
+    Mutant("kernel: what was sent does not reach slower modules", "kernels/cpu/cpu.c",
            "if (plan->nested && i + 1 < c->G) {", "if (0) {", KERNEL),
-    Mutant("kernel: the initial state has no part in the weights' gradient", "kernels/cpu.c",
+    Mutant("kernel: the initial state has no part in the weights' gradient", "kernels/cpu/cpu.c",
            "multiply_kept(&r, i, notes[i].slot + 1);", "multiply_kept(&r, i, notes[i].slot);", KERNEL),
-    Mutant("kernel: a gradient is used twice", "kernels/cpu.c",
+    Mutant("kernel: a gradient is used twice", "kernels/cpu/cpu.c",
            "if (k < taken) rest = drop(rest, taken - k);", "", KERNEL),
-    Mutant("kernel: a part of the batch is missing in the sum", "kernels/cpu.c",
+    Mutant("kernel: a part of the batch is missing in the sum", "kernels/cpu/cpu.c",
            "for (int64_t other = 1; other < groups;", "for (int64_t other = 2; other < groups;", KERNEL),
-    Mutant("kernel: the sum begins anew with every product", "kernels/cpu.c",
+    Mutant("kernel: the sum begins anew with every product", "kernels/cpu/cpu.c",
            "r->notes[i].begun = 1;", "r->notes[i].begun = 0;", KERNEL_SUMS),
-    Mutant("kernel: panels are read as rows", "kernels/vectors.h",
+    Mutant("kernel: panels are read as rows", "kernels/cpu/vectors.h",
            "p->Y + p->depth * at : p->Y + at", "p->Y + at : p->Y + at", KERNEL),
-    Mutant("kernel: the polynomial of tanh goes too far", "kernels/vectors.h", "y < 0.55f", "y < 0.7f", KERNEL_TANH),
-    Mutant("kernel: a step trusts the state that it remembers", "kernels/cpu.c",
+    Mutant("kernel: the polynomial of tanh goes too far", "kernels/cpu/vectors.h",
+           "y < 0.55f", "y < 0.7f", KERNEL_TANH),
+    Mutant("kernel: a step trusts the state that it remembers", "kernels/cpu/cpu.c",
            "known = memcmp(said + b * row, (const real *)c->h + b * c->h_b, (size_t)N * sizeof(real)) == 0;",
            "known = 1;", KERNEL_STATE),
-    Mutant("kernel: a step trusts the weights that it remembers", "kernels/cpu.c",
+    Mutant("kernel: a step trusts the weights that it remembers", "kernels/cpu/cpu.c",
            "if (!same_weights(stride)) {", "if (0) {", KERNEL_WEIGHTS),
-    Mutant("kernel: replicas share the first one's input", "kernels/cpu.py",
+    Mutant("kernel: replicas share the first one's input", "kernels/cpu/sequence.py",
            "input_s, weight_ih_s, weight_hh_s = input.stride(0),", "input_s, weight_ih_s, weight_hh_s = 0,",
            TRANSFORMS),
-    Mutant("inference: a bias of another dtype is read as if it were not", "kernels/cpu.py",
+    Mutant("inference: a bias of another dtype is read as if it were not", "kernels/cpu/sequence.py",
            "and tensor.dtype == dtype and tensor.is_cpu", "and tensor.is_cpu", KERNEL_ODD),
-    Mutant("kernel: tensors that lie otherwise are read as if they did not", "kernels/library.py",
+    Mutant("kernel: tensors that lie otherwise are read as if they did not", "kernels/cpu/loader.py",
            "    size = 1\n    for d in range(1, dims + 1):", "    size = 1\n    for d in ():", KERNEL_ODD),
-    Mutant("inference: a bias that is computed is left out", "kernels/cpu.py",
+    Mutant("inference: a bias that is computed is left out", "kernels/cpu/sequence.py",
            "(bias is not None) != biased", "False", KERNEL_ODD),
-    Mutant("kernel: the start of a row is lost on the way past the caches", "kernels/vectors.h",
+    Mutant("kernel: the start of a row is lost on the way past the caches", "kernels/cpu/vectors.h",
            "for (int64_t i = 0; i < n; i += LANES) {\n        const vec value",
            "for (int64_t i = LANES; i < n; i += LANES) {\n        const vec value", KERNEL_LARGE),
-    Mutant("memory: a block is lent twice", "kernels/blocks.c",
+    Mutant("memory: a block is lent twice", "kernels/cpu/blocks.c",
            "return best == NULL ? NULL : take_out(best);", "return best == NULL ? NULL : *best;", KEPT),
-    Mutant("memory: blocks that are too small", "kernels/blocks.c", "has >= bytes && has", "has", KEPT_SIZES),
-    Mutant("memory: more is kept than was ever lent", "kernels/blocks.c",
+    Mutant("memory: blocks that are too small", "kernels/cpu/blocks.c", "has >= bytes && has", "has", KEPT_SIZES),
+    Mutant("memory: more is kept than was ever lent", "kernels/cpu/blocks.c",
            "int64_t room = pool.most_bytes - pool.lent_bytes;", "int64_t room = INT64_MAX;", KEPT_MOST),
-    Mutant("readout: the kernel's gradient of a part that is wanted is left out", "kernels/function.py",
+    Mutant("readout: the kernel's gradient of a part that is wanted is left out", "kernels/autograd.py",
            "torch.mm(g, column, out=to)", "to.zero_()", READOUT),
-    Mutant("lstm: the output gate sees the cell as it was", "kernels/lstm.c",
+    Mutant("lstm: the output gate sees the cell as it was", "kernels/cpu/lstm.c",
            "logistic(z[3] + load(peephole + 2 * N * LANES + at) * c)",
            "logistic(z[3] + load(peephole + 2 * N * LANES + at) * before)", LSTM),
-    Mutant("lstm: sequences go on beyond their end", "kernels/lstm.c",
+    Mutant("lstm: sequences go on beyond their end", "kernels/cpu/lstm.c",
            "if (call->lengths != NULL) c = while_reading(&block, t, c);", "", LSTM),
-    Mutant("lstm: gradients beyond the end are read", "kernels/lstm.c",
+    Mutant("lstm: gradients beyond the end are read", "kernels/cpu/lstm.c",
            "for (int64_t n = 0; call->lengths != NULL && n < N; n++)", "for (int64_t n = N; n < N; n++)", LSTM_END),
-    Mutant("lstm: the weights' gradient, one step late", "kernels/lstm.c",
+    Mutant("lstm: the weights' gradient, one step late", "kernels/cpu/lstm.c",
            "kept + plan->h + from * N * LANES, end - from, N, N)",
            "kept + plan->h + (from + 1) * N * LANES, end - from, N, N)", LSTM),
-    Mutant("lstm: gates that see the cell hand nothing back to it", "kernels/lstm.c",
+    Mutant("lstm: gates that see the cell hand nothing back to it", "kernels/cpu/lstm.c",
            "dc * f + dz_i * load(peephole + at) + dz_f * load(peephole + N * LANES + at));", "dc * f);", LSTM),
-    Mutant("lstm: shut gates lose their digits", "kernels/vectors.h",
+    Mutant("lstm: shut gates lose their digits", "kernels/cpu/vectors.h",
            "return choose(x < 0, spread(1), e + 1) / (e + 2);",
            "return choose(x < 0, 1 - (e + 1) / (e + 2), (e + 1) / (e + 2));", LSTM_GATES),
-    Mutant("readout: every second output of the kernel without its bias", "kernels/readout.c",
+    Mutant("readout: every second output of the kernel without its bias", "kernels/cpu/readout.c",
            "*output++ = bias[o] + sum_of_lanes(sum);",
            "*output++ = (o % 2 ? 0 : bias[o]) + sum_of_lanes(sum);", READOUTS),
-    Mutant("training: momentum that does not look ahead", "experiments/training.py",
+    Mutant("training: momentum that does not look ahead", "experiments/generation/training.py",
            "gradient.add_(velocity * momentum)", "gradient.copy_(velocity)", UPDATES),
-    Mutant("training: replicas share the first one's target", "experiments/training.py",
+    Mutant("training: replicas share the first one's target", "experiments/generation/training.py",
            "errors = outputs.detach() - self.targets", "errors = outputs.detach() - self.targets[:1]", OWN),
-    Mutant("training: a run that diverged leaves its last weights", "experiments/training.py",
+    Mutant("training: a run that diverged leaves its last weights", "experiments/generation/training.py",
            "values = self.best_values[row] if diverged", "values = self.replicas.values[row] if diverged", DIVERGED),
-    Mutant("store: a record and its arrays are two transactions", "experiments/store.py",
+    Mutant("store: a record and its arrays are two transactions", "experiments/sweep/store.py",
            "if added.rowcount == 1:",
            "connection.executescript('COMMIT; BEGIN')\n                if added.rowcount == 1:", FAULTS),
-    Mutant("store: a batch is added record by record", "experiments/store.py",
+    Mutant("store: a batch is added record by record", "experiments/sweep/store.py",
            "for record in records:\n",
            "for record in records:\n                connection.executescript('COMMIT; BEGIN')\n", STORE),
-    Mutant("store: a later record takes the place of an earlier one", "experiments/store.py",
+    Mutant("store: a later record takes the place of an earlier one", "experiments/sweep/store.py",
            "DELETE FROM runs WHERE key = ? AND status = ?", "DELETE FROM runs WHERE key = ? AND ? != ''", STORE),
-    Mutant("store: another version's file is taken", "experiments/store.py",
+    Mutant("store: another version's file is taken", "experiments/sweep/store.py",
            "if _number(header, 60) != VERSION:", "if False:", STORE),
-    Mutant("store: a broken file is taken", "experiments/store.py", 'if answer != "ok":', "if False:", STORE),
-    Mutant("engine: one bad run takes its batch with it", "experiments/engine.py",
+    Mutant("store: a broken file is taken", "experiments/sweep/store.py", 'if answer != "ok":', "if False:", STORE),
+    Mutant("engine: one bad run takes its batch with it", "experiments/sweep/workers.py",
            "if len(batch.runs) == 1:\n            return (failed(first,",
            "if True:\n            return len(batch.runs) * (failed(first,", ENGINE),
-    Mutant("engine: what is there is trained again", "experiments/engine.py",
+    Mutant("engine: what is there is trained again", "experiments/sweep/workers.py",
            "if run.key not in there]", "if run.key]", AGAIN),
-    Mutant("engine: what is left does not follow what was measured", "experiments/progress.py",
+    Mutant("engine: what is left does not follow what was measured", "experiments/sweep/progress.py",
            "return taken / planned\n", "return 1.0\n", LEFT),
-    Mutant("audio: one channel for all", "experiments/audio.py", "samples.mean(axis=1)", "samples[:, 0]", AUDIO),
-    Mutant("audio: the offset is in samples", "experiments/audio.py",
+    Mutant("audio: one channel for all", "experiments/generation/music.py",
+           "samples.mean(axis=1)", "samples[:, 0]", AUDIO),
+    Mutant("audio: the offset is in samples", "experiments/generation/music.py",
            "np.rint(offset * rate)", "np.rint(offset)", AUDIO),
-    Mutant("words: every network hears the same noise", "experiments/classification.py",
+    Mutant("words: every network hears the same noise", "experiments/words/training.py",
            "np.random.default_rng([int(seed), 2])", "np.random.default_rng([0, 2])", WORDS),
-    Mutant("words: a network reads what is not its sequence", "experiments/classification.py",
+    Mutant("words: a network reads what is not its sequence", "experiments/words/training.py",
            "self._lengths.cumsum(1) - self._lengths + total", "self._lengths.cumsum(1) + total", WORDS_EPOCH),
-    Mutant("words: the test set is normalised by itself", "words/corpus.py",
+    Mutant("words: the test set is normalised by itself", "experiments/words/corpus.py",
            "((each.features - self.mean) / self.deviation)",
            "((each.features - each.features.mean(0)) / self.deviation)", WORDS_NORMAL),
-    Mutant("series: no correction for the number of comparisons", "experiments/series.py",
+    Mutant("series: no correction for the number of comparisons", "experiments/clocks/comparison.py",
            "(len(order) - rank) * probabilities[place]", "probabilities[place]", SERIES),
-    Mutant("evolution: it is not its seed's alone", "experiments/evolution.py",
+    Mutant("evolution: it is not its seed's alone", "experiments/clocks/evolution.py",
            "np.random.set_state(self._state)", "pass", SEED),
     Mutant("saved: a changed bit goes unnoticed", "saved.py",
            'if said.pop("sha256", None) != _digest(said, arrays):', 'if said.pop("sha256", None) is None:', SAVED),
     Mutant("saved: written in place", "saved.py", "with beside.open(", "with path.open(", SAVING),
-    Mutant("recogniser: a stream is not normalised", "words/recogniser.py",
+    Mutant("recogniser: a stream is not normalised", "experiments/words/recogniser.py",
            "torch.from_numpy(self._recogniser.normalised(frames))", "torch.from_numpy(frames)", STREAM),
-    Mutant("recogniser: every frame is the first", "words/recogniser.py",
+    Mutant("recogniser: every frame is the first", "experiments/words/recogniser.py",
            "layer.step(frame, self._state)", "layer.step(frame, None)", STREAM),
-    Mutant("recogniser: the test chooses", "words/recogniser.py",
+    Mutant("recogniser: the test chooses", "experiments/words/recogniser.py",
            "cross_entropy(result) if result.status", "result.error if result.status", CHOICE),
-    Mutant("resampler: it begins anew with each part", "words/features.py",
+    Mutant("resampler: it begins anew with each part", "experiments/words/features.py",
            "self._kept = np.concatenate([self._kept, np.asarray(samples, dtype=np.float64)])",
            "self._kept = np.asarray(samples, dtype=np.float64)", STREAM),
     Mutant("learned: ticks are counted from the start of the chunk", "learned.py",
@@ -314,7 +316,7 @@ MUTANTS = [
            "total[1 : (steps + 1) // 2] *= 2", "total[1 : (steps + 1) // 2] *= 1", SPECTRUM),
     Mutant("cost: a module says all to all", "inspection.py",
            "[units.stop for units in schedule.slices]", "[N for units in schedule.slices]", COUNTED),
-    Mutant("inspect: other words are normalised by themselves", "experiments/subject.py",
+    Mutant("inspect: other words are normalised by themselves", "experiments/inspect/loading.py",
            "mean, deviation = trained.mean, trained.deviation", "mean, deviation = 0.0, 1.0", PORTRAIT),
 ]  # fmt: skip
 
@@ -404,7 +406,7 @@ def main(words: list[str]) -> int:
     mutants = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
     with ThreadPoolExecutor(max_workers=2) as pool:
         # red means something only where the unbroken copy is green
-        places = {"kernels/": "kernels/cpu.c", "experiments/": "experiments/__init__.py", "": "__init__.py"}
+        places = {"kernels/": "kernels/cpu/cpu.c", "experiments/": "experiments/__init__.py", "": "__init__.py"}
         kinds: dict[str, set[str]] = {}
         for mutant in mutants:
             place = next(file for start, file in places.items() if mutant.file.startswith(start))

@@ -77,7 +77,7 @@ def test_every_counterpart_in_the_paper_exists():
             for attribute in parts[length:]:
                 found = getattr(found, attribute)
             break
-    tests = set(re.findall(r"`(tests/\w+\.py)(?:::(\w+))?`", PAPER))
+    tests = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAPER))
     assert len(tests) > 20
     for file, test in tests:
         text = (ROOT / file).read_text()

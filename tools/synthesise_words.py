@@ -29,9 +29,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cwrnn.words.bundle import write_bundle
-from cwrnn.words.corpus import TEST, TRAIN, Corpus, Utterance
-from cwrnn.words.features import FULL_SCALE, FeatureSettings, mfcc
+from cwrnn.experiments.words.bundle import write_bundle
+from cwrnn.experiments.words.corpus import TEST, TRAIN, Corpus, Utterance
+from cwrnn.experiments.words.features import FULL_SCALE, FeatureSettings, mfcc
 
 CLUSTERS = (
     ("making", "walking", "cooking", "looking", "working"),
@@ -327,7 +327,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="examples:\n"
-        "  synthesise_words.py --out src/cwrnn/words/synthetic.npz       the bundle, as it is in the package\n"
+        "  synthesise_words.py --out src/cwrnn/experiments/words/synthetic.npz   the bundle of the package\n"
         "  synthesise_words.py --out other.npz --seed 1                  another draw of voices\n"
         "  synthesise_words.py --out other.npz --audio sounds            and the sounds, for listening\n\n"
         f"needs the Debian packages {' '.join(PACKAGES.values())}, and pip install 'cwrnn[experiments]'",

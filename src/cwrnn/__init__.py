@@ -1,12 +1,12 @@
 """The Clockwork RNN (Koutník, Greff, Gomez and Schmidhuber, 2014) for PyTorch."""
 
 from . import init
+from .held import Ticks
 from .layer import ClockworkRNN, State
 from .learned import Hardening, LearnedClockworkRNN
 from .readout import Readout
 from .reference import clockwork_reference
 from .schedule import Operations, Schedule
-from .ticks import Ticks
 
 __version__ = "0.1.0"
 

@@ -23,10 +23,10 @@ sequence, a module holds, and says, its initial state.
 import torch.nn.functional as F
 from torch import Tensor
 
-from .layout import mask
+from .held import Pass, Stream, StreamPass, accumulate, initial_state, last_tick_before
 from .scan import scan
 from .schedule import Schedule
-from .ticks import Pass, Stream, StreamPass, accumulate, initial_state, last_tick_before
+from .sequences import mask
 
 
 def cascade(

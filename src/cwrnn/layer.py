@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from .backends import BACKENDS, Run, check_backend, choose, select
 from .checks import (
     autocasts,
     check_arguments,
@@ -22,11 +23,10 @@ from .checks import (
     check_state,
     check_step,
 )
-from .kernels.cpu import Said, infer
-from .layout import Layout, unpack
-from .recurrence import BACKENDS, Run, check_backend, choose, select
+from .held import Ticks
+from .kernels.cpu.sequence import Said, infer
 from .schedule import Schedule
-from .ticks import Ticks
+from .sequences import Layout, unpack
 
 
 class State(NamedTuple):

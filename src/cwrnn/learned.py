@@ -29,9 +29,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 from .checks import autocasts, check_arguments, check_clock, check_hidden, check_input
 from .layer import ClockworkRNN
-from .layout import Layout
 from .reference import NONLINEARITIES
 from .schedule import Schedule
+from .sequences import Layout
 
 
 class Hardening(NamedTuple):

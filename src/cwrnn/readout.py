@@ -11,7 +11,7 @@ periods 1, 2, 4, ... instead of N, and the (T, B, N) output is never built, nor 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from .ticks import Ticks
+from .held import Ticks
 
 
 class Readout(nn.Linear):

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .experiments.models import Network
+from .experiments.networks.build import Network
 from .extras import require
 from .layer import ClockworkRNN
 from .schedule import Schedule
@@ -46,7 +46,7 @@ class SavedNetwork:
     """A network and what is to be known of it.
 
     >>> import tempfile
-    >>> from cwrnn.experiments.models import build
+    >>> from cwrnn.experiments.networks.build import build
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "wave.safetensors"
     ...     SavedNetwork("generation", "cw", build("cw", 12).float(), about={"sequence": "wave"}).save(path)

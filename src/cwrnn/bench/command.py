@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..recurrence import BACKENDS, choose
+from ..backends import BACKENDS, choose
 from . import gpu, layers, regimes
 from .layers import Size
 from .timing import machine, measure_floor, measure_peak

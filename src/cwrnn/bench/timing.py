@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..kernels import library
+from ..environment import processor
+from ..kernels.cpu import loader as library
 from ..layer import ClockworkRNN
-from ..machine import processor
 
 SHORTEST = 0.15
 """Seconds of a turn: what takes less is called several times, as in a training loop."""

@@ -1,0 +1,31 @@
+"""Loading: the data that a command names, or a word on what is wrong with them."""
+
+from collections.abc import Sequence
+
+import typer
+
+from ..experiments.generation import music as audio
+from ..experiments.sweep.progress import counted
+from ..experiments.sweep.run import Dataset
+from ..experiments.words import corpus as corpora
+from ..experiments.words.corpus import Corpus, CorpusError, WordsError
+
+
+def load_sequences(sources: Sequence[str], offset: float, length: int) -> list[Dataset]:
+    """The sequences of sources, as `audio.load` knows them."""
+    try:
+        return audio.load(sources, offset=offset, length=length)
+    except audio.AudioError as error:
+        raise typer.BadParameter(str(error), param_hint="--data") from error
+
+
+def load_corpus(source: str, vocabulary: str | None, quiet: bool) -> Corpus:
+    """The words of a source, as `corpus.load` knows them; some of them only, if a list names them."""
+    try:
+        chosen = None if vocabulary is None else [word.strip() for word in vocabulary.split(",")]
+        with counted("reading the words", quiet=quiet) as progress:
+            return corpora.load(source, words=chosen, progress=progress)
+    except WordsError as error:
+        raise typer.BadParameter(str(error), param_hint="--words") from error
+    except CorpusError as error:
+        raise typer.BadParameter(str(error), param_hint="--data") from error

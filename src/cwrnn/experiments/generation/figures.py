@@ -1,0 +1,209 @@
+"""Figures of sequence generation, the first task.
+
+outputs           the best network of every method over the target, as in the paper's figure of outputs
+learning_curves   how the errors fell
+activations       what every module of a trained Clockwork RNN does, slow to fast
+rate_distortion   how many bits per sample the weights are, against the error
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...extras import require
+from ...schedule import Schedule
+from ..networks.build import METHODS
+from ..report import statistics as outcomes
+from ..report.drawing import (
+    COLOURS,
+    INK,
+    MARKERS,
+    MUTED,
+    NAMES,
+    TARGET,
+    draw_module,
+    label,
+    logarithmic,
+    new_figure,
+    paler,
+    short,
+    styled,
+    wrapped,
+)
+from ..report.statistics import best, box, curve
+from ..sweep.run import Dataset, Record
+from . import training
+from .weight_coding import PCM_BITS, Baseline, Point
+
+
+@styled
+def outputs(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> Any:
+    """What the best network of each method generates, over the target: a row per data set, a column per method."""
+    methods = outcomes.methods(records)
+    names = _datasets(records, datasets)
+    figure = new_figure(max(5.0, 1.0 + 3.1 * len(methods)), 0.9 + 1.35 * len(names))
+    panels = figure.subplots(len(names), len(methods), squeeze=False, sharey=True)
+    lengths = {_milliseconds(datasets[name]) for name in names}
+    for place, (row, name) in enumerate(zip(panels, names, strict=True)):
+        dataset = datasets[name]
+        time = 1000 * np.arange(len(dataset.samples)) / dataset.rate
+        for panel, method in zip(row, methods, strict=True):
+            mine = [record for record in records if (record.run.method, record.run.data) == (method, name)]
+            record = best(mine)
+            panel.plot(time, dataset.samples, linestyle=(0, (1, 1)), linewidth=1.0, color=TARGET)
+            if record is None or record.output is None:
+                outcome = "no run finished" if mine else "no runs"
+            elif record.status == "finished":
+                panel.plot(time, record.output, color=COLOURS[method], gid=f"output-{method}-{place}")
+                outcome = f"NMSE {short(record.error)}, {record.run.size} parameters"
+            else:
+                panel.plot(time, record.output, color=paler(COLOURS[method], 0.5), gid=f"output-{method}-{place}")
+                outcome = f"diverged; its best: NMSE {short(record.best_error)}"
+            panel.text(0.985, 0.97, outcome, transform=panel.transAxes, ha="right", va="top", fontsize=8)
+            panel.set_xlim(0, time[-1] if len(time) > 1 else 1)
+            panel.tick_params(labelbottom=len(lengths) > 1 or place == len(names) - 1)
+        row[0].set_ylabel(wrapped(name), fontsize=8, rotation=0, ha="right", va="center", multialignment="right",
+                          parse_math=False)  # fmt: skip
+    # the target's range and room for a line of text, whatever a network that went astray puts out
+    panels[0, 0].set_ylim(-1.2, 1.75)
+    panels[0, 0].set_yticks([-1, 0, 1])
+    for panel, method in zip(panels[0], methods, strict=True):
+        panel.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left")
+    figure.supxlabel("time [ms]", fontsize=9)
+    return figure
+
+
+@styled
+def learning_curves(records: Sequence[Record]) -> Any:
+    """How the NMSE fell: median and quartiles over the runs that finished, a panel per size."""
+    methods, sizes = outcomes.methods(records), outcomes.sizes(records)
+    columns = min(4, len(sizes))
+    rows = -(-len(sizes) // columns)
+    figure = new_figure(max(5.5, 1.0 + 2.45 * columns), 0.9 + 2.7 * rows)
+    panels = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
+    for panel in panels[len(sizes) :]:
+        panel.remove()
+    for panel, size in zip(panels, sizes, strict=False):
+        lost = []
+        for method in methods:
+            mine = outcomes.of(records, method, size)
+            epochs, (lower, median, upper) = curve(mine)
+            panel.fill_between(epochs, lower, upper, color=COLOURS[method], alpha=0.2, linewidth=0)
+            panel.plot(epochs, median, color=COLOURS[method], label=NAMES[method],
+                       gid=f"median-{method}-{size}")  # fmt: skip
+            here = box(mine)
+            for number, what in ((here.diverged, "diverged"), (here.failed, "failed")):
+                if number:
+                    lost.append((f"{NAMES[method]}: {number} of {len(mine)} {what}", COLOURS[method]))
+        for line, (text, colour) in enumerate(reversed(lost)):
+            panel.annotate(text, (0, 0), (4, 4 + 10 * line), xycoords="axes fraction", textcoords="offset points",
+                           fontsize=7.5, color=colour)  # fmt: skip
+        panel.set_title(f"{size} parameters", loc="left")
+        panel.margins(x=0)
+    logarithmic(figure.axes, (value for panel in figure.axes for line in panel.lines for value in line.get_ydata()))
+    figure.supxlabel("epochs", fontsize=9)
+    figure.supylabel("NMSE (log scale)", fontsize=9)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(methods))
+    return figure
+
+
+@styled
+def activations(record: Record, dataset: Dataset) -> Any:
+    """The states of a trained Clockwork RNN, module by module from slow to fast, and its output over the target."""
+    run = record.run
+    if run.method != "cw" or record.weights is None or record.output is None or record.schedule is None:
+        raise ValueError(f"record must be that of a trained Clockwork RNN, got a {record.status} run of {run.method}")
+    schedule = Schedule.parse(record.schedule)
+    steps = len(dataset.samples)
+    states = training.states(run.method, run.hidden, record.weights, steps, run.settings)  # (T, N)
+    figure = new_figure(8.5, 2.0 + 0.72 * schedule.modules)
+    top, *panels = figure.subplots(1 + schedule.modules, 1, sharex=True, height_ratios=[2] + [1] * schedule.modules)
+    time = np.arange(steps)
+    top.plot(time, dataset.samples, linestyle=(0, (1, 1.1)), linewidth=1.3, color=TARGET, label="target")
+    top.plot(time, record.output, color=COLOURS["cw"], label=f"output, NMSE {short(record.error)}")
+    top.set_ylim(-1.25, 1.25)
+    top.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.1)
+    # by its data set, which may be called anything
+    top.set_title(label(run.data, 40), loc="left", fontsize=9, parse_math=False)
+    for panel, module in zip(panels, reversed(range(schedule.modules)), strict=True):
+        draw_module(panel, states, schedule, module)
+    top.set_xlim(0, steps - 1)
+    panels[-1].set_xlabel(f"time step (of {1e6 / dataset.rate:.3g} µs)")
+    return figure
+
+
+@styled
+def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ()) -> Any:
+    """Bits per sample against NMSE, at every precision of the weights: the best runs, and the median of all."""
+    lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
+    ticker = require("matplotlib.ticker", extra="experiments", purpose="drawing")
+    methods = [method for method in METHODS if any(point.method == method for point in points)]
+    figure = new_figure(9.0, 4.4)
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    titles = {"best": "the best run of each data set", "median": "the median of all runs"}
+    for panel, which in zip(panels, titles, strict=True):
+        panel.plot([b.bits for b in baselines], [b.nmse for b in baselines], color=MUTED, linewidth=1.0,
+                   linestyle=(0, (1, 1.2)), marker=".", markersize=3, gid=f"pcm-{which}")  # fmt: skip
+        panel.axvline(PCM_BITS, color=MUTED, linewidth=0.9)
+        for method in methods:
+            for bits in sorted({point.bits for point in points}):
+                mine = sorted(
+                    (point for point in points if (point.method, point.bits) == (method, bits)),
+                    key=lambda point: point.size,
+                )
+                rates, errors = [p.bits_per_sample for p in mine], [getattr(p, which) for p in mine]
+                whole = bits == 32
+                panel.plot(rates, errors, color=COLOURS[method], marker=MARKERS[method], markersize=5,
+                           linestyle="-" if whole else (0, (4, 2)), gid=f"{which}-{method}-{bits}",
+                           markerfacecolor=COLOURS[method] if whole else "none")  # fmt: skip
+                for point, rate, error in zip(mine, rates, errors, strict=True):
+                    if method == methods[-1] and math.isfinite(error):
+                        panel.annotate(str(point.size), (rate, error), (-3, -5), textcoords="offset points",
+                                       ha="right", va="top", fontsize=7, color=MUTED)  # fmt: skip
+        panel.set_title(titles[which], loc="left")
+        panel.set_xscale("log", base=2)
+        panel.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, place: f"{value:g}"))
+        panel.set_xlabel("bits per sample (log scale)")
+    errors = [error for point in points for error in (point.best, point.median) if 0 < error < math.inf]
+    logarithmic(panels, errors)
+    if errors:
+        # where the networks are, not where PCM goes
+        panels[0].set_ylim(min(errors) / 4, max(2.0, 2 * max(errors)))
+    panels[0].set_ylabel("NMSE after decoding (log scale)")
+    keys = [
+        lines.Line2D([], [], color=COLOURS[m], marker=MARKERS[m], markersize=5, label=NAMES[m], linestyle="")
+        for m in methods
+    ]
+    keys += [
+        lines.Line2D([], [], color=INK, marker="D", markersize=4, label="weights at float32"),
+        lines.Line2D(
+            [],
+            [],
+            color=INK,
+            marker="D",
+            markersize=4,
+            markerfacecolor="none",
+            linestyle=(0, (4, 2)),
+            label="weights at 8 bits",
+        ),
+        lines.Line2D([], [], color=MUTED, linewidth=0.9, label=f"PCM of {PCM_BITS} bits"),
+    ]
+    if baselines:
+        keys.append(
+            lines.Line2D([], [], color=MUTED, linestyle=(0, (1, 1.2)), marker=".", markersize=3,
+                         label="PCM of fewer bits")
+        )  # fmt: skip
+    figure.legend(handles=keys, loc="outside lower center", ncols=4)
+    return figure
+
+
+def _datasets(records: Iterable[Record], datasets: Mapping[str, Dataset]) -> list[str]:
+    found = {record.run.data for record in records}
+    return [name for name in datasets if name in found]
+
+
+def _milliseconds(dataset: Dataset) -> float:
+    return 1000 * len(dataset.samples) / dataset.rate

@@ -1,0 +1,154 @@
+"""Compression: the weights of a network that generates a sequence are a lossy code of it, says the paper.
+
+    bits per sample = bits of the parameters / samples of the sequence
+    decoding        = building the network from them, and letting it generate
+
+Two precisions: float32 as trained, and 8 bits per weight, each tensor with a uniform scale of its own:
+
+    weight ~ offset + scale * code,    code = 0, ..., 255;    offset and scale are float32 and count
+
+Parameters are the paper's: a Clockwork RNN's weights from fast modules to slow ones do not exist and cost nothing,
+its periods count. The shape of the network (method, size) is known to whoever decodes.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...schedule import Schedule
+from ..networks.build import METHODS
+from ..sweep.run import Dataset, Record
+from . import training
+
+FLOAT = 32
+CODE = 8
+PRECISIONS = (FLOAT, CODE)
+PCM_BITS = 16
+
+# an offset and a scale
+OVERHEAD = 2 * FLOAT
+
+Weights = Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The runs of one method and size, their weights at one precision."""
+
+    method: str
+    size: int
+    bits: int
+    """Per weight."""
+    bits_per_sample: float
+    """The median, should the sequences differ in length."""
+    runs: int
+    """That finished: the others have no weights to decode."""
+    best: float
+    """The lowest NMSE after decoding on each data set, and of these the median."""
+    median: float
+    """Of the NMSE after decoding, over all runs."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The samples themselves at fewer bits: plain PCM."""
+
+    bits: int
+    nmse: float
+    """The median over the data sets."""
+
+
+def measure(records: Iterable[Record], datasets: Mapping[str, Dataset]) -> list[Point]:
+    """The points of every method, size and precision that has a finished run, in the paper's order."""
+    groups: dict[tuple[str, int], list[Record]] = {}
+    for record in records:
+        if record.status == "finished":
+            groups.setdefault((record.run.method, record.run.size), []).append(record)
+    points = []
+    for method, size in sorted(groups, key=lambda group: (METHODS.index(group[0]), group[1])):
+        group = groups[method, size]
+        for bits in PRECISIONS:
+            errors = [decoded_nmse(record, datasets[record.run.data], bits) for record in group]
+            rates = [code_bits(record, bits) / len(datasets[record.run.data].samples) for record in group]
+            lowest: dict[str, float] = {}
+            for record, error in zip(group, errors, strict=True):
+                lowest[record.run.data] = min(error, lowest.get(record.run.data, math.inf))
+            rate, best, median = (float(np.median(values)) for values in (rates, list(lowest.values()), errors))
+            points.append(Point(method, size, bits, rate, len(group), best, median))
+    return points
+
+
+def baselines(datasets: Iterable[Dataset], bits: Sequence[int] = range(1, PCM_BITS + 1)) -> list[Baseline]:
+    """What plain PCM at each number of bits costs the data sets, where the levels fill [-1, 1] evenly."""
+    datasets = list(datasets)
+    if not datasets:
+        return []
+    points = []
+    for each in bits:
+        levels = 2**each - 1
+        errors = []
+        for dataset in datasets:
+            decoded = np.round((dataset.samples + 1) / 2 * levels) / levels * 2 - 1
+            errors.append(training.nmse(decoded, dataset.samples))
+        points.append(Baseline(each, float(np.median(errors))))
+    return points
+
+
+def code_bits(record: Record, bits: int) -> int:
+    """The bits that the parameters take, with what their tensors' scales take."""
+    assert record.weights is not None
+    tensors = sum(weight.size > 0 for weight in record.weights.values())
+    return bits * record.parameters + (0 if bits == FLOAT else OVERHEAD * tensors)
+
+
+def decoded_nmse(record: Record, dataset: Dataset, bits: int) -> float:
+    """The NMSE of what the network generates from the weights at that precision; float32 is how they are."""
+    if bits == FLOAT:
+        return record.error
+    run = record.run
+    assert record.weights is not None
+    weights = quantise(record.weights, record.schedule)
+    output = training.generate(run.method, run.hidden, weights, len(dataset.samples), run.settings)
+    error = training.nmse(output.astype(np.float64), dataset.samples)
+    return error if math.isfinite(error) else math.inf
+
+
+def quantise(weights: Weights, schedule: str | None = None) -> dict[str, NDArray[np.float32]]:
+    """The weights as they come out of their codes; those that a Clockwork RNN does not have stay zero.
+
+    >>> quantise({"bias": np.array([0.0, 0.1, 255.0], dtype=np.float32)})["bias"].tolist()
+    [0.0, 0.0, 255.0]
+    """
+    decoded = {}
+    for name, weight in weights.items():
+        exists = _mask(name, weight, schedule)
+        decoded[name] = np.zeros(weight.shape, dtype=np.float32)
+        decoded[name][exists] = decode(*encode(weight[exists]))
+    return decoded
+
+
+def encode(values: NDArray[np.float32]) -> tuple[NDArray[np.uint8], np.float32, np.float32]:
+    """The codes of the values, (n,), and their offset and scale."""
+    if not values.size:
+        return np.empty(0, dtype=np.uint8), np.float32(0), np.float32(0)
+    offset = np.float32(values.min())
+    scale = np.float32((float(values.max()) - float(offset)) / (2**CODE - 1))
+    if not scale > 0:
+        return np.zeros(values.shape, dtype=np.uint8), offset, np.float32(0)
+    steps = np.round((values.astype(np.float64) - float(offset)) / float(scale))
+    return np.clip(steps, 0, 2**CODE - 1).astype(np.uint8), offset, scale
+
+
+def decode(codes: NDArray[np.uint8], offset: np.float32, scale: np.float32) -> NDArray[np.float32]:
+    """The values that the codes stand for."""
+    return (float(offset) + float(scale) * codes.astype(np.float64)).astype(np.float32)
+
+
+def _mask(name: str, weight: NDArray[np.float32], schedule: str | None) -> NDArray[np.bool_]:
+    """Where the weight exists: everywhere, but for the recurrent weights of a Clockwork RNN."""
+    if schedule is not None and "weight_hh" in name:
+        return Schedule.parse(schedule).mask()
+    return np.ones(weight.shape, dtype=np.bool_)

@@ -1,0 +1,99 @@
+"""Long Short-Term Memory whose gates see the cells, which `torch.nn.LSTM` does not offer.
+
+    i(t) = sigmoid( W_i x(t) + U_i h(t-1) + p_i * c(t-1) + b_i )        input gate
+    f(t) = sigmoid( W_f x(t) + U_f h(t-1) + p_f * c(t-1) + b_f )        forget gate
+    g(t) = tanh   ( W_g x(t) + U_g h(t-1)                + b_g )        input
+    c(t) = f(t) * c(t-1) + i(t) * g(t)                                  cell
+    o(t) = sigmoid( W_o x(t) + U_o h(t-1) + p_o * c(t)   + b_o )        output gate
+    h(t) = o(t) * tanh(c(t))
+
+Without peepholes there are no p. The initial state is zero.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ... import init
+from ...kernels.cpu import loader as library
+from ...kernels.cpu import lstm as kernel
+
+
+class LSTM(nn.Module):
+    """A layer of such cells.
+
+    Variables: weight_ih (4 N, I) and weight_hh (4 N, N) are W and U, bias (4 N) is b, in torch's order i, f, g, o;
+    weight_ch (3, N) is p_i, p_f, p_o, or None without peepholes.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *, peepholes: bool = True) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(4 * hidden_size, input_size))
+        self.weight_hh = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))
+        self.weight_ch = nn.Parameter(torch.empty(3, hidden_size)) if peepholes else None
+        self.bias = nn.Parameter(torch.empty(4 * hidden_size))
+        init.paper_(self)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The hidden states (T, B, N) for the input (T, B, I)."""
+        # one network on B sequences is B networks that share their weights
+        B = input.shape[1]
+        weights = self.weight_ih, self.weight_hh, self.weight_ch, self.bias
+        shared = [None if weight is None else weight.expand(B, *weight.shape) for weight in weights]
+        return run(input.transpose(0, 1), *shared).transpose(0, 1)  # type: ignore[arg-type]
+
+
+def run(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    weight_ch: Tensor | None,
+    bias: Tensor,
+    lengths: Tensor | None = None,
+) -> Tensor:
+    """The hidden states (S, T, N) of S networks, each on a sequence of its own, zero beyond that sequence's end.
+
+    Arguments as `plain`, which takes over where the kernel cannot run.
+    """
+    tensors = input, weight_ih, weight_hh, weight_ch, bias, lengths
+    if library.refuse(input.device, input.dtype) is not None or library.is_watched(tensors):
+        return plain(*tensors)
+    return kernel.run(*tensors)
+
+
+def plain(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    weight_ch: Tensor | None,
+    bias: Tensor,
+    lengths: Tensor | None = None,
+) -> Tensor:
+    """The hidden states (S, T, N), by the equations above; the definition that the kernel must match.
+
+    Args:
+        input: (S, T, I)
+        weight_ih: (S, 4 N, I)
+        weight_hh: (S, 4 N, N)
+        weight_ch: (S, 3, N), or None
+        bias: (S, 4 N)
+        lengths: (S,): until where each sequence is read, to its end if None
+
+    >>> plain(torch.zeros(2, 5, 3), torch.zeros(2, 16, 3), torch.zeros(2, 16, 4), None, torch.zeros(2, 16)).shape
+    torch.Size([2, 5, 4])
+    """
+    S, T, _ = input.shape
+    N = weight_hh.shape[-1]
+    if weight_ch is None:
+        weight_ch = weight_hh.new_zeros(S, 3, N)
+    p_i, p_f, p_o = weight_ch.unbind(1)
+    h = c = input.new_zeros(S, N)
+    states = []
+    for t in range(T):
+        x = input[:, t] if lengths is None else torch.where((t < lengths)[:, None], input[:, t], 0)
+        heard = (weight_ih * x[:, None]).sum(-1) + (weight_hh * h[:, None]).sum(-1) + bias
+        z_i, z_f, z_g, z_o = heard.chunk(4, dim=-1)
+        c = torch.sigmoid(z_f + p_f * c) * c + torch.sigmoid(z_i + p_i * c) * torch.tanh(z_g)
+        h = torch.sigmoid(z_o + p_o * c) * torch.tanh(c)
+        states.append(h if lengths is None else torch.where((t < lengths)[:, None], h, 0))
+    return torch.stack(states, dim=1) if states else input.new_zeros(S, 0, N)

@@ -1,0 +1,132 @@
+"""Replicas: many networks of one shape that run at once, each on a sequence of its own.
+
+Their parameters lie in one tensor, a row per network. With the CPU kernel a network gives the same bits alone as
+among others, on any number of threads: what is not done by a kernel is done element by element.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from ...kernels import autograd as function
+from ...kernels.cpu import loader as library
+from ...kernels.cpu import readout as readout_kernel
+from . import lstm
+from .build import Network
+
+
+class Replicas:
+    """Networks of one shape, made from a list of them.
+
+    >>> from .build import build
+    >>> replicas = Replicas([build("cw", 12, seed=seed) for seed in range(3)])
+    >>> replicas.outputs(torch.zeros(3, 20, 0)).shape
+    torch.Size([3, 20, 1])
+    """
+
+    def __init__(self, networks: Sequence[Network]) -> None:
+        self.shape = networks[0]
+        rows = [torch.cat([parameter.detach().flatten() for parameter in each.parameters()]) for each in networks]
+        self._set(torch.stack(rows))
+
+    def _set(self, values: Tensor) -> None:
+        self.values = values
+        self.parameters: dict[str, Tensor] = {}
+        start = 0
+        for name, parameter in self.shape.named_parameters():
+            part = values[:, start : start + parameter.numel()]
+            # leaves that share the memory of the values
+            self.parameters[name] = part.view(len(values), *parameter.shape).detach().requires_grad_()
+            start += parameter.numel()
+
+    def keep(self, rows: Tensor) -> None:
+        """Goes on with some of the networks only."""
+        self._set(self.values[rows])
+
+    def weights(self, values: Tensor) -> dict[str, NDArray[np.float32]]:
+        """The parameters by their names, of one row of values."""
+        parameters = list(self.shape.named_parameters())
+        parts = values.split([parameter.numel() for _, parameter in parameters])
+        return {name: part.view(p.shape).numpy().copy() for (name, p), part in zip(parameters, parts, strict=True)}
+
+    def states(self, input: Tensor) -> Tensor:
+        """The hidden states (S, T, N) for the input (S, T, I)."""
+        own, layer = self._own(), self.shape.layer
+        if isinstance(layer, lstm.LSTM):
+            return lstm.run(input, own["weight_ih"], own["weight_hh"], own.get("weight_ch"), own["bias"])
+        if library.refuse(input.device, input.dtype) is None:
+            weights = own["weight_ih_l0"], own["weight_hh_l0"], own["bias_l0"]
+            return function.run_replicas(input, *weights, layer.schedule)
+
+        def one(parameters: Mapping[str, Tensor], input: Tensor) -> Tensor:
+            output: Tensor = functional_call(layer, dict(parameters), (input,))[0]
+            return output
+
+        return vmap(one)(own, input)
+
+    def final_states(self, input: Tensor, lengths: Tensor) -> Tensor:
+        """The hidden states (S, B, N) at the ends of B sequences for each network: the input is (S, T, B, I).
+
+        Args:
+            input: (S, T, B, I)
+            lengths: (S, B) int64: where each sequence ends
+        """
+        own, layer = self._own(), self.shape.layer
+        if isinstance(layer, lstm.LSTM):
+            return self._final_lstm(input, lengths, own)
+        if library.refuse(input.device, input.dtype) is None:
+            weights = own["weight_ih_l0"], own["weight_hh_l0"], own["bias_l0"]
+            return function.run_to_end(input, *weights, layer.schedule, lengths)
+        ends = [
+            functional_call(
+                layer, {name: value[s] for name, value in own.items()}, (input[s],), {"lengths": lengths[s]}
+            )[1][0]
+            for s in range(len(input))
+        ]
+        return torch.stack(ends)
+
+    def _final_lstm(self, input: Tensor, lengths: Tensor, own: Mapping[str, Tensor]) -> Tensor:
+        S, _, B, _ = input.shape
+
+        def ends(input: Tensor, lengths: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+            network = weights["weight_ih"], weights["weight_hh"], weights.get("weight_ch"), weights["bias"]
+            hidden = lstm.run(input, *network, lengths)
+            return hidden[torch.arange(len(hidden)), lengths - 1]
+
+        if B == 1:
+            return ends(input[:, :, 0], lengths[:, 0], own)[:, None]
+        # one network on B sequences is B networks that share their weights
+        found = [
+            ends(
+                input[s].transpose(0, 1),
+                lengths[s],
+                {name: value[s].expand(B, *value.shape[1:]) for name, value in own.items()},
+            )
+            for s in range(S)
+        ]
+        return torch.stack(found)
+
+    def decide(self, input: Tensor, lengths: Tensor) -> Tensor:
+        """The outputs (S, B, O) at the ends of B sequences for each network; arguments as `final_states`."""
+        return self._read(self.final_states(input, lengths))
+
+    def outputs(self, input: Tensor) -> Tensor:
+        """The outputs (S, T, O) for the input (S, T, I)."""
+        return self._read(self.states(input))
+
+    def _own(self) -> dict[str, Tensor]:
+        """The parameters of the hidden layers, by the names that they have there."""
+        return {name.removeprefix("layer."): value for name, value in self.parameters.items() if "layer." in name}
+
+    def _read(self, hidden: Tensor) -> Tensor:
+        """The outputs (S, T, O) of the states (S, T, N)."""
+        weight, bias = self.parameters["readout.weight"], self.parameters["readout.bias"]
+        if library.refuse(hidden.device, hidden.dtype) is None:
+            outputs = readout_kernel.run(hidden, weight, bias)
+        else:
+            outputs = torch.einsum("stn,son->sto", hidden, weight) + bias[:, None]
+        return outputs.log_softmax(-1) if self.shape.softmax else outputs

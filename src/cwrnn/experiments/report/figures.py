@@ -1,0 +1,221 @@
+"""Figures of both tasks: what their records show, each a matplotlib Figure made of records alone.
+
+    box_plot          the errors of all runs, as in the paper's figures of them
+    search_curve      which learning rate is best
+
+Those of one task only stand in `generation_figures` and `word_figures`; the numbers that are drawn come from
+`outcomes`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...extras import require
+from ..sweep.run import Record
+from . import statistics as outcomes
+from .drawing import (
+    COLOURS,
+    INK,
+    MARKERS,
+    MUTED,
+    NAMES,
+    NMSE,
+    STROKES,
+    Measure,
+    logarithmic,
+    new_figure,
+    paler,
+    power,
+    scale,
+    styled,
+)
+from .statistics import Box, box, searched
+
+
+@styled
+def box_plot(
+    records: Sequence[Record],
+    paper: Mapping[tuple[str, int], tuple[float, float]] | None = None,
+    measure: Measure = NMSE,
+    *,
+    together: Sequence[str] = ("lstm", "cw"),
+) -> Any:
+    """The errors by method and size, a panel for each method.
+
+    Args:
+        records: of any methods, sizes and data sets; the data sets are taken together
+        paper: the paper's mean and standard deviation, by method and size, where it prints them
+        measure: how an error is drawn
+        together: the methods whose panels have one scale; the others have their own, as the paper's SRN in task 1
+    """
+    lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
+    paper = paper or {}
+    methods, sizes = outcomes.methods(records), outcomes.sizes(records)
+    width = max(6.0, 1.2 + len(methods) * max(1.6, 0.78 * len(sizes)))
+    figure = new_figure(width, 4.4)
+    panels = figure.subplots(1, len(methods), squeeze=False)[0]
+    boxes = {(m, s): box(outcomes.of(records, m, s), measure.scale) for m in methods for s in sizes}
+    failures = any(each.failed for each in boxes.values())
+    groups = [[method] for method in methods if method not in together]
+    groups.append([method for method in methods if method in together])
+    shared = groups[-1]
+    for panel, method in zip(panels, methods, strict=True):
+        if method in shared[1:]:
+            panel.sharey(panels[methods.index(shared[0])])
+            panel.tick_params(labelleft=False)
+    for panel, method in zip(panels, methods, strict=True):
+        labels = []
+        for place, size in enumerate(sizes):
+            here = boxes[method, size]
+            runs = here.finished + here.diverged + here.failed
+            hidden = {record.run.hidden for record in outcomes.of(records, method, size)}
+            rows = [str(size), "/".join(map(str, sorted(hidden))), f"{here.diverged} of {runs}"]
+            labels.append("\n".join(rows + [f"{here.failed} of {runs}"] * failures) if runs else f"{size}\nno runs")
+            if here.finished:
+                draw_box(panel, place, here, COLOURS[method])
+            elif runs:
+                panel.text(place, 0.5, "no run finished", rotation=90, ha="center", va="center", color=MUTED,
+                           transform=panel.get_xaxis_transform())  # fmt: skip
+            if (method, size) in paper:
+                mean, deviation = (measure.scale * number for number in paper[method, size])
+                panel.errorbar(place + 0.4, mean, deviation, fmt="*", markersize=9, color=INK, capsize=2.5,
+                               elinewidth=0.9, markeredgewidth=0, zorder=4, gid=f"paper-{method}-{size}")  # fmt: skip
+        panel.set_xticks(range(len(sizes)), labels, fontsize=8, linespacing=1.45)
+        panel.set_xlim(-0.6, len(sizes) - 0.35)
+        panel.grid(False, axis="x")
+        panel.tick_params(axis="x", length=0)
+        panel.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left", pad=14)
+    for group in groups:
+        axes = [panels[methods.index(method)] for method in group]
+        if axes:
+            shown = [v for m in group for s in sizes for v in (boxes[m, s].minimum, boxes[m, s].whiskers[1])]
+            shown += [measure.scale * (paper[m, s][0] + sign * paper[m, s][1]) for m in group for s in sizes
+                      if (m, s) in paper for sign in (-1, 1)]  # fmt: skip
+            top = scale(axes[0], shown, measure)
+            for panel, method in zip(axes, group, strict=True):
+                for place, size in enumerate(sizes):
+                    _count_above(panel, place, boxes[method, size], top, COLOURS[method])
+    rows_of_labels = ["parameters", "hidden units", "diverged"] + ["failed"] * failures
+    panels[0].annotate("\n".join(rows_of_labels), (0, 0), (-12, -3.5), xycoords="axes fraction", fontsize=8,
+                       textcoords="offset points", ha="right", va="top", linespacing=1.45, color=MUTED)  # fmt: skip
+    keys = [
+        lines.Line2D([], [], color=MUTED, marker="s", markersize=9, alpha=0.35, linestyle="", label="quartiles"),
+        lines.Line2D([], [], color=INK, linewidth=1.6, label="median"),
+        lines.Line2D([], [], color=INK, marker="D", markersize=4, linestyle="", label="mean"),
+        lines.Line2D([], [], color=MUTED, linewidth=1, label="lowest and highest that are no outliers"),
+        lines.Line2D([], [], color=MUTED, marker="o", markersize=4, fillstyle="none", linestyle="", label="outlier"),
+    ]
+    if any("↑" in text.get_text() for panel in panels for text in panel.texts):
+        keys.append(lines.Line2D([], [], linestyle="", label="↑ so many runs lie above the frame"))
+    if any((method, size) in paper for method in methods for size in sizes):
+        keys.append(
+            lines.Line2D([], [], color=INK, marker="*", markersize=9, markeredgewidth=0, linestyle="",
+                         label="the paper: mean and deviation")
+        )  # fmt: skip
+    figure.legend(handles=keys, loc="outside lower center", ncols=4 if width > 9 else 2, handletextpad=0.6,
+                  columnspacing=1.8)  # fmt: skip
+    return figure
+
+
+def draw_box(panel: Any, place: float, here: Box, colour: str) -> None:
+    """A box with whiskers at `place`."""
+    statistics = {
+        "q1": here.lower,
+        "med": here.median,
+        "q3": here.upper,
+        "whislo": here.whiskers[0],
+        "whishi": here.whiskers[1],
+        "mean": here.mean,
+        "fliers": here.outliers,
+    }
+    fill = {"facecolor": paler(colour, 0.3), "edgecolor": colour, "linewidth": 1.1}
+    panel.bxp(
+        [statistics], [place], widths=0.52, showmeans=True, patch_artist=True, manage_ticks=False, boxprops=fill,
+        medianprops={"color": INK, "linewidth": 1.6, "solid_capstyle": "butt"},
+        meanprops={"marker": "D", "markersize": 4, "markerfacecolor": INK, "markeredgecolor": "none"},
+        whiskerprops={"color": colour, "linewidth": 1.1}, capprops={"color": colour, "linewidth": 1.1},
+        flierprops={"marker": "o", "markersize": 3, "markerfacecolor": "none", "markeredgecolor": colour,
+                    "markeredgewidth": 0.7, "alpha": 0.55},
+    )  # fmt: skip
+
+
+def _count_above(panel: Any, place: float, here: Box, top: float, colour: str) -> None:
+    """Says how many runs lie above the frame: a run on its way to infinity would leave no room for the others."""
+    above = sum(value > top for value in here.outliers)
+    if above:
+        mean = ", mean" if here.mean > top else ""
+        panel.annotate(f"↑ {above}{mean}", (place, 1), (0, 1), xycoords=panel.get_xaxis_transform(), fontsize=7,
+                       textcoords="offset points", ha="center", va="bottom", color=colour)  # fmt: skip
+
+
+@styled
+def search_curve(records: Sequence[Record], paper: Mapping[str, float], measure: Measure = NMSE) -> Any:
+    """The error against the learning rate, median and quartiles, and below it the share of the runs that diverged.
+
+    Args:
+        records: of a search
+        paper: the paper's learning rates, by method
+        measure: how an error is drawn
+    """
+    lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
+    methods, sizes = outcomes.methods(records), outcomes.sizes(records)
+    figure = new_figure(max(5.0, 1.0 + 2.9 * len(methods)), 4.4)
+    upper, lower = figure.subplots(2, len(methods), squeeze=False, sharex=True, sharey="row", height_ratios=[3, 1])
+    dashes = {size: STROKES[place % len(STROKES)] for place, size in enumerate(reversed(sizes))}
+    points = [each for m in methods for s in sizes for each in searched(outcomes.of(records, m, s), measure.scale)]
+    drawn = [value for each in points for value in (each.lower, each.median) if 0 < each.median < math.inf]
+    for above, below, method in zip(upper, lower, methods, strict=True):
+        most_finished = False
+        for size in sizes:
+            found = searched(outcomes.of(records, method, size), measure.scale)
+            most_finished |= any(math.isfinite(each.median) for each in found)
+            places = [each.rate for each in found]
+            medians = np.array([each.median for each in found])
+            # an upper quartile of infinity lies above any frame
+            quartiles = (
+                np.minimum([(each.lower, each.upper) for each in found], 100 * max(drawn, default=1.0)).reshape(-1, 2).T
+            )
+            shade = 0.2 / len(sizes) + 0.03
+            known = np.isfinite(medians)
+            above.fill_between(places, *quartiles, where=known, color=COLOURS[method], alpha=shade, linewidth=0)
+            above.plot(places, np.where(known, medians, np.nan), color=COLOURS[method], markersize=5,
+                       marker=MARKERS[method], linestyle=dashes[size], gid=f"search-{method}-{size}")  # fmt: skip
+        found = searched(record for record in records if record.run.method == method)
+        shares = [100 * each.diverged / each.runs for each in found]
+        below.vlines([each.rate for each in found], 0, shares, color=COLOURS[method], linewidth=6,
+                     gid=f"share-{method}")  # fmt: skip
+        for panel in (above, below):
+            panel.axvline(paper[method], color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+            panel.set_xscale("log")
+        if not most_finished:
+            above.text(0.5, 0.5, "no rate at which\nmost runs finished", ha="center", va="center", color=MUTED,
+                       transform=above.transAxes)  # fmt: skip
+        above.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left")
+        below.tick_params(axis="x", labelsize=8)
+    rates = {record.run.settings.learning_rate for record in records}
+    every = rates | {paper[method] for method in methods}
+    lower[0].set_xlim(min(every) / 1.6, max(every) * 1.6)
+    if len(rates) <= 8:
+        lower[0].set_xticks(sorted(rates), [power(rate) for rate in sorted(rates)])
+        lower[0].set_xticks([], minor=True)
+    if measure.highest < math.inf:
+        upper[0].set_ylim(0, 1.03 * measure.highest)
+        upper[0].set_ylabel(measure.label)
+    else:
+        logarithmic(upper, drawn)
+        upper[0].set_ylabel(f"{measure.label} (log scale)")
+        if drawn:
+            # what is ten times worse than the target's mean need not be told from what is worse still
+            upper[0].set_ylim(min(drawn) / 1.5, max(3 * min(drawn), min(10.0, 3 * max(drawn))))
+    # the highest lies within the panel, also when it is all of them
+    lower[0].set_ylim(0, 105)
+    lower[0].set_yticks([0, 50, 100])
+    lower[0].set_ylabel("diverged [%]")
+    figure.supxlabel("learning rate (log scale)", fontsize=9)
+    keys = [lines.Line2D([], [], color=INK, linestyle=dashes[size], label=f"{size} parameters") for size in sizes]
+    keys.append(lines.Line2D([], [], color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), label="the paper's rate"))
+    figure.legend(handles=keys, loc="outside upper center", ncols=5)
+    return figure

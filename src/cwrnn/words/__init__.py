@@ -1,1 +1,0 @@
-"""Spoken words: the sequences of the paper's second task, section 4.2."""

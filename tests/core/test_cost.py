@@ -1,0 +1,65 @@
+"""What the cascade costs, counted while it runs: the multiply-adds that Schedule.operations promises."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from cwrnn import ClockworkRNN, Readout, Schedule
+from cwrnn.held import Stream, accumulate
+
+
+def multiply_adds(function) -> float:
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        function()
+    return counter.get_total_flops() / 2
+
+
+@pytest.mark.parametrize(
+    "schedule", [Schedule.exponential(64, 8), Schedule.exponential(60, 6, base=3), Schedule((2, 3, 7), (20, 9, 30))]
+)
+@pytest.mark.parametrize("input_size", [0, 5])
+def test_the_recurrence(schedule, input_size):
+    T, B = 2048, 2
+    rnn = ClockworkRNN(input_size, schedule.hidden_size, schedule=schedule, backend="torch")
+    found = multiply_adds(lambda: rnn.ticks(torch.randn(T, B, input_size))) / (T * B)
+    # every module also says its initial state once
+    assert found == pytest.approx(schedule.operations(input_size).cascade, rel=0.01)
+
+
+def test_the_readout():
+    T, B, N, O = 2048, 2, 64, 3
+    rnn, readout = ClockworkRNN(1, N, schedule=8), Readout(N, O)
+    ticks, _ = rnn.ticks(torch.randn(T, B, 1))
+    per_output = multiply_adds(lambda: readout(ticks)) / (T * B * O)
+    # 2 k instead of N
+    assert per_output == pytest.approx(2 * N / 8, rel=0.02)
+
+
+def test_training_costs_three_times_the_forward_pass():
+    T, B, N = 2048, 2, 64
+    rnn = ClockworkRNN(3, N, schedule=8, backend="torch")
+    x = torch.randn(T, B, 3, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        rnn(x)[0].sum().backward()
+    assert counter.get_total_flops() / 2 / (T * B) == pytest.approx(3 * rnn.schedule.operations(3).cascade, rel=0.02)
+
+
+def test_what_is_said_telescopes():
+    """Streams whose clocks nest become one; others stay apart."""
+
+    def stream(period):
+        return Stream(torch.zeros(5, 1, 1), period, -period)
+
+    assert [s.period for s in accumulate([stream(8)], stream(4))] == [4]
+    assert [s.period for s in accumulate([stream(7), stream(8)], stream(4))] == [7, 4]
+
+
+def test_long_periods_cost_nothing():
+    """What is built depends on the steps that are asked for, not on how long a module holds."""
+    stream = Stream(torch.zeros(2, 1, 1), 1 << 40, -(1 << 40))
+    assert stream.at(0, 1, 10).shape == (10, 1, 1)
+    rnn = ClockworkRNN(1, 41, schedule=41)
+    x = torch.randn(10, 2, 1)
+    specified = ClockworkRNN(1, 41, schedule=41, backend="reference")
+    specified.load_state_dict(rnn.state_dict())
+    torch.testing.assert_close(rnn(x, t0=5)[0], specified(x, t0=5)[0])

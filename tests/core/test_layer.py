@@ -1,0 +1,433 @@
+"""The layer equals the specification, composed sequence by sequence; whole = split anywhere = step by step."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.network_cases import USABLE, schedules
+from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence, pad_sequence
+
+from cwrnn import ClockworkRNN, Schedule, State, clockwork_reference
+
+PERIODS = pytest.mark.parametrize("periods", [[1, 2, 4, 8], [2, 3, 7], [5]], ids=str)
+
+
+def make(periods, hidden_size=9, input_size=2, **options) -> ClockworkRNN:
+    return ClockworkRNN(input_size, hidden_size, schedule=periods, dtype=torch.float64, **options)
+
+
+def specified(rnn: ClockworkRNN, x, h, t0):
+    """One sequence (T, I) from states (layers * directions, N): output and final states, by the specification."""
+    final = []
+    for layer in range(rnn.num_layers):
+        outputs = []
+        for direction in range(rnn.num_directions):
+            suffix = f"_l{layer}" + ("_reverse" if direction else "")
+            weights = [getattr(rnn, name + suffix, None) for name in ("weight_ih", "weight_hh", "bias")]
+            h0 = h[len(final)][None]
+            sequence = x.flip(0) if direction else x
+            clock = 0 if direction else t0
+            output = clockwork_reference(sequence[:, None], *weights, h0, rnn.schedule, clock, rnn.nonlinearity)[:, 0]
+            final.append(output[-1] if len(output) else h0[0])
+            outputs.append(output.flip(0) if direction else output)
+        x = torch.cat(outputs, dim=-1)
+    return x, torch.stack(final)
+
+
+def gradients(loss, rnn, *tensors):
+    return torch.autograd.grad(loss, [*rnn.parameters(), *tensors], allow_unused=True, materialize_grads=True)
+
+
+@settings(max_examples=60)
+@given(
+    schedule=schedules(longest=6, modules=4, size=3),
+    num_layers=st.integers(1, 3),
+    bidirectional=st.booleans(),
+    bias=st.booleans(),
+    nonlinearity=st.sampled_from(("tanh", "relu")),
+    t0=st.integers(0, 20),
+    lengths=st.lists(st.integers(1, 15), min_size=1, max_size=4),
+    input_size=st.integers(0, 3),
+    backend=st.sampled_from(USABLE),
+    seed=st.integers(0, 1000),
+)
+def test_ragged_batches(
+    schedule, num_layers, bidirectional, bias, nonlinearity, t0, lengths, input_size, backend, seed, close
+):
+    torch.manual_seed(seed)
+    rnn = ClockworkRNN(
+        input_size,
+        schedule.hidden_size,
+        num_layers,
+        nonlinearity,
+        bias,
+        bidirectional=bidirectional,
+        dtype=torch.float64,
+        schedule=schedule,
+        backend=backend,
+    )
+    sequences = [torch.randn(length, input_size, dtype=torch.float64, requires_grad=True) for length in lengths]
+    layers = num_layers * rnn.num_directions
+    h = torch.randn(layers, len(lengths), schedule.hidden_size, dtype=torch.float64, requires_grad=True)
+    expected = [specified(rnn, x, h[:, b], t0) for b, x in enumerate(sequences)]
+    h_expected = torch.stack([final for _, final in expected], dim=1)
+    loss = sum(output.square().sum() for output, _ in expected) + h_expected.sin().sum()
+    gradients_expected = gradients(loss, rnn, h, *sequences)
+
+    def check(output, h_n):
+        for b, length in enumerate(lengths):
+            close(output[:length, b], expected[b][0])
+            assert (output[length:, b] == 0).all()
+        close(h_n, h_expected)
+        found = gradients(output.square().sum() + h_n.sin().sum(), rnn, h, *sequences)
+        for value, right in zip(found, gradients_expected, strict=True):
+            close(value, right)
+
+    # whatever stands in the padding must not matter
+    padded = pad_sequence(sequences, padding_value=torch.nan)
+    check(*rnn(padded, h, t0=t0, lengths=lengths))
+    if input_size == 0:
+        # torch does not pack what is empty
+        return
+    output, h_n = rnn(pack_sequence(sequences, enforce_sorted=False), h, t0=t0)
+    assert output.unsorted_indices is not None
+    check(pad_packed_sequence(output)[0], h_n)
+
+
+@PERIODS
+@pytest.mark.parametrize("backend", USABLE)
+def test_split_anywhere(periods, backend, close):
+    rnn = make(periods, num_layers=2, backend=backend)
+    x = torch.randn(2 * periods[-1] + 3, 2, 2, dtype=torch.float64, requires_grad=True)
+    h = torch.randn(2, 2, 9, dtype=torch.float64, requires_grad=True)
+    for t0 in (0, 5):
+        whole, h_whole = rnn(x, h, t0=t0)
+        gradients_whole = gradients(whole.square().sum() + h_whole.sin().sum(), rnn, x, h)
+        for cut in range(x.shape[0] + 1):
+            first, h_first = rnn(x[:cut], h, t0=t0)
+            second, h_second = rnn(x[cut:], h_first, t0=t0 + cut)
+            close(torch.cat((first, second)), whole)
+            close(h_second, h_whole)
+            found = gradients(torch.cat((first, second)).square().sum() + h_second.sin().sum(), rnn, x, h)
+            for value, right in zip(found, gradients_whole, strict=True):
+                close(value, right)
+
+
+@PERIODS
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bias": False, "nonlinearity": "relu"}], ids=str)
+def test_step_by_step(periods, options, close):
+    rnn = make(periods, num_layers=2, **options)
+    x = torch.randn(2 * periods[-1] + 3, 2, 2, dtype=torch.float64, requires_grad=True)
+    sequence = x.transpose(0, 1) if rnn.batch_first else x
+    whole, h_whole = rnn(sequence)
+    gradients_whole = gradients(whole.square().sum() + h_whole.sin().sum(), rnn, x)
+    state, outputs = None, []
+    for x_t in x.unbind(0):
+        y, state = rnn.step(x_t, state)
+        outputs.append(y)
+    output = torch.stack(outputs, dim=1 if rnn.batch_first else 0)
+    close(output, whole)
+    close(state.h, h_whole)
+    assert state.t == x.shape[0]
+    found = gradients(output.square().sum() + state.h.sin().sum(), rnn, x)
+    for value, right in zip(found, gradients_whole, strict=True):
+        close(value, right)
+
+
+def test_step_goes_on_where_forward_stopped(close):
+    rnn = make([2, 3, 7])
+    x = torch.randn(20, 4, 2, dtype=torch.float64)
+    whole, _ = rnn(x)
+    _, h_n = rnn(x[:11])
+    y, state = rnn.step(x[11], (h_n, 11))
+    close(y, whole[11])
+    output, _ = rnn(x[12:], state.h, t0=state.t)
+    close(output, whole[12:])
+
+
+def test_step_unbatched(close):
+    rnn = make([1, 3], num_layers=2)
+    x = torch.randn(9, 2, dtype=torch.float64)
+    whole, h_n = rnn(x)
+    state = None
+    for t, x_t in enumerate(x):
+        y, state = rnn.step(x_t, state)
+        close(y, whole[t])
+    close(state.h, h_n)
+    assert state.h.shape == (2, 9)
+
+
+def test_step_with_dropout(close):
+    rnn = make([1, 2], num_layers=2, dropout=1.0, bias=False)
+    x = torch.randn(3, 2, dtype=torch.float64)
+    y, state = rnn.step(x)
+    assert (y == 0).all()
+    assert (state.h[0] != 0).any()
+    assert (rnn.eval().step(x)[0] != 0).any()
+
+
+def test_step_leaves_the_state_alone():
+    rnn = make([2, 4])
+    before = State(torch.ones(1, 3, 9, dtype=torch.float64), 1)
+    y, after = rnn.step(torch.zeros(3, 2, dtype=torch.float64), before)
+    y.zero_()
+    assert (before.h == 1).all()
+    assert (after.h == 1).all()
+
+
+def test_clocks_may_be_numpy_integers(close):
+    rnn, x = make(np.int64(3)), torch.randn(5, 2, 2, dtype=torch.float64)
+    close(rnn(x, t0=np.int64(3))[0], rnn(x, t0=3)[0])
+    assert type(rnn.step(x[0], (torch.zeros(1, 2, 9, dtype=torch.float64), np.int32(3)))[1].t) is int
+
+
+def test_a_clock_that_has_run_for_ages(close):
+    rnn, x = make([1, 2, 8]), torch.randn(20, 2, 2, dtype=torch.float64)
+    for lengths in (None, [20, 7]):
+        found, expected = rnn(x, t0=2**80 + 3, lengths=lengths), rnn(x, t0=3, lengths=lengths)
+        close(found[0], expected[0])
+        close(found[1], expected[1])
+
+
+def test_weights_that_do_not_exist_are_not_loaded():
+    dense, rnn = make([1]), make([1, 2, 4])
+    rnn.load_state_dict(dense.state_dict())
+    allowed = torch.from_numpy(rnn.schedule.mask())
+    assert (rnn.weight_hh_l0[~allowed] == 0).all()
+    assert torch.equal(rnn.weight_hh_l0[allowed], dense.weight_hh_l0[allowed])
+
+
+# torch itself warns of complex modules
+@pytest.mark.filterwarnings("ignore:Complex modules:UserWarning")
+def test_complex_weights_are_refused():
+    rnn = make([1, 2]).to(torch.complex128)
+    with pytest.raises(ValueError, match="weights should be of a real floating point type, got: torch.complex128"):
+        rnn(torch.zeros(3, 1, 2, dtype=torch.complex128))
+
+
+def test_step_holds_bit_for_bit():
+    rnn = make([3, 4])
+    state = State(torch.randn(1, 2, 9, dtype=torch.float64), 5)
+    _, after = rnn.step(torch.randn(2, 2, dtype=torch.float64), state)
+    assert torch.equal(after.h, state.h)
+    assert after.t == 6
+
+
+def test_dropout_lies_between_layers_only(close):
+    rnn = make([1, 2], num_layers=2, dropout=1.0, bias=False)
+    x = torch.randn(5, 1, 2, dtype=torch.float64)
+    silent, _ = rnn(torch.zeros_like(x))
+    output, h_n = rnn(x)
+    close(output, silent)
+    assert (h_n[0] != 0).any()
+    assert not torch.equal(rnn.eval()(x)[0], silent)
+
+
+def test_clock_of_all_layers_is_one(close):
+    rnn = make([2, 4], num_layers=2)
+    x = torch.randn(9, 1, 2, dtype=torch.float64)
+    output, _ = rnn(x, t0=1)
+    expected, _ = specified(rnn, x[:, 0], torch.zeros(2, 9, dtype=torch.float64), 1)
+    close(output[:, 0], expected)
+    # nothing is due at t = 1, so the second layer still holds its initial state
+    assert (output[0] == 0).all()
+    assert (output[1] != 0).any()
+
+
+def test_no_input_generates(close):
+    rnn = make([1, 2, 4], input_size=0)
+    output, _ = rnn(torch.empty(20, 3, 0, dtype=torch.float64))
+    assert output.shape == (20, 3, 9)
+    assert (output[1:] != output[:-1]).any(dim=-1).all()
+    assert torch.equal(output[:, 0], output[:, 1])
+    y, _ = rnn.step(torch.empty(3, 0, dtype=torch.float64))
+    close(y, output[0])
+
+
+def test_an_empty_chunk_changes_nothing():
+    rnn = make([1, 2])
+    h = torch.randn(1, 2, 9, dtype=torch.float64)
+    output, h_n = rnn(torch.empty(0, 2, 2, dtype=torch.float64), h, t0=3)
+    assert output.shape == (0, 2, 9)
+    assert torch.equal(h_n, h)
+
+
+def test_reverse_clock_counts_from_the_end(close):
+    rnn = make([1, 4], bidirectional=True)
+    x = torch.randn(7, 1, 2, dtype=torch.float64)
+    output, h_n = rnn(x, t0=2)
+    # in the reverse direction all modules execute at the last step, whatever t0
+    names = ("weight_ih_l0_reverse", "weight_hh_l0_reverse", "bias_l0_reverse")
+    weights = [getattr(rnn, name) for name in names]
+    reverse = clockwork_reference(x.flip(0), *weights, torch.zeros(1, 9, dtype=torch.float64), rnn.schedule)
+    close(output[..., 9:], reverse.flip(0))
+    close(h_n[1], reverse[-1])
+
+
+def test_to_rnn_and_back(close):
+    layer = make([1], num_layers=2, bidirectional=True, batch_first=True).eval()
+    rnn = layer.to_rnn()
+    x = torch.randn(3, 8, 2, dtype=torch.float64)
+    h = torch.randn(4, 3, 9, dtype=torch.float64)
+    for found, expected in zip(rnn(x, h), layer(x, h), strict=True):
+        close(found, expected)
+    back = ClockworkRNN.from_rnn(rnn)
+    assert not rnn.training
+    assert not back.training
+    assert back.schedule == layer.schedule
+    for found, expected in zip(back.parameters(), layer.parameters(), strict=True):
+        close(found.detach(), expected.detach())
+    with pytest.raises(ValueError, match=r"one module of period 1 .* got periods \(1, 2\)"):
+        make([1, 2]).to_rnn()
+    with pytest.raises(TypeError, match="takes a torch.nn.RNN, got LSTM"):
+        ClockworkRNN.from_rnn(torch.nn.LSTM(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "periods", "sizes"),
+    [
+        (None, (1, 2, 4, 8, 16, 32, 64, 128), (2, 1, 1, 1, 1, 1, 1, 1)),
+        (3, (1, 2, 4), (3, 3, 3)),
+        ([4, 1, 4], (1, 4), (3, 6)),
+        (range(2, 5), (2, 3, 4), (3, 3, 3)),
+        (Schedule((7, 2), (1, 8)), (2, 7), (8, 1)),
+    ],
+    ids=str,
+)
+def test_schedule_argument(schedule, periods, sizes):
+    assert make(schedule).schedule == Schedule(periods, sizes)
+    assert ClockworkRNN(1, 3).schedule.periods == (1, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"schedule": [1, 0]}, ValueError, "periods must be positive integers, got 0"),
+        ({"schedule": [1, -2]}, ValueError, "periods must be positive integers, got -2"),
+        ({"schedule": [1, 2.0]}, ValueError, "periods must be positive integers, got 2.0"),
+        ({"schedule": [True, 2]}, ValueError, "periods must be positive integers, got True"),
+        ({"schedule": []}, ValueError, "a schedule needs at least one module, got no periods"),
+        ({"schedule": 10}, ValueError, "10 modules need at least 10 units, got hidden_size=9"),
+        ({"schedule": range(1, 12)}, ValueError, "11 modules need at least 11 units, got hidden_size=9"),
+        ({"schedule": 0}, ValueError, "the number of modules must be a positive integer, got 0"),
+        ({"schedule": True}, ValueError, "the number of modules must be a positive integer, got True"),
+        ({"schedule": Schedule((1,), (8,))}, ValueError, "the schedule has 8 units, but hidden_size=9"),
+        ({"schedule": "1:9"}, TypeError, "periods must be a sequence of positive integers, got '1:9'"),
+        ({"schedule": 2.5}, TypeError, "periods must be a sequence of positive integers, got 2.5"),
+        ({"schedule": {1: 9}}, TypeError, "periods must be a sequence of positive integers, got {1: 9}"),
+        ({"dtype": torch.complex64}, ValueError, "dtype should be a real floating point type, got: torch.complex64"),
+        (
+            {"backend": ["torch"]},
+            ValueError,
+            "Unknown backend ['torch']. Select from 'auto', 'cpu', 'triton', 'torch', 'reference'.",
+        ),
+        (
+            {"backend": "cuda"},
+            ValueError,
+            "Unknown backend 'cuda'. Select from 'auto', 'cpu', 'triton', 'torch', 'reference'.",
+        ),
+        ({"input_size": -1}, ValueError, "input_size must be zero or greater"),
+    ],
+    ids=str,
+)
+def test_bad_construction(options, error, message):
+    with pytest.raises(error) as caught:
+        ClockworkRNN(**{"input_size": 2, "hidden_size": 9, **options})
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"t0": -1}, ValueError, "t0 must be zero or greater, got -1"),
+        ({"t0": 1.0}, TypeError, "t0 should be of type int, got: float"),
+        ({"t0": True}, TypeError, "t0 should be of type int, got: bool"),
+        ({"t0": None}, TypeError, "t0 should be of type int, got: NoneType"),
+        ({"lengths": [5, 0]}, ValueError, "lengths must lie between 1 and the 5 steps of the input, got 0"),
+        ({"lengths": [6, 1]}, ValueError, "lengths must lie between 1 and the 5 steps of the input, got 6"),
+        ({"lengths": [-3, 9]}, ValueError, "lengths must lie between 1 and the 5 steps of the input, got -3"),
+        ({"lengths": [5]}, ValueError, "lengths must have one entry per sequence, shape (2,), got (1,)"),
+        ({"lengths": 5}, ValueError, "lengths must have one entry per sequence, shape (2,), got ()"),
+        ({"lengths": [1.0, 2.0]}, TypeError, "lengths must be integers, got torch.float32"),
+        ({"lengths": "ab"}, TypeError, "lengths must be integers, got 'ab'"),
+        (
+            {"hx": State(torch.zeros(1, 2, 9), 3)},
+            TypeError,
+            "hx should be a Tensor, got: State: pass its h as hx, and its t as t0",
+        ),
+        ({"hx": [0.0]}, TypeError, "hx should be a Tensor, got: list"),
+        ({"lengths": [True, True]}, TypeError, "lengths must be integers, got torch.bool"),
+        (
+            {"hx": torch.zeros(1, 2, 9)},
+            RuntimeError,
+            "hx dtype (torch.float32) does not match input dtype (torch.float64). Convert hx: hx.to(torch.float64)",
+        ),
+    ],
+    ids=str,
+)
+def test_bad_call(options, error, message):
+    rnn = make([1, 2])
+    with pytest.raises(error) as caught:
+        rnn(torch.zeros(5, 2, 2, dtype=torch.float64), **options)
+    assert str(caught.value) == message
+
+
+def test_bad_guises():
+    rnn = make([1, 2])
+    for input in (None, [[1.0, 2.0]], torch.zeros(3, 1, 2).numpy()):
+        with pytest.raises(TypeError, match=f"should be a Tensor or a PackedSequence, got: {type(input).__name__}"):
+            rnn(input)
+    packed = pack_sequence([torch.zeros(3, 2, dtype=torch.float64)])
+    with pytest.raises(ValueError, match="has lengths of its own"):
+        rnn(packed, lengths=[3])
+    with pytest.raises(ValueError, match="an unbatched input has its own length"):
+        rnn(torch.zeros(3, 2, dtype=torch.float64), lengths=[3])
+    with pytest.raises(RuntimeError, match=r"Expected hidden size \(1, 1, 9\), got \[1, 2, 9\]"):
+        rnn(packed, torch.zeros(1, 2, 9, dtype=torch.float64))
+    with pytest.raises(TypeError, match="takes 2 positional arguments|takes from 2 to 3 positional arguments"):
+        rnn(torch.zeros(3, 1, 2, dtype=torch.float64), None, 3)
+
+
+def test_bad_steps():
+    rnn = make([1, 2])
+    x, h = torch.zeros(3, 2, dtype=torch.float64), torch.zeros(1, 3, 9, dtype=torch.float64)
+    with pytest.raises(ValueError, match="step: Expected input to be 1D or 2D, got 3D"):
+        rnn.step(x[None])
+    with pytest.raises(RuntimeError, match=r"Expected hidden size \(1, 3, 9\), got \[1, 1, 9\]"):
+        rnn.step(x, (h[:, :1], 0))
+    with pytest.raises(ValueError, match=r"state.t must be zero or greater, got -1"):
+        rnn.step(x, (h, -1))
+    with pytest.raises(TypeError, match=r"state should be what step returned, or State\(h, t\), got: Tensor"):
+        rnn.step(x, h)
+    with pytest.raises(RuntimeError, match=r"state.h should be \(num_layers, B, N\) for an input of 2 dimensions"):
+        rnn.step(x, (h[0], 0))
+    with pytest.raises(TypeError, match=r"state.t should be of type int, got: float"):
+        rnn.step(x, (h, 1.0))
+    with pytest.raises(ValueError, match="does not match weight dtype"):
+        rnn.step(x.float())
+    with pytest.raises(TypeError, match="step: input should be a Tensor, got: ndarray"):
+        rnn.step(x.numpy())
+    with pytest.raises(RuntimeError, match="a bidirectional layer reads a sequence from its end"):
+        make([1, 2], bidirectional=True).step(x)
+
+
+def test_step_under_autocast_is_forward_under_autocast(close):
+    rnn = ClockworkRNN(2, 9, num_layers=2, schedule=[1, 2])
+    x = torch.randn(6, 3, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        output, h_n = rnn(x)
+        state = None
+        for t, x_t in enumerate(x):
+            y, state = rnn.step(x_t, state)
+            assert y.dtype == state.h.dtype == output.dtype == h_n.dtype == torch.bfloat16
+            close(y, output[t])
+
+
+def test_float64_is_not_cast_down(close):
+    rnn = make([1, 2])
+    x = torch.randn(6, 3, 2, dtype=torch.float64)
+    expected, _ = rnn(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = rnn(x)
+    close(found, expected)

@@ -1,0 +1,271 @@
+"""Saved networks: what was saved is what is loaded, and what is anything else is refused."""
+
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+
+from cwrnn import saved
+from cwrnn.experiments.networks.build import Network, build
+from cwrnn.experiments.networks.lstm import LSTM
+from cwrnn.saved import ModelError, SavedNetwork
+from cwrnn.schedule import Schedule
+
+CLOCKS = Schedule((1, 3, 4), (3, 1, 2))
+
+
+def network(method="cw", inputs=3, outputs=4, softmax=True):
+    return build(method, 6, inputs, outputs, softmax=softmax, schedule=CLOCKS.spec, seed=1).float()
+
+
+def example():
+    return SavedNetwork("words", "cw", network(), {"mean": np.array([0.1, -1e-300])}, {"words": ["oui", "né"]})
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "model.safetensors"
+    example().save(path)
+    return path
+
+
+def parts(path):
+    """What a file says, and its tensors."""
+    with safetensors.safe_open(path, "numpy") as file:
+        names = list(file.keys())
+        return json.loads(file.metadata()["cwrnn"]), {name: file.get_tensor(name) for name in names}
+
+
+def write(path, said, arrays):
+    """Writes them, with the right checksum; what is ... is left out."""
+    said = {name: value for name, value in said.items() if value is not ... and name != "sha256"}
+    text = json.dumps(said | {"sha256": saved._digest(said, arrays)})
+    path.write_bytes(safetensors.numpy.save(arrays, {"cwrnn": text}))
+
+
+def refused(path, *words):
+    with pytest.raises(ModelError) as caught:
+        SavedNetwork.load(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    for word in words:
+        assert word in text
+
+
+def test_round_trip(path, close):
+    before, after = example(), SavedNetwork.load(path)
+    assert (after.kind, after.method, after.inputs, after.outputs) == ("words", "cw", 3, 4)
+    assert after.schedule == Schedule((1, 3, 4), (3, 1, 2))
+    assert after.about == {"words": ["oui", "né"]}
+    assert list(after.tensors) == ["mean"]
+    np.testing.assert_array_equal(after.tensors["mean"], [0.1, -1e-300])
+    assert after.tensors["mean"].dtype == np.float64
+    for (name, one), (other_name, other) in zip(
+        before.network.named_parameters(), after.network.named_parameters(), strict=True
+    ):
+        assert name == other_name
+        assert torch.equal(one, other)
+    x = torch.randn(20, 2, 3)
+    close(after.network(x), before.network(x))
+    assert after.network(x).exp().sum(-1).allclose(torch.ones(20, 2))
+
+
+def test_the_same_network_gives_the_same_bytes(path, tmp_path):
+    SavedNetwork.load(path).save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
+
+
+def test_a_network_that_generates(tmp_path):
+    path = tmp_path / "srn.safetensors"
+    SavedNetwork("generation", "srn", network("srn", 0, 1, softmax=False)).save(path)
+    after = SavedNetwork.load(path)
+    assert (after.kind, after.method, after.inputs, after.outputs) == ("generation", "srn", 0, 1)
+    assert after.schedule.spec == "1:6"
+    assert not after.network.softmax
+    assert after.about == {}
+    assert after.network(torch.zeros(5, 1, 0)).shape == (5, 1, 1)
+
+
+def test_others_can_read_it(path):
+    said, arrays = parts(path)
+    assert len(said.pop("sha256")) == 64
+    assert said == {
+        "version": 1,
+        "kind": "words",
+        "method": "cw",
+        "schedule": "1:3,3:1,4:2",
+        "inputs": 3,
+        "outputs": 4,
+        "softmax": True,
+        "about": {"words": ["oui", "né"]},
+    }
+    assert {name: (str(array.dtype), array.shape) for name, array in arrays.items()} == {
+        "layer.weight_ih_l0": ("float32", (6, 3)),
+        "layer.weight_hh_l0": ("float32", (6, 6)),
+        "layer.bias_l0": ("float32", (6,)),
+        "readout.weight": ("float32", (4, 6)),
+        "readout.bias": ("float32", (4,)),
+        "mean": ("float64", (2,)),
+    }
+
+
+def test_only_clockwork_layers():
+    with pytest.raises(TypeError, match="only Clockwork RNNs and SRNs can be saved, got a LSTM"):
+        SavedNetwork("words", "lstm", Network(LSTM(3, 2), 4))
+
+
+def test_no_byte_can_be_lost(path):
+    data = path.read_bytes()
+    # the tensors are the end: their last bytes, and every place before
+    for end in [*range(0, len(data) - 40, 7), *range(len(data) - 40, len(data))]:
+        path.write_bytes(data[:end])
+        refused(path)
+    path.write_bytes(data + b"\0")
+    refused(path, "damaged")
+
+
+def test_no_bit_can_change(path):
+    """But within the spaces at the end of the header, which mean nothing."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    end = 8 + len(data[8 : 8 + length].rstrip())
+    assert data[end - 1 : end] == b"}"
+    random = np.random.default_rng(0)
+    for place in [*range(end), *range(8 + length, len(data))]:
+        changed = bytearray(data)
+        changed[place] ^= 1 << int(random.integers(8))
+        path.write_bytes(changed)
+        refused(path)
+
+
+def test_files_of_other_kinds(path, tmp_path, monkeypatch):
+    refused(tmp_path / "nowhere", "cannot be read: No such file or directory")
+    refused(tmp_path, "cannot be read: Is a directory")
+    for content in (b"RIFF....WAVEfmt ", b"{}", bytes(8), bytes(1000), b"\xff" * 100, "ä".encode() * 50):
+        path.write_bytes(content)
+        refused(path, "this is not a safetensors file")
+    path.write_bytes(b"")
+    refused(path, "empty")
+    path.write_bytes((2).to_bytes(8, "little") + b"{}")
+    refused(path, "a safetensors file, but not a network that cwrnn has saved")
+    path.write_bytes((20).to_bytes(8, "little") + b'{"__metadata__":   1}')
+    refused(path, "not JSON")
+    path.write_bytes((10**5).to_bytes(8, "little") + b'{"a":' * (10**5 // 5))
+    refused(path, "not JSON")
+    safetensors.numpy.save_file({"weight": np.ones(3)}, path)
+    refused(path, "a safetensors file, but not a network that cwrnn has saved")
+    safetensors.numpy.save_file({"weight": np.ones(3)}, path, {"format": "pt"})
+    refused(path, "a safetensors file, but not a network that cwrnn has saved")
+
+
+class Bomb:
+    exploded = False
+
+    @staticmethod
+    def explode():
+        Bomb.exploded = True
+
+    def __reduce__(self):
+        return Bomb.explode, ()
+
+
+def test_nothing_is_executed(path):
+    path.write_bytes(pickle.dumps(Bomb()))
+    refused(path, "this is not a safetensors file")
+    torch.save({"weight": torch.ones(3), "bomb": Bomb()}, path)
+    refused(path, "this is not a safetensors file")
+    assert not Bomb.exploded
+    pickle.loads(pickle.dumps(Bomb()))
+    assert Bomb.exploded
+
+
+def test_an_edit_is_noticed(path):
+    said, arrays = parts(path)
+    for changed in (said | {"about": {"words": ["oui", "no"]}}, said | {"sha256": ["0"]}, {"version": 1}):
+        safetensors.numpy.save_file(arrays, path, {"cwrnn": json.dumps(changed)})
+        refused(path, "damaged: its contents do not match its checksum")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 2}, "saved in version 2 of the format, and this cwrnn reads version 1"),
+        ({"version": ...}, "saved in version None of the format"),
+        ({"about": ["words"]}, "about must be of type dict"),
+        ({"schedule": "1:3,3:1,4:3"}, "'layer.weight_ih_l0' must be float32 (7, 3), got float32 (6, 3)"),
+        ({"schedule": "1:1000000000000"}, "must be float32 (1000000000000, 3)"),
+        ({"schedule": "1:2,3:2,4:2"}, "its weights do not fit the schedule 1:2,3:2,4:2"),
+        ({"schedule": "often"}, "a schedule is written period:size,period:size,..., got 'often'"),
+        ({"schedule": "0:6"}, "periods must be positive"),
+        ({"schedule": 6}, "schedule must be of type str, got 6"),
+        ({"inputs": 13}, "'layer.weight_ih_l0' must be float32 (6, 13)"),
+        ({"inputs": -3}, "expected inputs >= 0"),
+        ({"outputs": 25}, "'readout.weight' must be float32 (25, 6)"),
+        ({"outputs": True}, "outputs must be of type int, got True"),
+        ({"softmax": 1}, "softmax must be of type bool, got 1"),
+        ({"softmax": ...}, "softmax must be of type bool, got None"),
+        ({"method": "lstm"}, "there is no 'lstm' of schedule"),
+        ({"method": "srn"}, "there is no 'srn' of schedule 1:3,3:1,4:2"),
+        ({"kind": None}, "kind must be of type str"),
+        ({"layers": 2}, "it says ['layers'], which this cwrnn does not know"),
+    ],
+)
+def test_what_it_says_must_fit(path, changes, message):
+    said, arrays = parts(path)
+    write(path, said | changes, arrays)
+    refused(path, message)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("readout.bias", None, "the tensor 'readout.bias' is missing"),
+        ("readout.bias", np.zeros(5, np.float32), "'readout.bias' must be float32 (4,), got float32 (5,)"),
+        ("readout.bias", np.zeros((4, 1), np.float32), "got float32 (4, 1)"),
+        ("readout.bias", np.zeros(4), "got float64 (4,)"),
+        ("readout.bias", np.zeros(4, np.float16), "the tensor 'readout.bias' is F16, expected one of F32, F64"),
+        ("layer.weight_hh_l0", np.full((6, 6), np.nan, np.float32), "numbers that are not finite"),
+        ("mean", np.array([0, np.inf]), "the tensor 'mean' has numbers that are not finite"),
+        ("layer.weight_hh_l0", np.ones((6, 6), np.float32), "its weights do not fit the schedule"),
+    ],
+)
+def test_its_tensors_must_fit(path, name, value, message):
+    said, arrays = parts(path)
+    arrays = {key: array for key, array in arrays.items() if key != name}
+    if value is not None:
+        arrays[name] = value
+    write(path, said, arrays)
+    refused(path, message)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"version": NaN}', '{"version": 1e999}', '{"a":' * 10**5])
+def test_words_that_are_no_json(path, text):
+    safetensors.numpy.save_file(parts(path)[1], path, {"cwrnn": text})
+    refused(path, "damaged: what it says of itself is not")
+
+
+def test_what_is_no_json_is_not_saved(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        SavedNetwork("words", "cw", network(), about={"error": float("nan")}).save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("when", ["fsync", "replace"])
+def test_who_is_stopped_leaves_what_was_there(path, monkeypatch, when):
+    before = path.read_bytes()
+
+    def stop(*arguments):
+        # what a kill would leave
+        assert path.read_bytes() == before
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, when, stop)
+    with pytest.raises(KeyboardInterrupt):
+        SavedNetwork("generation", "srn", network("srn")).save(path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]

@@ -1,0 +1,165 @@
+import os
+
+import numpy as np
+import pytest
+import soundfile
+
+from cwrnn.experiments.generation import music as audio
+from cwrnn.experiments.generation.music import AudioError
+
+RATE = 16000
+
+
+def tone(steps=1000, channels=1, rate=RATE):
+    times = np.arange(steps) / rate
+    return np.stack([0.3 * np.sin(2 * np.pi * (440 + 100 * c) * times) + 0.1 for c in range(channels)], axis=1)
+
+
+def write(path, samples=None, rate=RATE, **options):
+    soundfile.write(path, tone() if samples is None else samples, rate, **options)
+    return path
+
+
+def test_bundle():
+    found = audio.load()
+    assert [dataset.name for dataset in found] == [f"bundle{i}_sectoid_chaosland" for i in range(1, 6)]
+    for dataset in found:
+        assert dataset.samples.shape == (320,)
+        assert dataset.samples.dtype == np.float64
+        assert (dataset.samples.min(), dataset.samples.max()) == (-1.0, 1.0)
+        assert dataset.rate == 44100
+        assert dataset.source == f"the bundled snippet {dataset.name}.wav"
+    assert len({dataset.digest for dataset in found}) == 5
+
+
+def test_scaling_is_affine():
+    signal = np.random.default_rng(0).normal(3.0, 0.1, size=50)
+    values = audio.scaled(signal)
+    assert (values.min(), values.max()) == (-1.0, 1.0)
+    assert np.corrcoef(signal, values)[0, 1] == pytest.approx(1.0)
+    for bad in (np.ones(4), np.array([0.0, np.nan])):
+        with pytest.raises(ValueError, match="finite and not constant"):
+            audio.scaled(bad)
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.ogg", "a.WAV", "a.sound"])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_formats_and_channels(tmp_path, name, channels):
+    kind = {"flac": "FLAC", "ogg": "OGG"}.get(name[2:], "WAV")
+    signal = tone(5000, channels)
+    path = write(tmp_path / name, signal, format=kind)
+    (found,) = audio.load([path], offset=0.1, length=400)
+    assert (found.name, found.rate, found.source) == ("a", RATE, f"{path}, from 0.1 s on")
+    expected = audio.scaled(signal.mean(axis=1)[1600:2000])
+    # Vorbis is lossy, 16 bits are coarse
+    assert np.abs(found.samples - expected).max() < (0.1 if kind == "OGG" else 1e-3)
+
+
+@pytest.mark.parametrize("rate", [8000, 44100, 96000])
+def test_any_rate(tmp_path, rate):
+    (found,) = audio.load([write(tmp_path / "a.wav", tone(2000, rate=rate), rate)], offset=0.01)
+    assert found.rate == rate
+    expected = audio.scaled(tone(2000, rate=rate)[:, 0][round(0.01 * rate) :][:320])
+    assert np.abs(found.samples - expected).max() < 1e-3
+
+
+def test_a_folder_is_its_sounds_by_name(tmp_path):
+    for name in ("c.wav", "a.flac", "B.ogg"):
+        write(tmp_path / name)
+    (tmp_path / "COPYRIGHT").write_text("mine")
+    (tmp_path / "d.wav").mkdir()
+    write(tmp_path / "d.wav" / "deep.wav")
+    assert [dataset.name for dataset in audio.load([tmp_path])] == ["B", "a", "c"]
+
+
+def test_sources_keep_their_order(tmp_path):
+    paths = [write(tmp_path / name) for name in ("z.wav", "a.wav")]
+    assert [dataset.name for dataset in audio.load([paths[0], "bundle", paths[1]])][::6] == ["z", "a"]
+
+
+def test_exactly_enough(tmp_path):
+    path = write(tmp_path / "a.wav", tone(500))
+    assert len(audio.load([path], length=500)[0].samples) == 500
+    assert len(audio.load([path], offset=100 / RATE, length=400)[0].samples) == 400
+
+
+@pytest.mark.parametrize(
+    ("prepare", "options", "message"),
+    [
+        (lambda path: write(path, tone(500)), {"length": 501}, "too short: 501 samples .* asked for, 500 are there"),
+        (lambda path: write(path, tone(500)), {"offset": 60.0}, "sample 960000.* asked for, 0 are there"),
+        (lambda path: path.write_text("no music at all"), {}, "not a sound file that can be read"),
+        (lambda path: path.touch(), {}, "not a sound file that can be read"),
+        (lambda path: write(path, np.zeros(500)), {}, "silent or constant"),
+        (lambda path: write(path, np.full(500, 0.25)), {}, "silent or constant"),
+        (lambda path: write(path, tone(500) * [[1, -1]]), {}, "silent or constant"),
+        (lambda path: write(path, np.full(500, np.nan), subtype="FLOAT"), {}, "not finite"),
+        (lambda path: write(path, np.full(500, np.inf), subtype="FLOAT"), {}, "not finite"),
+        (lambda path: None, {}, "there is no such file or folder"),
+        (lambda path: path.mkdir(), {}, "no sound in this folder"),
+        (write, {"offset": -1.0}, "offset must be zero or more seconds, got -1"),
+        (write, {"offset": float("nan")}, "offset must be zero or more seconds, got nan"),
+        (lambda path: write(path, tone(500)), {"offset": 1e300}, r"\(sample 1.6e\+304\) are asked for, 0 are there"),
+        (lambda path: write(path, tone(500)), {"offset": 1e308}, "asked for, 0 are there"),
+        (write, {"length": 1}, "length must be at least 2 samples, got 1"),
+    ],
+)
+def test_what_cannot_be_learnt(tmp_path, prepare, options, message):
+    path = tmp_path / "a.wav"
+    prepare(path)
+    with pytest.raises(AudioError, match=message) as refused:
+        audio.load([path], **options)
+    assert str(path) in str(refused.value) or "must be" in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["wav", "flac", "ogg"])
+def test_a_file_that_ends_in_the_middle(tmp_path, kind):
+    """A header that promises more than there is."""
+    path = write(tmp_path / f"a.{kind}", tone(60_000), format=kind.upper())
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 4])
+    with pytest.raises(AudioError, match=r"too short|not a sound file"):
+        audio.load([path], length=50_000)
+
+
+def test_two_of_one_name(tmp_path):
+    (tmp_path / "b").mkdir()
+    paths = [write(tmp_path / "a.wav"), write(tmp_path / "b" / "a.flac")]
+    with pytest.raises(AudioError, match=r"two sequences have the name 'a': .*a\.wav and .*a\.flac"):
+        audio.load(paths)
+
+
+def test_no_sources():
+    with pytest.raises(AudioError, match="no data"):
+        audio.load([])
+    with pytest.raises(AudioError, match="expected a file, a folder or 'bundle', got ''"):
+        audio.load([""])
+
+
+def test_a_path_that_cannot_be_asked_for(tmp_path):
+    """A name that is too long raises as early as a folder without permission does."""
+    with pytest.raises(AudioError, match=r"xxx: (cannot be read: File name too long|there is no such file)"):
+        audio.load([tmp_path / ("x" * 300)])
+
+
+def test_what_is_no_sound_is_told_in_the_users_words(tmp_path):
+    (tmp_path / "a.wav").write_text("no music at all")
+    with pytest.raises(AudioError, match=r"a\.wav: not a sound file that can be read \(Format not recognised\.\)$"):
+        audio.load([tmp_path / "a.wav"])
+
+
+def test_a_name_that_is_not_utf_8(tmp_path):
+    path = tmp_path / os.fsdecode(b"bad\xff.wav")
+    try:
+        write(tmp_path / "good.wav").rename(path)
+    except OSError:
+        pytest.skip("no such names here")
+    (found,) = audio.load([path])
+    assert (found.name, found.source) == ("bad?", f"{tmp_path}/bad?.wav")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read(tmp_path):
+    path = write(tmp_path / "a.wav")
+    path.chmod(0)
+    with pytest.raises(AudioError, match="cannot be read: Permission denied"):
+        audio.load([path])

@@ -1,0 +1,148 @@
+"""A sweep on a Dask cluster: a real scheduler and real workers, each a process of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from support import small_sweeps as sweeps
+
+from cwrnn.experiments.sweep import dask_engine as cluster
+from cwrnn.experiments.sweep.dask_engine import ClusterError
+from cwrnn.experiments.sweep.store import Store
+from cwrnn.experiments.sweep.workers import Crew, Finished, failed, make_batches
+
+pytest.importorskip("distributed")
+
+
+@contextmanager
+def processes(count, *words):
+    """As many processes of Dask's."""
+    # a worker finds the tests' modules where the client does
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "dask", *words, "--host", "127.0.0.1", "--no-dashboard"]
+    with ExitStack() as stack:
+        started = []
+        for _ in range(count):
+            process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+            started.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        yield started
+
+
+def said(process, pattern):
+    """What is found in the first line of the process that has the pattern."""
+    return next(found[1] for line in process.stderr if (found := re.search(pattern, line)))
+
+
+@pytest.fixture
+def scheduler():
+    with processes(1, "scheduler", "--port", "0") as (process,):
+        yield said(process, r"Scheduler at: *(tcp://\S+)")
+
+
+def test_a_worker_is_killed_in_the_middle(scheduler, tmp_path):
+    waves = [sweeps.wave("one"), sweeps.wave("two", phase=1.0)]
+    runs = sweeps.plan(waves, sizes=[100, 150, 200, 250])
+    events = []
+    with processes(2, "worker", scheduler, "--nthreads", "1", "--no-nanny") as crew:
+        for worker in crew:
+            assert said(worker, r"Registered to: *(tcp://\S+)") == scheduler
+
+        def observe(event):
+            events.append(event)
+            if isinstance(event, Finished) and crew[0].returncode is None:
+                crew[0].send_signal(signal.SIGKILL)
+                crew[0].wait()
+
+        sweeps.sweep(tmp_path / "dask", waves, runs, lambda batches: cluster.dask(batches, 0, scheduler), observe)
+    assert crew[0].returncode == -signal.SIGKILL
+    assert Crew(2) in events
+    sweeps.sweep(tmp_path / "local", waves, runs)
+    assert sweeps.contents(tmp_path / "dask") == sweeps.contents(tmp_path / "local")
+
+
+def test_the_scheduler_is_killed_in_the_middle(tmp_path, monkeypatch):
+    """No run is to blame: those that were finished are kept, the others have no record."""
+    monkeypatch.setattr(cluster, "JOIN", 10.0)
+    waves = [sweeps.wave()]
+    runs = sweeps.plan(waves, methods=["srn"], sizes=[100, 150, 200, 250], runs=1)
+    with processes(1, "scheduler", "--port", "0") as (process,):
+        address = said(process, r"Scheduler at: *(tcp://\S+)")
+
+        def observe(event):
+            if isinstance(event, Finished) and process.returncode is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+
+        with processes(1, "worker", address, "--nthreads", "1", "--no-nanny") as (worker,):
+            assert said(worker, r"Registered to: *(tcp://\S+)") == address
+            with pytest.raises(ClusterError, match=f"the cluster at {address} is gone: .*; go on with --resume"):
+                sweeps.sweep(tmp_path, waves, runs, lambda batches: cluster.dask(batches, 0, address), observe)
+    with Store.read(tmp_path) as store:
+        assert 1 <= len(store.records()) < len(runs)
+        assert {record.status for record in store.records()} == {"finished"}
+
+
+def test_what_was_cancelled_has_not_failed():
+    waves = [sweeps.wave()]
+
+    class Cancelled:
+        status = "cancelled"
+
+        def result(self):
+            raise CancelledError("the scheduler is gone")
+
+    (batch,) = make_batches(sweeps.plan(waves, methods=["srn"], sizes=[100], runs=1), waves)
+    with (
+        pytest.raises(ClusterError, match="the cluster at tcp://somewhere is gone: the scheduler is gone; go on with"),
+        cluster._reached("tcp://somewhere"),
+    ):
+        cluster._records(Cancelled(), batch)
+
+
+def _deaf():
+    """Whether a worker does not hear Ctrl-C; the thread that started it decided."""
+    return any(
+        int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1
+        for line in open("/proc/self/status")
+        if line.startswith("SigBlk")
+    )
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")
+def test_local_workers_do_not_hear_interrupts():
+    with ExitStack() as stack:
+        client = cluster._connect(pytest.importorskip("distributed"), stack, 1, None)
+        (deaf,) = client.run(_deaf).values()
+    assert deaf
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_no_cluster(monkeypatch):
+    monkeypatch.setattr(cluster, "JOIN", 0.5)
+    with pytest.raises(ClusterError, match="no cluster at tcp://127.0.0.1:9"):
+        next(cluster.dask(iter([]), 0, "tcp://127.0.0.1:9"))
+
+
+def test_a_batch_that_no_worker_survives_is_tried_in_parts():
+    """What Dask says of it is an exception; that of a single run is its traceback."""
+    waves = [sweeps.wave()]
+
+    class Lost:
+        status = "error"
+
+        def result(self):
+            raise RuntimeError("three workers died")
+
+    (batch,) = make_batches(sweeps.plan(waves, methods=["srn"], sizes=[100]), waves)
+    assert cluster._records(Lost(), batch) is None
+    (record,) = cluster._records(Lost(), batch.only([1]))
+    assert (record.status, record.run.seed) == ("failed", 1)
+    assert "three workers died" in record.traceback
+    assert failed(record.run, "").environment == record.environment

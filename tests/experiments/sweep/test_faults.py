@@ -1,0 +1,175 @@
+"""What kills a sweep costs nothing that was finished: SIGKILL at random moments, two processes at once, Ctrl-C.
+
+Run as a script, this file imports everything once, and then makes a process of itself for every command that it is
+asked to run: a process that imports torch takes seconds to start.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+
+KILLS = 10
+OPTIONS = ["--data", "bundle", "--length", "20", "--epochs", "3", "--runs", "1", "--methods", "srn,cw"]
+ARGUMENTS = ["reproduce", "generation", *OPTIONS, "--sizes", ",".join(map(str, range(100, 340, 20)))]
+BATCHES = 2 * 12
+RUNS = 5 * BATCHES
+HERE = [*ARGUMENTS, "--workers", "1", "--resume"]
+
+
+def run(arguments, calls, path):
+    """Runs the command, and is killed at the `calls`-th call or return of a function since it opened the store.
+
+    Otherwise writes how it ended, and how many there were until the first and the last batch was added.
+    """
+    import warnings
+
+    from cwrnn.commands import app as command
+    from cwrnn.experiments.sweep import driver as reproduction
+
+    warnings.simplefilter("error")
+    # neither figures nor page: they are made of the store, when all is done
+    reproduction.write_page = lambda store, folder: folder
+    count = 0
+    batches = []
+
+    def profile(frame, event, argument):
+        nonlocal count
+        count += count > 0 or frame.f_code is reproduction.Store.open.__func__.__code__
+        if count == calls > 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if event == "return" and frame.f_code is reproduction.Store.add.__code__:
+            batches.append(count)
+
+    errors = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+        sys.setprofile(profile)
+        code = command.run(arguments)
+        sys.setprofile(None)
+    Path(path).write_text(json.dumps({"code": code, "batches": batches, "errors": errors.getvalue()}))
+
+
+def serve():
+    """For every line of jobs: runs them at once, each in a process of its own, and says how each ended."""
+    for module in ("cwrnn.commands.app", "jinja2", "matplotlib"):
+        importlib.import_module(module)
+
+    for line in sys.stdin:
+        processes = []
+        for job in json.loads(line):
+            process = os.fork()
+            if process == 0:
+                try:
+                    run(**job)
+                except BaseException:
+                    traceback.print_exc()
+                    os._exit(1)
+                os._exit(0)
+            processes.append(process)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+        print(json.dumps(codes), flush=True)
+
+
+@pytest.fixture(scope="module")
+def commands():
+    """Runs commands at once, each of them (arguments, the call at which it is killed, the file that it writes)."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "error", __file__]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+
+        def run(*jobs):
+            named = [dict(zip(("arguments", "calls", "path"), job, strict=True)) for job in jobs]
+            process.stdin.write(json.dumps(named, default=str) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield run
+        process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(commands, tmp_path_factory):
+    """What is in the store of a sweep that nothing happens to, and the calls until each batch was there."""
+    from support import small_sweeps as sweeps
+
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert commands(([*HERE, "--out", folder], 0, folder / "end.json")) == [0]
+    end = json.loads((folder / "end.json").read_text())
+    assert end["code"] == 0, end["errors"]
+    contents = sweeps.contents(folder)
+    assert len(contents[0]) == RUNS
+    assert len(end["batches"]) == BATCHES
+    return contents, end["batches"]
+
+
+def test_killed_again_and_again(commands, undisturbed, tmp_path):
+    from support import small_sweeps as sweeps
+
+    expected, batches = undisturbed
+    chance = random.Random(0)
+    finished = {}
+    for kill in range(KILLS):
+        # now and then before anything is there, else in the first batches, so that some are left for the tenth time
+        moment = chance.randrange(1, batches[0]) if kill % 4 == 0 else chance.randrange(batches[0], batches[2])
+        assert commands(([*HERE, "--out", tmp_path], moment, tmp_path / "end.json")) == [-signal.SIGKILL]
+        # nothing that was finished is lost, and nothing of it repeated
+        now = sweeps.times(tmp_path)
+        assert {key: now[key] for key in finished} == finished
+        finished = now
+    assert 0 < len(finished) < RUNS
+    assert commands(([*HERE, "--out", tmp_path], 0, tmp_path / "end.json")) == [0]
+    assert json.loads((tmp_path / "end.json").read_text())["code"] == 0
+    assert sweeps.contents(tmp_path) == expected
+    now = sweeps.times(tmp_path)
+    assert {key: now[key] for key in finished} == finished
+
+
+def test_two_processes_share_a_store(commands, undisturbed, tmp_path):
+    from support import small_sweeps as sweeps
+
+    jobs = [([*HERE, "--out", tmp_path], 0, tmp_path / f"end{place}.json") for place in range(2)]
+    assert commands(*jobs) == [0, 0]
+    for place in range(2):
+        end = json.loads((tmp_path / f"end{place}.json").read_text())
+        assert end["code"] == 0, end["errors"]
+    assert sweeps.contents(tmp_path) == undisturbed[0]
+
+
+@pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL])
+def test_the_command_and_its_workers(commands, undisturbed, tmp_path, kill):
+    """Ctrl-C reaches all processes of a terminal, SIGKILL the one that it is sent to; none is left in either case."""
+    from support import small_sweeps as sweeps
+
+    command = [sys.executable, "-W", "error", "-m", "cwrnn", *ARGUMENTS, "--workers", "2", "--out", tmp_path]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        # the first batch is there
+        next(line for line in process.stderr if "%" in line)
+        (os.killpg if kill == signal.SIGINT else os.kill)(process.pid, kill)
+        # workers hold the pipe too: it ends with the last of them
+        rest = process.stderr.read()
+    assert process.returncode == (130 if kill == signal.SIGINT else -kill)
+    if kill == signal.SIGINT:
+        assert "Traceback" not in rest
+        assert "To go on:" in rest
+        assert rest.splitlines()[-1].strip().endswith(f"--out {tmp_path} --resume")
+    finished = sweeps.times(tmp_path)
+    assert 0 < len(finished) < RUNS
+    assert commands(([*HERE, "--out", tmp_path], 0, tmp_path / "end.json")) == [0]
+    assert sweeps.contents(tmp_path) == undisturbed[0]
+    now = sweeps.times(tmp_path)
+    assert {key: now[key] for key in finished} == finished
+
+
+if __name__ == "__main__":
+    serve()

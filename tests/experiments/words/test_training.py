@@ -1,0 +1,344 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+import typer
+from support import made_corpora as speech
+from support import small_sweeps as sweeps
+
+from cwrnn.commands.loading import load_corpus
+from cwrnn.experiments.networks import build as models
+from cwrnn.experiments.networks.replicas import Replicas
+from cwrnn.experiments.report import statistics as outcomes
+from cwrnn.experiments.sweep import workers as engine
+from cwrnn.experiments.sweep.run import Run
+from cwrnn.experiments.sweep.store import Store, StoreError
+from cwrnn.experiments.words import plan as words
+from cwrnn.experiments.words import training as classification
+from cwrnn.experiments.words.training import Settings, train_many
+from cwrnn.kernels import autograd as function
+from cwrnn.kernels.cpu import loader as library
+
+METHODS = {"srn": 5, "lstm": 4, "cw": 6}
+
+
+def settings(**options):
+    return Settings(**{"learning_rate": 0.01, "epochs": 3, "modules": 3, "inputs": 13, "outputs": 4, **options})
+
+
+def sets(**options):
+    corpus = speech.corpus(**options)
+    return corpus.normalised("train"), corpus.normalised("test")
+
+
+def same(one, other):
+    assert (one.status, one.error, one.best_error, one.best_epoch, one.epochs) == (
+        other.status, other.error, other.best_error, other.best_epoch, other.epochs,
+    )  # fmt: skip
+    np.testing.assert_array_equal(one.curve, other.curve)
+    np.testing.assert_array_equal(one.output, other.output)
+    assert one.weights.keys() == other.weights.keys()
+    for name, value in one.weights.items():
+        np.testing.assert_array_equal(value, other.weights[name])
+
+
+def test_the_papers_settings():
+    """Section 4.2."""
+    (run,) = words.plan(speech.corpus(), methods=["cw"], sizes=[10000], runs=1)
+    assert run.settings == Settings(
+        3e-4, momentum=0.9, modules=7, noise=0.6, patience=5, forget_bias=5.0, deviation=0.1, inputs=13, outputs=4
+    )
+    assert dict.fromkeys(models.METHODS, 3e-4) == words.LEARNING_RATES
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_epoch_by_hand(method):
+    """The updates of torch's own optimizer, on the sequences in the order and with the noise of the seed."""
+    train, test = sets()
+    own = settings(epochs=1)
+    (result,) = train_many(method, METHODS[method], train, test, [7], own)
+
+    network = classification.build(method, METHODS[method], own, 7)
+    optimizer = torch.optim.SGD(network.parameters(), lr=own.learning_rate, momentum=own.momentum, nesterov=True)
+    generator = np.random.default_rng([7, 2])
+    order = generator.permutation(len(train))
+    noise = generator.standard_normal((sum(len(x) for x, _ in train), 13), dtype=np.float32)
+
+    def judge(sequences):
+        with torch.no_grad():
+            found = [network(torch.from_numpy(x)[:, None])[-1, 0] for x, _ in sequences]
+        loss = -np.mean([float(each[label]) for each, (_, label) in zip(found, sequences, strict=True)])
+        wrong = np.mean([int(each.argmax()) != label for each, (_, label) in zip(found, sequences, strict=True)])
+        return loss, wrong, torch.stack(found)
+
+    before = judge(train)
+    for place in order:
+        features, label = train[place]
+        heard = features + np.float32(own.noise) * noise[: len(features)]
+        noise = noise[len(features) :]
+        loss = -network(torch.from_numpy(heard)[:, None])[-1, 0, label]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    after = judge(train)
+
+    assert result.epochs == 1
+    np.testing.assert_allclose(result.curve[:, 1], [before[0], after[0]], rtol=1e-4)
+    np.testing.assert_allclose(result.curve[:, 2], [before[1], after[1]], atol=1e-6)
+    assert result.best_epoch == (after[0] < before[0])
+    assert after[0] < before[0]
+    for name, value in network.named_parameters():
+        np.testing.assert_allclose(result.weights[name], value.detach(), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(result.output, judge(test)[2], rtol=1e-3, atol=1e-4)
+    assert result.error == judge(test)[1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_run_as_if_alone(method):
+    """However many train beside it, and whenever these end; on any number of threads."""
+    train, test = sets()
+    own = settings(epochs=12, patience=1, learning_rate=0.1, noise=2.0)
+    together = train_many(method, METHODS[method], train, test, [0, 1, 2, 3, 4], own)
+    assert len({result.epochs for result in together}) > 1
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = [train_many(method, METHODS[method], train, test, [seed], own)[0] for seed in range(5)]
+    finally:
+        torch.set_num_threads(threads)
+    for one, other in zip(together, alone, strict=True):
+        same(one, other)
+
+
+def test_it_learns_and_stops():
+    train, test = sets(words=3, speakers=6, test=2)
+    results = train_many(
+        "cw", 12, train, test, range(4), settings(epochs=400, outputs=3, learning_rate=0.05, noise=2.0)
+    )
+    for result in results:
+        assert result.status == "finished"
+        assert result.epochs == result.best_epoch + 5 < 400
+        losses = result.curve[:, 1]
+        assert losses.argmin() == result.best_epoch
+        assert losses[result.best_epoch] < 0.5 * losses[0]
+        assert result.error == pytest.approx(result.curve[result.best_epoch, 3])
+        assert result.output.shape == (6, 3)
+        np.testing.assert_allclose(np.exp(result.output).sum(1), 1, rtol=1e-5)
+        wrong = np.mean(result.output.argmax(1) != [label for _, label in test])
+        assert result.error == wrong
+    assert np.mean([result.error for result in results]) < 0.4
+
+
+def test_noise_is_each_seeds_own():
+    """With no noise and no shuffle to tell them apart, only the initial weights would."""
+    train, test = sets()
+    one, other = (train_many("srn", 5, train, test, [0], settings(noise=noise))[0] for noise in (0.0, 0.6))
+    assert not np.array_equal(one.curve, other.curve)
+    with_same_start = [
+        classification._Epoch(classification.Padded(train), [np.random.default_rng([seed, 2])], 0.6) for seed in (0, 1)
+    ]
+    assert not np.array_equal(with_same_start[0].orders, with_same_start[1].orders)
+
+
+def test_an_epoch_has_every_sequence_once():
+    train, _ = sets(words=5, speakers=4)
+    padded = classification.Padded(train)
+    epoch = classification._Epoch(padded, [np.random.default_rng(seed) for seed in range(3)], 0.0)
+    seen = [set(), set(), set()]
+    for number in range(len(train)):
+        input, lengths, labels = epoch.sequence(number)
+        for network in range(3):
+            place = int(epoch.orders[network, number])
+            features, label = train[place]
+            seen[network].add(place)
+            assert (int(lengths[network]), int(labels[network])) == (len(features), label)
+            np.testing.assert_array_equal(input[network, : len(features)], features)
+    assert seen == [set(range(len(train)))] * 3
+
+
+def test_diverged():
+    train, test = sets()
+    (result,) = train_many("srn", 5, train, test, [0], settings(learning_rate=1e38, epochs=9))
+    assert result.status == "diverged"
+    assert math.isnan(result.error)
+    assert np.isfinite(result.curve).all()
+    assert result.output.shape == (len(test), 4)
+    assert all(np.isfinite(value).all() for value in result.weights.values())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_final_states_with_and_without_kernel(method, monkeypatch):
+    own = settings()
+    networks = [classification.build(method, METHODS[method], own, seed) for seed in range(3)]
+    input = torch.randn(3, 9, 4, 13, generator=torch.Generator().manual_seed(0))
+    lengths = torch.tensor([[9, 1, 5, 8], [2, 9, 9, 3], [4, 4, 6, 7]])
+    found = Replicas(networks).decide(input, lengths)
+    expected = torch.stack([
+        torch.stack([network(input[s, : lengths[s, b], b : b + 1])[-1, 0] for b in range(4)])
+        for s, network in enumerate(networks)
+    ])  # fmt: skip
+    torch.testing.assert_close(found, expected)
+    monkeypatch.setattr(library, "refuse", lambda device, dtype: "not today")
+    torch.testing.assert_close(Replicas(networks).decide(input, lengths), expected)
+
+
+def test_gradients_through_the_ends():
+    """Of the kernel's function for many networks, by differences in float64."""
+    generator = torch.Generator().manual_seed(1)
+    schedule = models.build("cw", 5, 2, 3, modules=3).layer.schedule
+    shapes = (2, 7, 3, 2), (2, 5, 2), (2, 5, 5), (2, 5)
+    values = [torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    lengths = torch.tensor([[7, 2, 5], [1, 7, 6]])
+    if library.refuse(torch.device("cpu"), torch.float64) is not None:
+        pytest.skip("the kernel is not built")
+    assert torch.autograd.gradcheck(lambda *tensors: function.run_to_end(*tensors, schedule, lengths), values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"patience": 0}, "patience must be at least 1"),
+        ({"noise": -1.0}, "noise must be"),
+        ({"noise": math.nan}, "noise must be"),
+        ({"inputs": 12}, r"\(T, 12\)"),
+        ({"outputs": 3}, "labels must lie between 0 and 2, got 3"),
+    ],
+)
+def test_what_makes_no_sense(changes, message):
+    with pytest.raises(ValueError, match=message):
+        train_many("srn", 5, *sets(), [0], settings(**changes))
+
+
+def test_bad_sequences():
+    train, test = sets()
+    nan = train[0][0] * np.float32(np.nan)
+    for bad, message in (([], "there are no"), ([(nan, 0)], "must be finite"), ([(train[0][0][:0], 0)], "at least 1")):
+        with pytest.raises(ValueError, match=f"{message}"):
+            train_many("srn", 5, train, bad, [0], settings())
+    assert train_many("srn", 5, train, test, [], settings()) == []
+
+
+def test_progress_is_told_and_can_stop():
+    told = []
+    train_many("srn", 5, *sets(), [0], settings(), progress=told.append)
+    assert told[-1] == 3
+
+    def stop(epochs):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        train_many("srn", 5, *sets(), [0], settings(), progress=stop)
+
+
+def plan(corpus, **options):
+    options = {"methods": ["srn", "cw"], "sizes": [500], "runs": 3, "epochs": 2, **options}
+    return words.plan(corpus, **options)
+
+
+def test_through_engine_and_store(tmp_path):
+    corpus = speech.corpus(words=3, speakers=4)
+    runs = plan(corpus)
+    sweeps.sweep(tmp_path, [corpus], runs)
+    with Store.read(tmp_path) as store:
+        records = store.records("words")
+        (back,) = store.corpora().values()
+        assert store.datasets() == {}
+    assert (back.name, back.digest, back.words, back.synthetic) == (
+        corpus.name, corpus.digest, corpus.words, corpus.synthetic,
+    )  # fmt: skip
+    assert {record.key for record in records} == {run.key for run in runs}
+    for record in records:
+        run = record.run
+        assert isinstance(run.settings, Settings)
+        (alone,) = train_many(
+            run.method, run.hidden, corpus.normalised("train"), corpus.normalised("test"), [run.seed], run.settings
+        )
+        assert record.error == alone.error
+        np.testing.assert_array_equal(record.output, alone.output)
+    rows = outcomes.summarise(records)
+    assert [(row.method, row.size, row.runs) for row in rows] == [("srn", 500, 3), ("cw", 500, 3)]
+    assert rows[0].mean == pytest.approx(np.mean([r.error for r in records if r.run.method == "srn"]))
+
+
+def test_a_batch_has_one_corpus():
+    one, other = speech.corpus(name="one"), speech.corpus(name="other", seed=1)
+    batches = engine.make_batches([*plan(one), *plan(other)], [one, other])
+    assert all(len({run.data for run in batch.runs}) == 1 for batch in batches)
+    assert len(batches) == 4
+
+
+def test_both_tasks_in_one_store(tmp_path):
+    corpus, wave = speech.corpus(), sweeps.wave()
+    sweeps.sweep(tmp_path, [corpus, wave], [*plan(corpus, runs=1), *sweeps.plan([wave], sizes=[100], runs=1)])
+    with Store.read(tmp_path) as store:
+        assert [len(store.records(task)) for task in ("generation", "words")] == [2, 2]
+        assert (list(store.datasets()), list(store.corpora())) == (["wave"], ["murmurs"])
+
+
+def test_another_corpus_of_the_same_name(tmp_path):
+    with Store.open(tmp_path, create=True) as store:
+        store.add_dataset(speech.corpus())
+        store.add_dataset(speech.corpus())
+        with pytest.raises(StoreError, match="has other words than synthetic murmurs of a test now"):
+            store.add_dataset(speech.corpus(seed=1))
+        assert store.corpora()["murmurs"].digest == speech.corpus().digest
+
+
+def test_what_the_digest_leaves_out_is_told_anew(tmp_path):
+    """Somebody corrects the clusters, and resumes."""
+    before, after = speech.corpus(clusters=1), dataclasses.replace(speech.corpus(clusters=2), source="corrected")
+    assert before.digest == after.digest
+    with Store.open(tmp_path, create=True) as store:
+        store.add_dataset(before)
+        store.add_dataset(after)
+        (found,) = store.corpora().values()
+        assert (found.clusters, found.source, found.digest) == (after.clusters, "corrected", after.digest)
+
+
+def test_the_paper_counts_the_parameters():
+    """Table 2."""
+    counts = {
+        method: [
+            models.parameter_count(method, hidden, 13, 25, modules=7, peepholes=False) for hidden in sizes.values()
+        ]
+        for method, sizes in models.WORD_HIDDEN.items()
+    }
+    assert counts == {
+        "srn": [515, 1051, 2507, 5047, 10357],
+        "lstm": [530, 929, 2558, 4835, 10070],
+        "cw": [480, 980, 2507, 4982, 9956],
+    }
+    for method, sizes in models.WORD_HIDDEN.items():
+        for size, hidden in sizes.items():
+            assert models.hidden_for(method, size, input_size=13, output_size=25, modules=7) == hidden
+
+
+def test_a_key_is_of_all_that_decides():
+    corpus = speech.corpus()
+    (run,) = plan(corpus, methods=["cw"], runs=1)
+    changed = [
+        dataclasses.replace(run, settings=dataclasses.replace(run.settings, **change))
+        for change in ({"noise": 0.5}, {"patience": 6}, {"outputs": 5}, {"momentum": 0.95})
+    ]
+    others = [*changed, dataclasses.replace(run, digest=speech.corpus(seed=1).digest)]
+    assert len({each.key for each in (run, *others)}) == 6
+    assert isinstance(run, Run)
+
+
+@pytest.mark.parametrize(
+    ("source", "listed", "hint"),
+    [
+        ("bundle", "making", "--words"),
+        ("bundle", "making,zebra", "--words"),
+        ("folder:/nowhere", "making,making", "--words"),
+        ("timit:/nowhere", "Yes,yes", "--words"),
+        ("folder:/nowhere", "Yes,yes", "--data"),
+    ],
+)
+def test_the_option_at_fault_is_named(source, listed, hint):
+    with pytest.raises(typer.BadParameter) as refused:
+        load_corpus(source, listed, quiet=True)
+    assert refused.value.param_hint == hint

@@ -1,0 +1,313 @@
+"""The memory that the CPU kernel keeps for its next outputs, and outputs that are too large for the caches."""
+
+import copy
+import gc
+import io
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from cwrnn import ClockworkRNN
+from cwrnn.kernels import autograd as function
+from cwrnn.kernels.cpu import blocks as memory
+from cwrnn.kernels.cpu import loader as library
+from cwrnn.kernels.cpu import sequence as cpu
+
+pytestmark = pytest.mark.skipif(library.current_isa() is None, reason="the kernel was not built")
+
+MB = 1 << 20
+SINGLE, DOUBLE = torch.empty(0), torch.empty(0, dtype=torch.float64)
+
+
+OTHERS = [0]
+"""The bytes of what tests before have left somewhere."""
+
+
+@pytest.fixture(autouse=True)
+def kept():
+    """Nothing is kept before, and for as long as a test takes; the usual afterwards."""
+    gc.collect()
+    memory.keep(3600)
+    OTHERS[0] = memory.count_bytes()[1]
+    yield
+    memory.keep(memory.SECONDS)
+
+
+def block(megabytes: float) -> torch.Tensor:
+    return memory.empty(SINGLE, (int(megabytes * MB / 4),))
+
+
+def counted() -> tuple[float, float]:
+    """Megabytes that are kept, and that this test was lent."""
+    kept, lent = memory.count_bytes()
+    return kept / MB, (lent - OTHERS[0]) / MB
+
+
+def test_the_next_tensor_of_that_size_gets_the_block():
+    first = block(8)
+    place = first.data_ptr()
+    assert counted() == (0, 8)
+    del first
+    assert counted() == (8, 0)
+    second = memory.empty(DOUBLE, (2, MB // 2))
+    assert second.data_ptr() == place
+    assert second.shape == (2, MB // 2)
+    assert second.dtype == torch.float64
+    assert counted() == (0, 8)
+
+
+def test_a_view_holds_the_block():
+    whole = block(4)
+    part = whole.fill_(1.0)[5:9]
+    del whole
+    assert counted() == (0, 4)
+    other = block(4).fill_(2.0)
+    assert part.sum() == 4
+    assert other.data_ptr() != part.data_ptr()
+
+
+@pytest.mark.parametrize(("first", "second", "lent"), [(7.9, 8, 8), (8, 4.1, 8), (8, 3.7, 3.75), (8, 8.1, 9)])
+def test_sizes_that_share_a_block(first, second, lent):
+    block(first)
+    tensor = block(second)
+    assert counted()[1] == lent
+    del tensor
+
+
+def test_the_smallest_that_fits():
+    blocks = [block(size) for size in (8, 5, 6)]
+    places = [each.data_ptr() for each in blocks]
+    del blocks
+    assert block(4.5).data_ptr() == places[1]
+
+
+def test_no_more_is_kept_than_was_lent_at_once():
+    del [block(8), block(8)][:]
+    assert counted() == (16, 0)
+    large = block(12)
+    assert counted() == (0, 12)  # with one of 8 it would be 20
+    small = block(2)
+    del large
+    assert counted() == (12, 2)
+    also = block(4)
+    assert counted() == (0, 6)  # 12 that nobody can use, and 6, would be more than 16
+    del small, also
+    assert counted() == (6, 0)
+
+
+def test_small_tensors_are_torch_s_own():
+    before = memory.count_bytes()
+    tensor = memory.empty(SINGLE, (MB // 2 - 1,))
+    assert memory.count_bytes() == before
+    assert tensor.numel() == MB // 2 - 1
+
+
+@pytest.mark.parametrize("shape", [(1 << 60,), (1 << 40, 1 << 40)])
+def test_what_does_not_fit_is_refused_by_torch(shape):
+    before = memory.count_bytes()
+    with pytest.raises(RuntimeError):
+        memory.empty(DOUBLE, shape)
+    assert memory.count_bytes() == before
+    block(8)
+    block(12)
+    assert counted() == (12, 0)  # what was refused is not what was lent at once
+
+
+def test_more_dimensions_than_a_network_has():
+    assert memory.empty(SINGLE, (1,) * 9 + (MB,)).dim() == 10
+
+
+def test_on_many_threads():
+    errors = []
+
+    def run(number):
+        for i in range(200):
+            tensor = block(2 + i % 3).fill_(number)
+            other = block(2).fill_(-1.0)
+            if not (bool((tensor == number).all()) and bool((other == -1).all())):
+                errors.append(number)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    kept, lent = counted()
+    assert lent == 0
+    assert 0 < kept <= 4 * 3 * 4
+
+
+def test_goes_back_to_the_system():
+    memory.keep(0.001)
+    tensor = block(4)
+    del tensor
+    deadline = time.monotonic() + 60
+    while counted() != (0, 0):
+        assert time.monotonic() < deadline
+    memory.keep(0)
+    tensor = block(4)
+    del tensor
+    assert counted() == (0, 0)
+
+
+def test_environment():
+    code = "from cwrnn.kernels.cpu import blocks as memory; t = memory.empty(memory.torch.empty(0), (1 << 20,)); "
+    code += "del t; "
+    code += "print(memory.count_bytes()[0])"
+    environment = {**os.environ, "CWRNN_KEEP_SECONDS": "0"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
+    assert result.stdout == "0\n", result.stderr
+    assert [memory._seconds(said) for said in (None, "", "0", "0.5")] == [memory.SECONDS, memory.SECONDS, 0, 0.5]
+    for wrong in ("soon", "-1", "nan", "inf"):
+        with pytest.warns(
+            RuntimeWarning, match=f"CWRNN_KEEP_SECONDS={wrong} is ignored: it must be a number of seconds"
+        ):
+            assert memory._seconds(wrong) == memory.SECONDS
+
+
+AT_THE_END = """
+import os, sys, torch
+from cwrnn import ClockworkRNN
+from cwrnn.kernels.cpu import blocks as memory
+torch.set_num_threads(1)
+rnn, x = ClockworkRNN(4, 64, schedule=4), torch.randn(512, 32, 4)
+def train():
+    output, _ = rnn(x)
+    output.backward(torch.ones(512, 32, 64))
+    return output
+output = train()
+del output
+assert memory.count_bytes()[0] > 0
+child = os.fork()
+if child == 0:
+    assert memory.count_bytes()[0] == 0  # what was kept would be the child's for ever
+    output = train()  # and it dies with the interpreter, which has none of its parent's threads
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+output = train()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_forks_and_the_end_of_the_interpreter():
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", AT_THE_END], capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+
+
+# ---- outputs ----
+
+
+@pytest.fixture
+def rnn():
+    return ClockworkRNN(4, 64, schedule=4)
+
+
+@pytest.fixture
+def x():
+    return torch.randn(128, 64, 4)  # an output of 2 MB
+
+
+def test_an_output_is_a_tensor_like_any_other(rnn, x):
+    with torch.no_grad():
+        output, _ = rnn(x)
+    assert counted()[1] == 2
+    assert output.is_contiguous()
+    assert output.storage_offset() == 0
+    assert not output._is_view()
+    assert output.untyped_storage().nbytes() == 2 * MB
+    expected = output.tolist()
+    file = io.BytesIO()
+    torch.save(output, file)
+    file.seek(0)
+    for other in (copy.deepcopy(output), torch.load(file, weights_only=True), output.clone().share_memory_()):
+        assert other.tolist() == expected
+    shared = output.share_memory_()
+    assert shared.is_shared()
+    assert shared.tolist() == expected
+    with torch.inference_mode():
+        assert rnn(x)[0].is_inference()
+
+
+def test_an_output_may_be_changed_in_place(rnn, x):
+    output, _ = rnn(x)
+    output.mul_(2.0)
+    output[0].zero_()
+    output.sum().backward()
+    doubled = rnn.weight_ih_l0.grad.clone()
+    rnn.zero_grad()
+    (2.0 * rnn(x)[0][1:]).sum().backward()
+    torch.testing.assert_close(doubled, rnn.weight_ih_l0.grad)
+
+
+def test_an_output_stays_what_it_is(rnn, x):
+    with torch.no_grad():
+        first, _ = rnn(x)
+        copied = first.clone()
+        second, _ = rnn(-x)
+    assert first.data_ptr() != second.data_ptr()
+    assert torch.equal(first, copied)
+
+
+@pytest.mark.parametrize("hold", [True, False])
+@pytest.mark.parametrize("lengths", [False, True])
+def test_every_number_of_a_block_is_written(monkeypatch, rnn, hold, lengths):
+    """What was there before has no part in the results."""
+    monkeypatch.setattr(memory, "LARGE", 1)
+    x = torch.randn(20, 9, 4, requires_grad=True)
+    ends = torch.tensor([20, 3, 7, 1, 20, 9, 9, 2, 13]) if lengths else None
+
+    def results():
+        rnn.zero_grad()
+        x.grad = None
+        call = rnn if hold else rnn.ticks
+        found, h_n = call(x, lengths=ends) if lengths else call(x)
+        value = found if hold else found.linear(torch.ones(2, 64))
+        (value.square().sum() + h_n.sum()).backward()
+        return [value.detach(), h_n.detach(), x.grad, *(p.grad for p in rnn.parameters())]
+
+    usual = results()
+
+    def poisoned(like, shape):
+        return memory.empty(like, shape).fill_(float("nan"))
+
+    for module in (cpu, function):
+        monkeypatch.setattr(module, "empty", poisoned)
+    for expected, value in zip(usual, results(), strict=True):
+        assert torch.equal(value, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_output_larger_than_the_caches(isa, dtype):
+    """It is written past them, and backward asks for it ahead: to the same bits as in two parts that fit."""
+    torch.set_num_threads(2)
+    rnn = ClockworkRNN(1, 64, schedule=4, dtype=dtype)
+    B = 64 if dtype == torch.float32 else 32
+    x = torch.randn(1024, B, 1, dtype=dtype)
+    with torch.no_grad():
+        whole, h_n = rnn(x)
+        first, state = rnn(x[:512])
+        second, last = rnn(x[512:], state, t0=512)
+    assert whole.nbytes == 16 * MB
+    assert torch.equal(whole, torch.cat((first, second)))
+    assert torch.equal(h_n, last)
+
+
+def test_gradients_of_an_output_larger_than_the_caches(isa):
+    torch.set_num_threads(2)
+    rnn = ClockworkRNN(1, 64, schedule=4)
+    x, gradient = torch.randn(1024, 64, 1), torch.randn(1024, 64, 64)
+    rnn(x)[0].backward(gradient)
+    whole = [parameter.grad.clone() for parameter in rnn.parameters()]
+    rnn.zero_grad()
+    for part in range(0, 64, 16):
+        rnn(x[:, part : part + 16])[0].backward(gradient[:, part : part + 16])
+    for expected, parameter in zip(whole, rnn.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected, rtol=1e-4, atol=1e-2)

@@ -1,0 +1,223 @@
+"""The LSTM: its plain definition, and the kernel that must give the same."""
+
+import platform
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cwrnn.experiments.networks import lstm
+from cwrnn.experiments.networks.lstm import LSTM
+from cwrnn.kernels.cpu import loader as library
+from cwrnn.kernels.cpu import lstm as kernel
+
+KERNEL = pytest.mark.skipif(library.current_isa() is None, reason="the kernel was not built")
+SIZES = [
+    # S, T, I, N: one of everything; odd ones; whole vectors; beyond one block and one span of steps
+    (1, 1, 0, 1),
+    (3, 20, 2, 4),
+    (16, 16, 16, 16),
+    (19, 33, 3, 15),
+    (33, 40, 13, 26),
+]
+
+
+@pytest.fixture(params=["plain", pytest.param("kernel", marks=KERNEL)])
+def layer(request, monkeypatch):
+    """The layer, by either way."""
+    if request.param == "plain":
+        monkeypatch.setattr(library._Loaded, "missing", "it is not wanted")
+    return LSTM
+
+
+def networks(S, T, I, N, peepholes, dtype=torch.float64, scale=1.0):
+    """Input and weights of S networks, all of which want a gradient; or None."""
+    shapes = (S, T, I), (S, 4 * N, I), (S, 4 * N, N), (S, 3, N), (S, 4 * N)
+    tensors = [(scale * torch.randn(shape, dtype=dtype)).requires_grad_() for shape in shapes]
+    if not peepholes:
+        tensors[3] = None
+    return tensors
+
+
+def evaluate(run, tensors, lengths, cotangent):
+    hidden = run(*tensors, lengths)
+    sources = [tensor for tensor in tensors if tensor is not None]
+    return [hidden, *torch.autograd.grad(hidden, sources, cotangent)]
+
+
+def test_without_peepholes_it_is_torchs(layer, close):
+    lstm, expected = layer(3, 5, peepholes=False).double(), nn.LSTM(3, 5).double()
+    assert lstm.weight_ch is None
+    # beyond normal(0, 0.1), where the gates do not move
+    for parameter in lstm.parameters():
+        nn.init.normal_(parameter, std=1.0)
+    with torch.no_grad():
+        expected.weight_ih_l0.copy_(lstm.weight_ih)
+        expected.weight_hh_l0.copy_(lstm.weight_hh)
+        expected.bias_ih_l0.copy_(lstm.bias)
+        expected.bias_hh_l0.zero_()
+    x = torch.randn(30, 4, 3, dtype=torch.float64, requires_grad=True)
+    outputs = lstm(x), expected(x)[0]
+    close(*outputs)
+    cotangent = torch.randn_like(outputs[0])
+    parameters = [lstm.weight_ih, lstm.weight_hh, lstm.bias]
+    twins = [expected.weight_ih_l0, expected.weight_hh_l0, expected.bias_ih_l0]
+    gradients = torch.autograd.grad(outputs[0], [x, *parameters], cotangent)
+    for actual, wanted in zip(gradients, torch.autograd.grad(outputs[1], [x, *twins], cotangent), strict=True):
+        close(actual, wanted)
+
+
+def test_with_peepholes_it_is_its_formula(layer, close):
+    lstm = layer(2, 3).double()
+    for parameter in lstm.parameters():
+        nn.init.normal_(parameter, std=1.0)
+    x = torch.randn(12, 4, 2, dtype=torch.float64, requires_grad=True)
+
+    W, U, b = (value.unflatten(0, (4, 3)) for value in (lstm.weight_ih, lstm.weight_hh, lstm.bias))
+    p = lstm.weight_ch
+    h = c = torch.zeros(4, 3, dtype=torch.float64)
+    expected = []
+    for x_t in x:
+        zi, zf, zg, zo = (x_t @ W[k].T + h @ U[k].T + b[k] for k in range(4))
+        c = torch.sigmoid(zf + p[1] * c) * c + torch.sigmoid(zi + p[0] * c) * torch.tanh(zg)
+        h = torch.sigmoid(zo + p[2] * c) * torch.tanh(c)
+        expected.append(h)
+
+    output, expected = lstm(x), torch.stack(expected)
+    close(output, expected)
+    cotangent = torch.randn_like(output)
+    sources = [x, *lstm.parameters()]
+    assert len(sources) == 5
+    gradients = torch.autograd.grad(output, sources, cotangent)
+    for actual, wanted in zip(gradients, torch.autograd.grad(expected, sources, cotangent), strict=True):
+        close(actual, wanted)
+
+
+@KERNEL
+@pytest.mark.parametrize("peepholes", [True, False])
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_kernel_is_the_definition(isa, size, ragged, peepholes, close):
+    S, T, _, N = size
+    tensors = networks(*size, peepholes)
+    lengths = torch.randint(1, T + 1, (S,)) if ragged else None
+    cotangent = torch.randn(S, T, N, dtype=torch.float64)
+    found, expected = (evaluate(run, tensors, lengths, cotangent) for run in (kernel.run, lstm.plain))
+    assert len(found) == 5 + peepholes
+    for value, right in zip(found, expected, strict=True):
+        close(value, right)
+
+
+@KERNEL
+def test_what_lies_beyond_the_end_is_not_read(isa):
+    tensors = networks(5, 9, 2, 3, True)
+    lengths = torch.tensor([9, 0, 3, 1, 7])
+    with torch.no_grad():
+        for s, length in enumerate(lengths):
+            tensors[0][s, length:] = torch.nan
+    cotangent = torch.randn(5, 9, 3, dtype=torch.float64)
+    for s, length in enumerate(lengths):
+        cotangent[s, length:] = torch.nan
+    for value in evaluate(kernel.run, tensors, lengths, cotangent):
+        assert value.isfinite().all()
+
+
+@KERNEL
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_network_is_the_same_alone(isa, dtype):
+    tensors = networks(37, 50, 3, 7, True, dtype)
+    lengths = torch.randint(1, 51, (37,))
+    cotangent = torch.randn(37, 50, 7, dtype=dtype)
+    together = evaluate(kernel.run, tensors, lengths, cotangent)
+    for s in (0, 1, 15, 16, 36):
+        own = slice(s, s + 1)
+        alone = evaluate(kernel.run, [tensor[own] for tensor in tensors], lengths[own], cotangent[own])
+        for value, right in zip(alone, together, strict=True):
+            assert torch.equal(value, right[own])
+
+
+@KERNEL
+def test_threads_do_not_change_a_bit(isa):
+    tensors = networks(90, 40, 2, 10, True, torch.float32)
+    cotangent = torch.randn(90, 40, 10)
+    results = []
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        results.append(evaluate(kernel.run, tensors, None, cotangent))
+    for others in results[1:]:
+        for value, right in zip(others, results[0], strict=True):
+            assert torch.equal(value, right)
+
+
+@KERNEL
+def test_nan_stays_in_its_network(isa):
+    tensors = networks(20, 30, 2, 5, True)
+    with torch.no_grad():
+        tensors[2][3, 0, 0] = torch.nan
+        tensors[4][7] = torch.inf
+    cotangent = torch.randn(20, 30, 5, dtype=torch.float64)
+    sound = [s for s in range(20) if s not in (3, 7)]
+    for value in evaluate(kernel.run, tensors, None, cotangent):
+        assert value[sound].isfinite().all()
+        assert not value[3].isfinite().all()
+
+
+@KERNEL
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_gates_are_exact_to_some_units_in_the_last_place(isa, dtype):
+    """One cell, one step: h = sigmoid(z_o) tanh(sigmoid(z_i) tanh(z_g)), with all but z_o at one."""
+    bound = 80 if dtype == torch.float32 else 700
+    z = torch.cat([torch.linspace(-bound, bound, 40_001, dtype=dtype), torch.randn(20_000, dtype=dtype)])
+    S = len(z)
+    bias = torch.full((S, 4), 1000.0, dtype=dtype)
+    bias[:, 3] = z
+    zero = z.new_zeros(S, 1, 0), z.new_zeros(S, 4, 0), z.new_zeros(S, 4, 1), None
+    with torch.no_grad():
+        h = kernel.run(*zero, bias).flatten().numpy()
+    exact = np.tanh(np.longdouble(1)) / (1 + np.exp(-z.numpy().astype(np.longdouble)))
+    ulp = np.spacing(exact.astype(h.dtype)).astype(np.longdouble)
+    assert np.max(np.abs(h - exact) / ulp) < 4
+    odd = torch.tensor([torch.inf, -torch.inf, torch.nan], dtype=dtype)
+    bias = torch.full((3, 4), 1000.0, dtype=dtype)
+    bias[:, 3] = odd
+    with torch.no_grad():
+        h = kernel.run(*(None if tensor is None else tensor[:3] for tensor in zero), bias).flatten()
+    assert h[0] == np.tanh(h.numpy().dtype.type(1))
+    assert 0 <= h[1] < 1e-37
+    assert h[2].isnan()
+
+
+@KERNEL
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others are not slower for small numbers")
+def test_what_is_too_small_counts_as_zero_but_only_inside(isa):
+    tensors = networks(3, 6, 2, 4, True, torch.float32)
+    small = torch.full((3, 6, 4), 1e-40)
+    _, *gradients = evaluate(kernel.run, tensors, None, small)
+    for gradient in gradients:
+        assert (gradient == 0).all()
+    assert (small * 0.5 > 0).all()
+
+
+@KERNEL
+def test_kernel_refuses_what_does_not_fit():
+    tensors = networks(2, 4, 3, 5, True)
+    with pytest.raises(ValueError, match=r"bias must be torch.float64 \(2, 20\), got torch.float64 \(2, 19\)"):
+        kernel.run(*tensors[:4], tensors[4][:, :19])
+    with pytest.raises(ValueError, match=r"weight_hh must be torch.float64 \(2, 20, 5\), got torch.float32"):
+        kernel.run(*tensors[:2], tensors[2].float(), *tensors[3:])
+    with pytest.raises(ValueError, match=r"lengths must be torch.int64 \(2,\), got torch.int64 \(3,\)"):
+        kernel.run(*tensors, torch.tensor([1, 2, 3]))
+
+
+def test_transformations_take_the_plain_way():
+    """What cannot see into a kernel does not meet one."""
+    layer, x = LSTM(2, 3).double(), torch.randn(4, 5, 1, 2, dtype=torch.float64)
+    with torch.no_grad():
+        found = torch.func.vmap(layer)(x)
+        for value, one in zip(found, x, strict=True):
+            torch.testing.assert_close(value, layer(one))
+
+
+def test_no_steps():
+    assert LSTM(2, 3)(torch.zeros(0, 4, 2)).shape == (0, 4, 3)

@@ -1,0 +1,105 @@
+"""Data parallel training in two processes equals training in one.
+
+Run as a script, this file is one of the two processes.
+"""
+
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.rnn_pairs import LAYERS, I
+from torch import nn
+
+from cwrnn import ClockworkRNN
+
+REPLICATED = LAYERS | {"modules": partial(ClockworkRNN, schedule=(1, 2, 4))}
+
+
+def train(layer, parameters, x):
+    """Three steps with weight decay: the gradients of the first, and the parameters after the last."""
+    optimizer = torch.optim.AdamW(parameters.values(), lr=0.1, weight_decay=0.1)
+    gradients = {}
+    for _ in range(3):
+        optimizer.zero_grad()
+        output, h_n = layer(x)
+        (output.square().mean() + h_n.sin().mean()).backward()
+        gradients = gradients or {name: p.grad.clone() for name, p in parameters.items()}
+        optimizer.step()
+    return {"gradients": gradients, "parameters": {name: p.detach() for name, p in parameters.items()}}
+
+
+def train_in_one_of_two_processes(folder, rank):
+    """Half of the batch; what is the same in both processes comes from a file, and so does the result."""
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60)
+    )
+    job = torch.load(folder / "job.pt", weights_only=True)
+    x = job["input"].chunk(2, dim=1)[rank]
+    results = {}
+    for kind, state in job["states"].items():
+        layer = REPLICATED[kind](I, 9, 2, dtype=torch.float64)
+        # process 1 keeps other values: DDP starts from those of process 0
+        if rank == 0:
+            layer.load_state_dict(state)
+        distributed = nn.parallel.DistributedDataParallel(layer)
+        results[kind] = train(distributed, dict(layer.named_parameters()), x)
+    torch.save(results, folder / f"result{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory):
+    """What one process computes of the whole batch, and each of two of its half, by kind of layer."""
+    folder = tmp_path_factory.mktemp("two_processes")
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(23, 6, I, dtype=torch.float64, generator=generator)
+    layers = {kind: make(I, 9, 2, dtype=torch.float64) for kind, make in REPLICATED.items()}
+    states = {kind: layer.state_dict() for kind, layer in layers.items()}
+    torch.save({"input": x, "states": states}, folder / "job.pt")
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | paths | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, str(folder)]
+    processes = [
+        subprocess.Popen([*command, str(rank)], env=environment, stderr=subprocess.PIPE, text=True) for rank in (0, 1)
+    ]
+    try:
+        errors = [process.communicate(timeout=120)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
+    halves = [torch.load(folder / f"result{rank}.pt", weights_only=True) for rank in (0, 1)]
+    whole = {kind: train(layer, dict(layer.named_parameters()), x) for kind, layer in layers.items()}
+    return whole, halves
+
+
+@pytest.mark.parametrize("kind", REPLICATED)
+def test_distributed_data_parallel(close, two_processes, kind):
+    """The average of the gradients is the gradient of the whole batch, and both processes stay together."""
+    whole, halves = two_processes
+    for half in halves:
+        for group, tensors in whole[kind].items():
+            assert half[kind][group].keys() == tensors.keys()
+            for name, expected in tensors.items():
+                close(half[kind][group][name], expected, msg=lambda text, at=f"{group} {name}": f"{at}: {text}")
+
+
+def test_distributed_weights_that_do_not_exist(two_processes):
+    """No optimiser moves them."""
+    _, halves = two_processes
+    forbidden = torch.from_numpy(~REPLICATED["modules"](I, 9).schedule.mask())
+    for half in halves:
+        for name in ("weight_hh_l0", "weight_hh_l1"):
+            weight = half["modules"]["parameters"][name]
+            assert weight[forbidden].count_nonzero() == 0
+            assert weight[~forbidden].count_nonzero() == (~forbidden).sum()
+
+
+if __name__ == "__main__":
+    train_in_one_of_two_processes(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,240 @@
+"""The same mistakes get the same errors, in the same words, as from torch.nn.RNN."""
+
+from functools import partial
+
+import pytest
+import torch
+from support.rnn_pairs import GUISES, B, I, N, T, dress
+from torch import nn
+
+from cwrnn import ClockworkRNN
+
+
+def check_refusal(make, kind, text, call):
+    """`call(make)` raises `kind` with `text`: ours always, torch's where torch has this check and these words."""
+    error = refusal(call, make)
+    if make is nn.RNN and torch.__version__ < (2, 13):
+        assert error is None or type(error) is kind, error
+    else:
+        assert type(error) is kind, error
+        assert str(error) == text
+
+
+def refusal(call, *arguments):
+    try:
+        call(*arguments)
+    except Exception as error:
+        return error
+    return None
+
+
+DROPOUT = "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
+NONLINEARITY = "Unknown nonlinearity '{}'. Select from 'tanh' or 'relu'."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "text"),
+    [
+        ({"hidden_size": 0}, ValueError, "hidden_size must be greater than zero"),
+        ({"hidden_size": -1}, ValueError, "hidden_size must be greater than zero"),
+        ({"hidden_size": 5.0}, TypeError, "hidden_size should be of type int, got: float"),
+        ({"hidden_size": "5"}, TypeError, "hidden_size should be of type int, got: str"),
+        ({"hidden_size": None}, TypeError, "hidden_size should be of type int, got: NoneType"),
+        ({"input_size": 3.0}, TypeError, "input_size should be of type int, got: float"),
+        ({"input_size": "10"}, TypeError, "input_size should be of type int, got: str"),
+        ({"num_layers": 0}, ValueError, "num_layers must be greater than zero"),
+        ({"num_layers": -1}, ValueError, "num_layers must be greater than zero"),
+        ({"nonlinearity": "garbage"}, ValueError, NONLINEARITY.format("garbage")),
+        ({"nonlinearity": "Tanh"}, ValueError, NONLINEARITY.format("Tanh")),
+        ({"nonlinearity": None}, ValueError, NONLINEARITY.format("None")),
+        ({"nonlinearity": ["tanh"]}, ValueError, NONLINEARITY.format("['tanh']")),
+        ({"bias": 0}, TypeError, "bias should be of type bool, got: int"),
+        ({"bias": 1}, TypeError, "bias should be of type bool, got: int"),
+        ({"bias": "True"}, TypeError, "bias should be of type bool, got: str"),
+        ({"batch_first": 0}, TypeError, "batch_first should be of type bool, got: int"),
+        ({"batch_first": 1}, TypeError, "batch_first should be of type bool, got: int"),
+        ({"batch_first": "False"}, TypeError, "batch_first should be of type bool, got: str"),
+        ({"dropout": 1.5}, ValueError, DROPOUT),
+        ({"dropout": -0.1}, ValueError, DROPOUT),
+        ({"dropout": float("nan")}, ValueError, DROPOUT),
+        ({"dropout": True}, ValueError, DROPOUT),
+        ({"dropout": False}, ValueError, DROPOUT),
+        ({"dropout": torch.tensor(0.5)}, ValueError, DROPOUT),
+        (
+            {"dtype": torch.int64},
+            RuntimeError,
+            "Only Tensors of floating point and complex dtype can require gradients",
+        ),
+    ],
+    ids=str,
+)
+def test_wrong_constructor_arguments(make, arguments, kind, text):
+    check_refusal(
+        make, kind, text, lambda make: make(**{"input_size": I, "hidden_size": N, "num_layers": 2} | arguments)
+    )
+
+
+DIMENSIONS = "RNN: Expected input to be 2D or 3D, got {}D tensor instead"
+FEATURES = "input.size(-1) must be equal to input_size. Expected 3, got {}"
+HIDDEN = "Expected hidden size {}, got {}"
+STATE_BATCHED = "For batched 3-D input, hx should also be 3-D but got {}-D tensor"
+STATE_UNBATCHED = "For unbatched 2-D input, hx should also be 2-D but got {}-D tensor"
+
+
+@pytest.mark.parametrize(
+    ("options", "input_shape", "hx_shape", "kind", "text"),
+    [
+        ({}, (), None, ValueError, DIMENSIONS.format(0)),
+        ({}, (I,), None, ValueError, DIMENSIONS.format(1)),
+        ({}, (T, B, 2, I), None, ValueError, DIMENSIONS.format(4)),
+        ({}, (T, B, I + 1), None, RuntimeError, FEATURES.format(I + 1)),
+        ({}, (T, B, I - 1), None, RuntimeError, FEATURES.format(I - 1)),
+        ({}, (T, B, 0), None, RuntimeError, FEATURES.format(0)),
+        ({}, (T, I + 1), None, RuntimeError, FEATURES.format(I + 1)),
+        ({"batch_first": True}, (B, T, I + 1), None, RuntimeError, FEATURES.format(I + 1)),
+        ({}, (T, B, I + 1), (1, B, N + 1), RuntimeError, FEATURES.format(I + 1)),
+        ({}, (T, B, I), (2, B, N), RuntimeError, HIDDEN.format((1, B, N), [2, B, N])),
+        ({}, (T, B, I), (0, B, N), RuntimeError, HIDDEN.format((1, B, N), [0, B, N])),
+        ({}, (T, B, I), (1, B + 1, N), RuntimeError, HIDDEN.format((1, B, N), [1, B + 1, N])),
+        ({}, (T, B, I), (1, 1, N), RuntimeError, HIDDEN.format((1, B, N), [1, 1, N])),
+        ({}, (T, B, I), (1, B, N + 1), RuntimeError, HIDDEN.format((1, B, N), [1, B, N + 1])),
+        ({}, (T, B + 1, I), (1, B, N), RuntimeError, HIDDEN.format((1, B + 1, N), [1, B, N])),
+        ({}, (T, B, I), (B, N), RuntimeError, STATE_BATCHED.format(2)),
+        ({}, (T, B, I), (N,), RuntimeError, STATE_BATCHED.format(1)),
+        ({}, (T, B, I), (1, B, N, 1), RuntimeError, STATE_BATCHED.format(4)),
+        ({}, (T, I), (1, 1, N), RuntimeError, STATE_UNBATCHED.format(3)),
+        ({}, (T, I), (N,), RuntimeError, STATE_UNBATCHED.format(1)),
+        ({}, (T, I), (2, N), RuntimeError, HIDDEN.format((1, 1, N), [2, 1, N])),
+        ({}, (T, I), (1, N + 1), RuntimeError, HIDDEN.format((1, 1, N), [1, 1, N + 1])),
+        ({"batch_first": True}, (B, T, I), (B, 1, N), RuntimeError, HIDDEN.format((1, B, N), [B, 1, N])),
+        ({"batch_first": True}, (T, I), (2, N), RuntimeError, HIDDEN.format((1, 1, N), [2, 1, N])),
+        ({"num_layers": 3}, (T, B, I), (1, B, N), RuntimeError, HIDDEN.format((3, B, N), [1, B, N])),
+        ({"bidirectional": True}, (T, B, I), (1, B, N), RuntimeError, HIDDEN.format((2, B, N), [1, B, N])),
+        (
+            {"num_layers": 3, "bidirectional": True},
+            (T, B, I),
+            (3, B, N),
+            RuntimeError,
+            HIDDEN.format((6, B, N), [3, B, N]),
+        ),
+    ],
+    ids=str,
+)
+def test_wrong_shapes(make, options, input_shape, hx_shape, kind, text):
+    hx = None if hx_shape is None else torch.zeros(hx_shape)
+    check_refusal(make, kind, text, lambda make: make(I, N, **options)(torch.zeros(input_shape), hx))
+
+
+@pytest.mark.parametrize(
+    ("features", "hx_shape", "text"),
+    [
+        ((I + 1,), None, FEATURES.format(I + 1)),
+        ((2, I), None, "input must have 2 dimensions, got 3"),
+        ((), None, "input must have 2 dimensions, got 1"),
+        ((I,), (1, B + 1, N), HIDDEN.format((1, B, N), [1, B + 1, N])),
+        ((I,), (1, B - 1, N), HIDDEN.format((1, B, N), [1, B - 1, N])),
+        ((I,), (2, B, N), HIDDEN.format((1, B, N), [2, B, N])),
+        ((I,), (1, B, N - 1), HIDDEN.format((1, B, N), [1, B, N - 1])),
+        ((I,), (B, N), HIDDEN.format((1, B, N), [B, N])),
+    ],
+    ids=str,
+)
+def test_wrong_shapes_packed(make, features, hx_shape, text):
+    input = dress("packed", torch.zeros(T, B, *features))
+    hx = None if hx_shape is None else torch.zeros(hx_shape)
+    check_refusal(make, RuntimeError, text, lambda make: make(I, N)(input, hx))
+
+
+DTYPE = (
+    "RNN input dtype ({0}) does not match weight dtype ({1}). "
+    "Convert input: input.to({1}), or convert model: model.to({0})"
+)
+
+
+@pytest.mark.parametrize("guise", GUISES)
+@pytest.mark.parametrize(
+    ("dtype", "weight_dtype"),
+    [
+        (torch.float64, torch.float32),
+        (torch.float32, torch.float64),
+        (torch.bfloat16, torch.float32),
+        (torch.int64, torch.float32),
+    ],
+    ids=str,
+)
+def test_wrong_dtype(make, guise, dtype, weight_dtype):
+    input = dress(guise, torch.zeros(T, B, I, dtype=dtype))
+    layer = partial(make, I, N, batch_first=guise == "batch_first", dtype=weight_dtype)
+    text = DTYPE.format(dtype, weight_dtype)
+    check_refusal(make, ValueError, text, lambda make: layer()(input))
+
+
+def test_wrong_dtype_on_the_meta_device(make):
+    """A device without autocast has the same words."""
+
+    def call(make):
+        make(I, N, device="meta")(torch.zeros(T, B, I, dtype=torch.float64, device="meta"))
+
+    check_refusal(make, ValueError, DTYPE.format(torch.float64, torch.float32), call)
+
+
+DEVICE = "Input and {0} tensors are not at the same device, found input tensor at {1} and {0} tensor at {2}"
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize(
+    ("devices", "text"),
+    [
+        (("cpu", "meta", "meta"), DEVICE.format("parameter", "meta", "cpu")),
+        (("meta", "cpu", "cpu"), DEVICE.format("parameter", "cpu", "meta")),
+        (("cpu", "cpu", "meta"), DEVICE.format("hidden", "cpu", "meta")),
+        (("meta", "meta", "cpu"), DEVICE.format("hidden", "meta", "cpu")),
+    ],
+    ids=str,
+)
+def test_wrong_device(make, devices, batched, text):
+    weights, input, hx = devices
+    shape, hx_shape = ((T, B, I), (1, B, N)) if batched else ((T, I), (1, N))
+
+    def call(make):
+        make(I, N, device=weights)(torch.zeros(shape, device=input), torch.zeros(hx_shape, device=hx))
+
+    check_refusal(make, RuntimeError, text, call)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "match"),
+    [
+        (lambda make: make(I, N, "a"), TypeError, "num_layers should be of type int, got: str"),
+        (lambda make: make(I, N, 2.0), TypeError, "num_layers should be of type int, got: float"),
+        (lambda make: make(I, N, dropout="a"), ValueError, "dropout should be a number"),
+        (lambda make: make(I, N, dtype="float"), TypeError, "dtype"),
+        (lambda make: make(I, N)(torch.zeros(T, B, I), torch.zeros(1, B, N).double()), RuntimeError, "hx dtype"),
+    ],
+    ids=["num_layers str", "num_layers float", "dropout str", "dtype str", "hx dtype"],
+)
+def test_where_torch_fails_by_accident(make, call, kind, match):
+    """torch's words come from somewhere inside; ours name the argument. The type is the same."""
+    with pytest.raises(kind, match=None if make is nn.RNN else match) as caught:
+        call(make)
+    assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("batch", [B - 1, B + 1])
+def test_state_of_the_wrong_batch_for_an_unsorted_sequence(batch):
+    """torch.nn.RNN permutes before it looks, and so takes a state that is too large in silence."""
+    with pytest.raises(RuntimeError, match=r"Expected hidden size \(1, 4, 5\), got \[1, [35], 5\]"):
+        ClockworkRNN(I, N, schedule=1)(dress("unsorted", torch.zeros(T, B, I)), torch.zeros(1, batch, N))
+
+
+def test_wrong_keyword(make):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'layers'"):
+        make(I, N, layers=2)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'h0'"):
+        make(I, N)(torch.zeros(T, B, I), h0=torch.zeros(1, B, N))
+
+
+def test_negative_input_size():
+    """torch's words are "must be greater than zero", but zero is no error here."""
+    with pytest.raises(ValueError, match="input_size must be zero or greater"):
+        ClockworkRNN(-1, N, schedule=1)

@@ -1,0 +1,72 @@
+"""torch.export, torch.compile and the operator between them: one graph for every length of the sequence."""
+
+import inspect
+
+import pytest
+import torch
+
+from cwrnn import ClockworkRNN, Readout
+from cwrnn.kernels.cpu import loader as library
+from cwrnn.scan import _scan_operator
+
+DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
+
+
+@pytest.mark.skipif(
+    DEFERRED not in inspect.signature(torch.export.export).parameters, reason=f"this torch has no {DEFERRED}"
+)
+@pytest.mark.parametrize("periods", [[1, 2, 4], [2, 3, 7]], ids=str)
+def test_export_with_a_dynamic_time_axis(periods, close):
+    rnn = ClockworkRNN(2, 9, num_layers=2, schedule=periods).eval()
+    # a graph takes sizes of 0 and 1 for constants: every module must tick at least twice
+    shortest = 2 * periods[-1]
+    time = torch.export.Dim("T", min=shortest, max=1 << 20)
+    program = torch.export.export(
+        rnn, (torch.randn(21, 3, 2),), dynamic_shapes={"input": {0: time}}, **{DEFERRED: True}
+    )
+    for T in (shortest, shortest + 1, 21, 100, 1001):
+        x = torch.randn(T, 3, 2)
+        for found, expected in zip(program.module()(x), rnn(x), strict=True):
+            close(found, expected)
+
+
+KERNEL = library.current_isa() is not None
+
+
+@pytest.mark.parametrize(
+    ("backend", "operator", "count"), [("torch", "scan", 2 * 8), *([("cpu", "recurrence", 2)] if KERNEL else [])]
+)
+def test_export_of_a_fixed_length(close, backend, operator, count):
+    rnn = ClockworkRNN(2, 9, bidirectional=True, backend=backend)
+    x = torch.randn(33, 3, 2)
+    program = torch.export.export(rnn, (x,))
+    close(program.module()(x)[0], rnn(x)[0])
+    # one node per direction, and for the cascade per module, but not one per tick
+    nodes = [node for node in program.graph.nodes if node.target is getattr(torch.ops.cwrnn, operator).default]
+    assert len(nodes) == count
+
+
+def test_one_graph_for_all_lengths(close):
+    rnn, readout = ClockworkRNN(2, 9, schedule=[1, 2, 4]), Readout(9, 1)
+
+    def loss(x):
+        return readout(rnn.ticks(x)[0]).square().mean()
+
+    graphs = []
+
+    def count(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend=count)
+    for T in (20, 21, 22, 23, 64, 333):
+        x = torch.randn(T, 3, 2)
+        close(compiled(x), loss(x))
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+@pytest.mark.parametrize("ticks", [0, 1, 6])
+def test_operator(nonlinearity, ticks):
+    drive, weight, h0 = (torch.randn(shape, requires_grad=True) for shape in ((ticks, 3, 4), (4, 4), (3, 4)))
+    torch.library.opcheck(_scan_operator, (drive, weight, h0, nonlinearity))

@@ -1,0 +1,267 @@
+"""Autocast, second order, forward mode, torch.compile, torch.func: for torch.nn.RNN where it has them, and beyond."""
+
+import pytest
+import torch
+from support.rnn_pairs import (
+    GUISES,
+    PERIODS,
+    B,
+    I,
+    N,
+    T,
+    dress,
+    dress_state,
+    make_pair,
+    named_gradients,
+    randn,
+    run,
+    values,
+)
+from torch.func import functional_call, grad, jvp, stack_module_state, vmap
+
+from cwrnn import ClockworkRNN
+
+
+@pytest.mark.parametrize("guise", GUISES)
+def test_autocast(close, guise):
+    rnn, ours = make_pair(I, N, 2, batch_first=guise == "batch_first", bidirectional=True, dtype=torch.float32)
+    x = torch.randn(T, B, I, requires_grad=True)
+    hx = torch.randn(4, B, N)
+    arguments = dress(guise, x), dress_state(guise, hx)
+    expected, expected_h, expected_loss = run(ours, *arguments)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        theirs, theirs_h = rnn(*arguments)
+        output, h_n, loss = run(ours, *arguments)
+    assert values(output).dtype == values(theirs).dtype == torch.bfloat16
+    assert h_n.dtype == theirs_h.dtype
+    close(values(output), values(expected).bfloat16())
+    close(h_n, expected_h.bfloat16())
+    wanted = named_gradients(ours, expected_loss, {"input": x})
+    for name, gradient in named_gradients(ours, loss, {"input": x}).items():
+        assert gradient.dtype == torch.float32, name
+        close(gradient.bfloat16(), wanted[name].bfloat16())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_autocast_of_other_dtypes(make, dtype):
+    """float64 is left alone, as everywhere under autocast, and a bfloat16 input may meet float32 weights."""
+    layer = make(I, N, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output, _ = layer(torch.randn(T, B, I, dtype=dtype))
+    assert output.dtype == dtype
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+@pytest.mark.parametrize(("periods", "t0"), [((1,), 0), ((1, 2), 1), ((2, 3), 5)], ids=str)
+def test_gradgradcheck(nonlinearity, periods, t0):
+    layer = ClockworkRNN(2, 3, nonlinearity=nonlinearity, schedule=periods, dtype=torch.float64)
+    names = [name for name, _ in layer.named_parameters()]
+    # the weights that do not exist are none that could be moved to see what happens
+    mask = torch.from_numpy(layer.schedule.mask())
+
+    def call(x, hx, *parameters):
+        parameters = dict(zip(names, parameters, strict=True))
+        parameters["weight_hh_l0"] = parameters["weight_hh_l0"] * mask
+        return functional_call(layer, parameters, (x, hx), {"t0": t0})
+
+    leaves = [randn(4, 2, 2), randn(1, 2, 3), *(p.detach().clone() for p in layer.parameters())]
+    assert torch.autograd.gradgradcheck(call, [leaf.requires_grad_() for leaf in leaves])
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+@pytest.mark.parametrize(("num_layers", "bidirectional"), [(1, False), (2, True)])
+def test_second_order_gradients(close, nonlinearity, num_layers, bidirectional):
+    rnn, ours = make_pair(I, N, num_layers, nonlinearity, bidirectional=bidirectional)
+    x = randn(T, B, I, requires_grad=True)
+    hx = randn(num_layers * (2 if bidirectional else 1), B, N, requires_grad=True)
+    results = []
+    for layer in (rnn, ours):
+        loss = run(layer, x, hx)[-1]
+        leaves = [x, hx, *(p for name, p in layer.named_parameters() if "bias_hh" not in name)]
+        first = torch.autograd.grad(loss, leaves, create_graph=True)
+        penalty = sum((gradient.square().sum() for gradient in first), start=torch.zeros((), dtype=torch.float64))
+        results.append(torch.autograd.grad(penalty, leaves))
+    for expected, actual in zip(*results, strict=True):
+        assert expected.count_nonzero() > 0
+        close(actual, expected)
+
+
+# torch's own forward mode goes through torch.jit
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+def test_forward_mode(close, nonlinearity):
+    rnn, ours = make_pair(I, N, nonlinearity=nonlinearity)
+    primals, tangents = (randn(T, B, I), randn(1, B, N)), (randn(T, B, I), randn(1, B, N))
+    weight_tangent = randn(N, N)
+    results = []
+    for layer in (rnn, ours):
+
+        def call(x, hx, weight, layer=layer):
+            return functional_call(layer, {"weight_hh_l0": weight}, (x, hx))
+
+        weight = layer.weight_hh_l0.detach()
+        results.append(jvp(call, (*primals, weight), (*tangents, weight_tangent))[1])
+    for expected, actual in zip(*results, strict=True):
+        close(actual, expected)
+
+
+@pytest.fixture
+def fresh_compiler():
+    """No graph of another test counts towards Dynamo's limit of recompilations."""
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def check_compiled(close, backend, layer, *arguments, **clock):
+    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    leaves = [*arguments, *layer.parameters()]
+    results = []
+    # compiled first: nothing that an eager call leaves behind may be needed
+    for each in (compiled, layer):
+        *outputs, loss = run(each, *arguments, **clock)
+        results.append([*outputs, *torch.autograd.grad(loss, leaves)])
+    for actual, expected in zip(*results, strict=True):
+        close(actual, expected)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+# what inductor itself imports
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "aot_eager_decomp_partition"])
+@pytest.mark.parametrize("periods", PERIODS, ids=str)
+def test_compile(close, periods, backend):
+    """Dynamo refuses torch.nn.RNN whole, so there is only ClockworkRNN to test.
+
+    The backends are inductor's stages but the last, which turns graphs into C++ and takes most of a minute: the
+    trace, the two graphs of autograd, their decomposition.
+    """
+    layer = ClockworkRNN(I, 9, 2, schedule=periods, dtype=torch.float64)
+    arguments = randn(23, B, I, requires_grad=True), randn(2, B, 9, requires_grad=True)
+    check_compiled(close, backend, layer, *arguments, t0=5)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compile_bidirectional(close):
+    layer = ClockworkRNN(I, 9, bidirectional=True, batch_first=True, schedule=(1, 2, 4), dtype=torch.float64)
+    check_compiled(close, "aot_eager", layer, randn(B, 23, I, requires_grad=True))
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compile_of_a_stream(close):
+    """Chunks of any length at any time: the clock and the length are no constants of the graph."""
+    layer = ClockworkRNN(I, 9, schedule=(1, 2, 4), dtype=torch.float64)
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    x = randn(60, B, I)
+    outputs, h, t = [], torch.zeros(1, B, 9, dtype=torch.float64), 0
+    for chunk in x.split((23, 9, 14, 14)):
+        with torch.no_grad():
+            output, h = compiled(chunk, h, t0=t)
+        outputs.append(output)
+        t += len(chunk)
+    expected, expected_h = layer(x)
+    close(torch.cat(outputs), expected)
+    close(h, expected_h)
+
+
+def make_replicas(periods):
+    """Three layers, and their parameters stacked. torch.nn.RNN has no batching rule: there is only ClockworkRNN."""
+    replicas = [ClockworkRNN(I, 9, 2, schedule=periods, dtype=torch.float64) for _ in range(3)]
+    parameters, _ = stack_module_state(replicas)
+    return replicas, parameters
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own input", "shared input"])
+@pytest.mark.parametrize("t0", [0, 5])
+@pytest.mark.parametrize("periods", PERIODS, ids=str)
+def test_vmap(close, periods, t0, shared):
+    """Autograd through vmap equals a loop over the replicas."""
+    replicas, parameters = make_replicas(periods)
+    x = randn(*(() if shared else (3,)), 23, B, I, requires_grad=True)
+    hx = randn(3, 2, B, 9, requires_grad=True)
+
+    def call(parameters, x, hx):
+        return functional_call(replicas[0], parameters, (x, hx), {"t0": t0})
+
+    output, h_n = vmap(call, in_dims=(0, None if shared else 0, 0))(parameters, x, hx)
+    weights = randn(23, B, 9), randn(2, B, 9)
+    leaves = [x, hx, *parameters.values()]
+    actual = torch.autograd.grad((output.sin() * weights[0]).sum() + (h_n.cos() * weights[1]).sum(), leaves)
+
+    expected = []
+    for s, replica in enumerate(replicas):
+        own, own_h = replica(x if shared else x[s], hx[s], t0=t0)
+        close(output[s], own)
+        close(h_n[s], own_h)
+        loss = (own.sin() * weights[0]).sum() + (own_h.cos() * weights[1]).sum()
+        expected.append(torch.autograd.grad(loss, [x, hx, *replica.parameters()]))
+    for i, (gradient, *own) in enumerate(zip(actual, *expected, strict=True)):
+        # of the two leaves that all replicas read, each gives its own part
+        close(gradient, torch.stack(own).sum(0) if i < 2 else torch.stack(own))
+
+
+@pytest.mark.parametrize("t0", [0, 5])
+@pytest.mark.parametrize("periods", PERIODS, ids=str)
+def test_grad_inside_vmap(close, periods, t0):
+    replicas, parameters = make_replicas(periods)
+    x, hx = randn(23, B, I), randn(3, 2, B, 9)
+    weights = randn(23, B, 9), randn(2, B, 9)
+
+    def loss(parameters, x, hx):
+        output, h_n = functional_call(replicas[0], parameters, (x, hx), {"t0": t0})
+        return (output.sin() * weights[0]).sum() + (h_n.cos() * weights[1]).sum()
+
+    gradients, x_gradients, hx_gradients = vmap(grad(loss, argnums=(0, 1, 2)), in_dims=(0, None, 0))(parameters, x, hx)
+    x = x.requires_grad_()
+    hx = hx.requires_grad_()
+    for s, replica in enumerate(replicas):
+        own = {name: p.detach().requires_grad_() for name, p in replica.named_parameters()}
+        expected = torch.autograd.grad(loss(own, x, hx[s]), [x, hx, *own.values()])
+        close(x_gradients[s], expected[0])
+        close(hx_gradients[s], expected[1][s])
+        for name, gradient in zip(own, expected[2:], strict=True):
+            close(gradients[name][s], gradient, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_vmap_over_inputs(close):
+    """Parameters shared, sequences mapped: as one more axis of batch."""
+    layer = ClockworkRNN(I, 9, schedule=(1, 2, 4), dtype=torch.float64)
+    x = randn(6, 23, B, I)
+    output, h_n = vmap(layer)(x)
+    expected, expected_h = layer(x.movedim(0, 1).flatten(1, 2))
+    close(output.movedim(0, 1).flatten(1, 2), expected)
+    close(h_n.movedim(0, 1).flatten(1, 2), expected_h)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("periods", PERIODS, ids=str)
+def test_derivatives_inside_a_compiled_function(close, periods):
+    """An operator has no rule for torch.func, and would drop a tangent without a word."""
+    layer = ClockworkRNN(I, 9, schedule=periods, dtype=torch.float64)
+    x, tangent = randn(15, B, I), randn(15, B, I)
+
+    def forward_mode(x):
+        return jvp(lambda x: layer(x)[0], (x,), (tangent,))[1]
+
+    def reverse_mode(x):
+        return grad(lambda x: layer(x)[0].sin().sum())(x)
+
+    for function in (forward_mode, reverse_mode):
+        expected = function(x)
+        assert expected.count_nonzero() > 0
+        close(torch.compile(function, fullgraph=True, backend="eager")(x), expected)
+
+
+def test_hessian(close):
+    layer = ClockworkRNN(2, 4, schedule=(1, 2), dtype=torch.float64)
+    specified = ClockworkRNN(2, 4, schedule=(1, 2), dtype=torch.float64, backend="reference")
+    x = randn(5, 1, 2)
+
+    def loss(layer, bias):
+        parameters = dict(specified.named_parameters()) | {"bias_l0": bias}
+        return functional_call(layer, parameters, (x,))[0].square().sum()
+
+    bias = randn(4)
+    found, expected = (torch.func.hessian(lambda bias, at=at: loss(at, bias))(bias) for at in (layer, specified))
+    close(found, expected)

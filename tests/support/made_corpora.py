@@ -1,0 +1,27 @@
+"""Small corpora of words that nobody said."""
+
+import numpy as np
+
+from cwrnn.experiments.words.corpus import Corpus, Utterance
+from cwrnn.experiments.words.features import FeatureSettings
+
+
+def corpus(
+    words=4, speakers=3, *, test=1, clusters=2, seed=0, frames=(5, 12), name="murmurs", synthetic=True
+) -> Corpus:
+    """Each word is a sum of waves of its own, with some noise and of some length."""
+    generator = np.random.default_rng(seed)
+    settings = FeatureSettings()
+    utterances = []
+    for word in range(words):
+        tune = generator.normal(size=(2, settings.channels))
+        for speaker in range(speakers):
+            T = int(generator.integers(5, 12))
+            time = np.linspace(0, 1, T)[:, None]
+            features = tune[0] * np.sin(3 * time) + tune[1] * time + 0.1 * generator.normal(size=(T, settings.channels))
+            split = "test" if speaker < test else "train"
+            utterances.append(
+                Utterance(f"word{word}", f"s{word}{speaker}", split, features.astype(np.float32), "made for a test")
+            )
+    numbers = {f"word{word}": 1 + word * clusters // words for word in range(words)}
+    return Corpus(name, "synthetic murmurs of a test", tuple(utterances), settings, synthetic, numbers)

@@ -1,0 +1,138 @@
+"""Records for the tests of figures and page: of networks that were trained for some epochs, or that never were."""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from cwrnn.experiments import task as tasks
+from cwrnn.experiments.generation import training
+from cwrnn.experiments.generation.training import Settings
+from cwrnn.experiments.networks import build as models
+from cwrnn.experiments.sweep.run import Dataset, Record, Run
+from cwrnn.experiments.words import plan as words
+from cwrnn.experiments.words import training as classification
+from cwrnn.experiments.words.corpus import Corpus, Utterance
+from cwrnn.experiments.words.features import FeatureSettings
+
+ENVIRONMENT = {"cwrnn": "0.1.0", "commit": "0" * 40, "torch": "2.13.0", "python": "3.12", "machine": "a machine",
+               "threads": "1", "backend": "cpu"}  # fmt: skip
+HIDDEN = {"srn": {100: 3, 200: 4}, "lstm": {100: 2, 200: 3}, "cw": {100: 4, 200: 6}}
+
+
+def dataset(name: str = "tune", *, steps: int = 48, rate: int = 8000, seed: int = 0) -> Dataset:
+    samples = np.random.default_rng(seed).uniform(-1, 1, steps)
+    samples[:2] = -1, 1
+    return Dataset(name, rate, samples, "made for a test")
+
+
+def run(method="cw", size=100, seed=0, data=None, *, hidden=None, task="generation", **settings) -> Run:
+    data = data or dataset()
+    settings = Settings(**{"learning_rate": training.LEARNING_RATES[method], "epochs": 6, "modules": 2, **settings})
+    hidden = HIDDEN[method][size] if hidden is None else hidden
+    return Run(task, data.name, data.digest, method, size, hidden, seed, settings)
+
+
+def trained(*runs: Run, data: Dataset) -> list[Record]:
+    """What became of the runs, which are trained one by one."""
+    records = []
+    for each in runs:
+        [result] = training.train_many(each.method, each.hidden, data.samples[None], [each.seed], each.settings)
+        values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        # the clock's, which differs from time to time
+        values["seconds"] = 0.5
+        records.append(_record(each, traceback=None, **values))
+    return records
+
+
+def told(nmse: float, *, status="finished", data=None, traceback=None, **options) -> Record:
+    """A record that says that NMSE, of a network with its initial weights and what that generates."""
+    data = data or dataset()
+    each = run(data=data, **options)
+    weights, output = _untrained(each.method, each.hidden, each.seed, len(data.samples), each.settings)
+    failed = status == "failed"
+    epochs = each.settings.epochs
+    points = np.linspace(0, epochs, 4)
+    curve = np.stack([points, np.linspace(1, nmse if math.isfinite(nmse) else 2, 4)], axis=1).astype(np.float32)
+    return _record(
+        each, status=status, error=nmse if status == "finished" else math.nan,
+        best_error=math.nan if failed else nmse, best_epoch=0 if failed else 2, epochs=0 if failed else epochs,
+        curve=None if failed else curve, weights=None if failed else weights,
+        output=None if failed else output,
+        seconds=0.5, traceback=traceback if failed else None,
+    )  # fmt: skip
+
+
+@functools.cache
+def _untrained(method, hidden, seed, steps, settings):
+    network = models.build(method, hidden, modules=settings.modules, peepholes=settings.peepholes, seed=seed)
+    weights = {name: value.detach().numpy().copy() for name, value in network.named_parameters()}
+    return weights, training.generate(method, hidden, weights, steps, settings)
+
+
+WORDS = {"making": 1, "walking": 1, "subway": 2, "highway": 2, "hallway": 2}
+
+
+@functools.cache
+def spoken(name: str = "said", *, synthetic: bool = True, source: str = "made for a test") -> Corpus:
+    """Five words in two clusters, by three speakers each, the last for testing; they differ in their level."""
+    generator = np.random.default_rng(len(name))
+    utterances = []
+    for level, word in enumerate(WORDS):
+        for number, split in enumerate(["train", "train", "test"]):
+            frames = generator.normal(level - 2, 1.0, (6 + 3 * number + level, 13)).astype(np.float32)
+            utterances.append(Utterance(word, f"speaker {number}", split, frames, f"{word} {number}"))
+    return Corpus(name, source, tuple(utterances), FeatureSettings(), synthetic, WORDS)
+
+
+def word_run(method="cw", size=500, seed=0, corpus=None, *, hidden=4, task=words.TASK, **settings) -> Run:
+    corpus = corpus or spoken()
+    settings = {"learning_rate": words.LEARNING_RATES[method], "epochs": 4, "modules": 3, **settings}
+    settings = classification.Settings(outputs=len(corpus.words), **settings)
+    return Run(task, corpus.name, corpus.digest, method, size, hidden, seed, settings)
+
+
+def words_trained(*runs: Run, corpus: Corpus) -> list[Record]:
+    """What became of the runs, which are trained one by one."""
+    records = []
+    for each in runs:
+        [result] = tasks.of(each).train([each], [corpus], None)
+        values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        records.append(_record(each, traceback=None, **{**values, "seconds": 0.5}))
+    return records
+
+
+def words_told(error: float, *, status="finished", corpus=None, epochs_made=3, traceback=None, **options) -> Record:
+    """A record that says that error, of a network with its initial weights, and of answers that are not its own.
+
+    As many of the test set as the error says are taken for the next word, from the first on.
+    """
+    corpus = corpus or spoken()
+    each = word_run(corpus=corpus, **options)
+    failed = status == "failed"
+    weights = _untrained_words(each.method, each.hidden, each.seed, each.settings)
+    epochs = np.arange(epochs_made + 1)
+    best = max(0, epochs_made - 1)
+    falling = np.linspace(3, 1, epochs_made + 1)
+    curve = np.stack([epochs, falling, falling / 3, np.full(epochs_made + 1, error)], axis=1).astype(np.float32)
+    taken = np.array([corpus.words.index(each.word) for each in corpus.test])
+    taken[: round(error * len(taken))] += 1
+    output = np.log(np.where(np.eye(len(corpus.words))[taken % len(corpus.words)] > 0, 0.8, 0.05))
+    return _record(
+        each, status=status, error=error if status == "finished" else math.nan,
+        best_error=math.nan if failed else error, best_epoch=0 if failed else best, epochs=0 if failed else epochs_made,
+        curve=None if failed else curve, weights=None if failed else weights,
+        output=None if failed else output.astype(np.float32), seconds=0.5, traceback=traceback if failed else None,
+    )  # fmt: skip
+
+
+@functools.cache
+def _untrained_words(method, hidden, seed, settings):
+    network = classification.build(method, hidden, settings, seed)
+    return {name: value.detach().numpy().copy() for name, value in network.named_parameters()}
+
+
+def _record(each: Run, **values) -> Record:
+    return Record(run=each, parameters=each.parameters, schedule=each.schedule, environment=ENVIRONMENT,
+                  finished_at="2026-01-01T00:00:00+00:00", **values)  # fmt: skip

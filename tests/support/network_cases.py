@@ -1,0 +1,112 @@
+"""The cases that every implementation must pass: schedules, shapes and clocks drawn by hypothesis."""
+
+from dataclasses import dataclass
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from cwrnn import Schedule, clockwork_reference
+from cwrnn.backends import BACKENDS
+
+USABLE = [name for name, backend in BACKENDS.items() if backend.refuse(torch.device("cpu"), torch.float64) is None]
+"""The backends that run on the CPU: without its compiled part, the kernel does not."""
+
+ARGUMENTS = ("input", "weight_ih", "weight_hh", "bias", "h0")
+
+
+@dataclass(frozen=True)
+class Case:
+    schedule: Schedule
+    T: int
+    B: int
+    I: int
+    t0: int
+    bias: bool = True
+    nonlinearity: str = "tanh"
+    contiguous: bool = True
+    initial: bool = True
+    scale: float = 1.0
+    seed: int = 0
+
+    def tensors(self, dtype=torch.float64, device="cpu") -> list[Tensor | None]:
+        """input, weight_ih, weight_hh, bias, h0, all of which want a gradient; None for those that are not there."""
+        N = self.schedule.hidden_size
+        generator = torch.Generator().manual_seed(self.seed)
+        shapes = [(self.T, self.B, self.I), (N, self.I), (N, N), (N,), (self.B, N)]
+        result: list[Tensor | None] = []
+        for name, shape in zip(ARGUMENTS, shapes, strict=True):
+            if (name == "bias" and not self.bias) or (name == "h0" and not self.initial):
+                result.append(None)
+                continue
+            value = torch.randn(shape, generator=generator, dtype=torch.float64) * self.scale
+            if name == "weight_hh":
+                value = value / N**0.5
+            value = value.to(device, dtype)
+            if not self.contiguous:
+                value = torch.stack((value, torch.full_like(value, torch.nan)), dim=-1)[..., 0]
+            result.append(value.requires_grad_())
+        return result
+
+    def zeros(self, dtype=torch.float64, device="cpu") -> Tensor:
+        """The initial state where there is none."""
+        return torch.zeros(self.B, self.schedule.hidden_size, dtype=dtype, device=device)
+
+
+def evaluate(case: Case, run=None, dtype=torch.float64, device="cpu") -> dict[str, Tensor]:
+    """Output, final state and every gradient of `run` (a backend), or of the specification if there is none.
+
+    The loss weighs output and final state by random cotangents, so that no gradient can hide behind another.
+    """
+    tensors = case.tensors(dtype, device)
+    if run is None:
+        *others, h0 = tensors
+        h0 = case.zeros(dtype, device) if h0 is None else h0
+        output = clockwork_reference(*others, h0, case.schedule, case.t0, case.nonlinearity)
+        final = output[-1] if case.T > 0 else h0
+    else:
+        done = run(*tensors, case.schedule, case.t0, case.nonlinearity)
+        output, final = done.hold(), done.final()
+    generator = torch.Generator().manual_seed(case.seed + 1)
+    # a loss that wants a gradient even if nothing ticks
+    loss = torch.zeros((), dtype=dtype, device=device, requires_grad=True)
+    for value in (output, final):
+        cotangent = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
+        loss = loss + (value * cotangent).sum()
+    wanted = {name: tensor for name, tensor in zip(ARGUMENTS, tensors, strict=True) if tensor is not None}
+    gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True, materialize_grads=True)
+    found = {f"gradient of {name}": gradient for name, gradient in zip(wanted, gradients, strict=True)}
+    return {"output": output.detach(), "final": final.detach(), **found}
+
+
+@st.composite
+def schedules(draw, longest: int = 12, modules: int = 5, size: int = 4) -> Schedule:
+    """Any periods: nested or not, the lowest above 1 or not; any sizes."""
+    nested = draw(st.booleans())
+    if nested:
+        periods = [draw(st.integers(1, 3))]
+        while len(periods) < modules and periods[-1] * 2 <= longest and draw(st.booleans()):
+            periods.append(periods[-1] * draw(st.integers(2, longest // periods[-1])))
+    else:
+        periods = draw(st.lists(st.integers(1, longest), min_size=1, max_size=modules, unique=True))
+    sizes = draw(st.lists(st.integers(1, size), min_size=len(periods), max_size=len(periods)))
+    return Schedule(tuple(periods), tuple(sizes))
+
+
+@st.composite
+def cases(draw) -> Case:
+    """Mostly horizons beyond twice the longest period; sometimes none or a step or two."""
+    schedule = draw(schedules())
+    longest = schedule.periods[-1]
+    return Case(
+        schedule=schedule,
+        T=draw(st.one_of(st.integers(2 * longest + 1, 2 * longest + 9), st.integers(0, 2 * longest))),
+        B=draw(st.integers(0, 3)),
+        I=draw(st.integers(0, 3)),
+        t0=draw(st.integers(0, 3 * longest)),
+        bias=draw(st.booleans()),
+        nonlinearity=draw(st.sampled_from(("tanh", "relu"))),
+        contiguous=draw(st.booleans()),
+        initial=draw(st.booleans()),
+        seed=draw(st.integers(0, 1000)),
+    )

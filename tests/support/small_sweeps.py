@@ -1,0 +1,69 @@
+"""Small sweeps, and stores as plain values that can be compared."""
+
+import math
+
+import numpy as np
+
+from cwrnn.experiments.generation import plan as generation
+from cwrnn.experiments.sweep import workers as engine
+from cwrnn.experiments.sweep.run import Dataset
+from cwrnn.experiments.sweep.store import Store, StoreError
+
+STEPS = 12
+
+
+def wave(name="wave", phase=0.0, steps=STEPS):
+    samples = np.sin(0.7 * np.arange(steps) + phase)
+    return Dataset(name, 8000, samples / np.abs(samples).max(), f"a test's {name}")
+
+
+def plan(datasets, **options):
+    """Two methods, two sizes, two seeds, unless said otherwise."""
+    options = {"methods": ["srn", "cw"], "sizes": [100, 250], "runs": 2, "epochs": 3, **options}
+    return generation.plan(datasets, **options)
+
+
+def sweep(path, datasets, runs, train=None, observe=lambda event: None):
+    """Trains all that is missing in the store at `path`, in this process unless said otherwise."""
+    with Store.open(path, create=True) as store:
+        for dataset in datasets:
+            store.add_dataset(dataset)
+        batches = engine.make_batches(runs, datasets)
+        engine.sweep(store, batches, train or (lambda batches: engine.local(batches, 1)), observe)
+
+
+def contents(path, task="generation"):
+    """All that is in a store but times, by key."""
+    with Store.read(path) as store:
+        found = {
+            record.key: (
+                record.run,
+                record.parameters,
+                record.schedule,
+                record.status,
+                "NaN" if math.isnan(record.error) else record.error,
+                "NaN" if math.isnan(record.best_error) else record.best_error,
+                record.best_epoch,
+                record.epochs,
+                None if record.curve is None else (record.curve.shape, record.curve.tobytes()),
+                None if record.output is None else (record.output.shape, record.output.tobytes()),
+                record.weights
+                and {name: (value.shape, value.tobytes()) for name, value in sorted(record.weights.items())},
+                record.traceback,
+                dict(record.environment),
+            )
+            for record in store.records(task)
+        }
+        datasets = {name: (each.rate, each.digest, each.source) for name, each in store.datasets().items()}
+    return found, datasets
+
+
+def times(path):
+    """When each run was finished, by key; nothing if there is no store yet."""
+    try:
+        with Store.read(path) as store:
+            return {record.key: record.finished_at for record in store.records()}
+    except StoreError as error:
+        if "there is no store" not in str(error):
+            raise
+        return {}
