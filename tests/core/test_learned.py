@@ -217,8 +217,9 @@ def test_hardened_is_the_sharp_layer(case: Case, sizes):
     torch.testing.assert_close(found, expected[..., report.units], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(final, h_n[..., report.units], rtol=1e-10, atol=1e-10)
     assert report.largest < 1e-15
-    # a single state has no variance to compare a rounding with
-    assert case.T * case.B == 1 or report.moved < 1e-18
+    # an output that never changes has no variance to compare a rounding with
+    constant = bool((expected == expected[:1, :1]).all())
+    assert constant or report.moved < 1e-18
     assert report.certainty == 1
 
 
