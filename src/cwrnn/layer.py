@@ -1,11 +1,10 @@
 """ClockworkRNN: the layer, as a drop-in for torch.nn.RNN."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeGuard
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -77,8 +76,9 @@ class ClockworkRNN(nn.Module):
         dropout: probability of dropout on the output of every layer but the last. Default: 0
         bidirectional: if ``True``, a second network reads the sequence from its end; its clock counts from there,
             starting at 0. Default: ``False``
-        schedule: a :class:`Schedule`; or a sequence of periods, over which the units are split evenly; or the
-            number of modules, with periods 1, 2, 4, ...; or None for ``min(8, hidden_size)`` of those
+        schedule: a :class:`Schedule`, or its text form, ``"1:4,2:4"`` for two modules of 4 units with periods 1 and
+            2; or a sequence of periods, over which the units are split evenly; or the number of modules, with periods
+            1, 2, 4, ...; or None for ``min(8, hidden_size)`` of those
         backend: ``"auto"``, ``"cpu"``, ``"torch"`` or ``"reference"``
 
     Inputs: input, hx, t0, lengths
@@ -129,7 +129,7 @@ class ClockworkRNN(nn.Module):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
-        schedule: Schedule | Sequence[int] | int | None = None,
+        schedule: Schedule | str | Sequence[int] | int | None = None,
         backend: str = "auto",
     ) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class ClockworkRNN(nn.Module):
         self.batch_first = batch_first
         self.dropout = float(dropout)
         self.bidirectional = bool(bidirectional)
-        self.schedule = _resolve_schedule(schedule, hidden_size)
+        self.schedule = Schedule.resolve(schedule, hidden_size)
         self.backend = backend
         for layer in range(num_layers):
             features = input_size if layer == 0 else hidden_size * self.num_directions
@@ -456,15 +456,3 @@ def _shared_arguments(layer: Any) -> dict[str, Any]:
              "bidirectional")  # fmt: skip
     weight = layer.weight_hh_l0
     return {name: getattr(layer, name) for name in names} | {"device": weight.device, "dtype": weight.dtype}
-
-
-def _resolve_schedule(schedule: Schedule | Iterable[int] | int | None, hidden_size: int) -> Schedule:
-    if schedule is None:
-        return Schedule.exponential(hidden_size, min(8, hidden_size))
-    if isinstance(schedule, (int, np.integer)):
-        return Schedule.exponential(hidden_size, schedule)
-    if not isinstance(schedule, Schedule):
-        return Schedule.from_periods(hidden_size, schedule)
-    if schedule.hidden_size != hidden_size:
-        raise ValueError(f"the schedule has {schedule.hidden_size} units, but hidden_size={hidden_size}")
-    return schedule

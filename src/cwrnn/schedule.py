@@ -76,6 +76,39 @@ class Schedule:
         )
 
     @classmethod
+    def resolve(cls, value: "Schedule | str | Iterable[int] | int | None", hidden_size: int) -> "Schedule":
+        """The schedule of `hidden_size` units that `value` describes, in any form that `ClockworkRNN` accepts.
+
+        Args:
+            value: a Schedule; its text form, as `print(rnn)` and `spec` show it; a sequence of periods, over which the
+                units are split evenly; the number of modules, with periods 1, 2, 4, ...; or None for
+                min(8, hidden_size) of those
+            hidden_size: N, the number of hidden units
+
+        >>> Schedule.resolve("1:4,2:4", 8)
+        Schedule(periods=(1, 2), sizes=(4, 4))
+        >>> Schedule.resolve([1, 2], 8) == Schedule.resolve(2, 8) == Schedule.resolve("1:4,2:4", 8)
+        True
+        >>> Schedule.resolve(None, 8).periods
+        (1, 2, 4, 8, 16, 32, 64, 128)
+        """
+        if value is None:
+            return cls.exponential(hidden_size, min(8, hidden_size))
+        if isinstance(value, (int, np.integer)):
+            return cls.exponential(hidden_size, value)
+        if isinstance(value, (bytes, Mapping, Set)) or not isinstance(value, (Schedule, str, Iterable)):
+            raise TypeError(
+                "schedule must be a Schedule, its text form, a sequence of periods, a number of modules or None, "
+                f"got {value!r}"
+            )
+        if not isinstance(value, (Schedule, str)):
+            return cls.from_periods(hidden_size, value)
+        schedule = cls.parse(value) if isinstance(value, str) else value
+        if schedule.hidden_size != hidden_size:
+            raise ValueError(f"the schedule has {schedule.hidden_size} units, but hidden_size={hidden_size}")
+        return schedule
+
+    @classmethod
     def from_periods(cls, hidden_size: int, periods: Iterable[int]) -> "Schedule":
         """The units split evenly over `periods`; a remainder goes to the fastest modules, one unit each.
 

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence, pad_sequence
 from cwrnn import ClockworkRNN, Schedule, State, clockwork_reference
 
 PERIODS = pytest.mark.parametrize("periods", [[1, 2, 4, 8], [2, 3, 7], [5]], ids=str)
+SCHEDULE_FORMS = "schedule must be a Schedule, its text form, a sequence of periods, a number of modules or None"
 
 
 def make(periods, hidden_size=9, input_size=2, **options) -> ClockworkRNN:
@@ -313,9 +314,10 @@ def test_schedule_argument(schedule, periods, sizes):
         ({"schedule": 0}, ValueError, "the number of modules must be a positive integer, got 0"),
         ({"schedule": True}, ValueError, "the number of modules must be a positive integer, got True"),
         ({"schedule": Schedule((1,), (8,))}, ValueError, "the schedule has 8 units, but hidden_size=9"),
-        ({"schedule": "1:9"}, TypeError, "periods must be a sequence of positive integers, got '1:9'"),
-        ({"schedule": 2.5}, TypeError, "periods must be a sequence of positive integers, got 2.5"),
-        ({"schedule": {1: 9}}, TypeError, "periods must be a sequence of positive integers, got {1: 9}"),
+        ({"schedule": "1:8"}, ValueError, "the schedule has 8 units, but hidden_size=9"),
+        ({"schedule": "9"}, ValueError, "a schedule is written period:size,period:size,..., got '9'"),
+        ({"schedule": 2.5}, TypeError, f"{SCHEDULE_FORMS}, got 2.5"),
+        ({"schedule": {1: 9}}, TypeError, f"{SCHEDULE_FORMS}, got {{1: 9}}"),
         ({"dtype": torch.complex64}, ValueError, "dtype should be a real floating point type, got: torch.complex64"),
         (
             {"backend": ["torch"]},

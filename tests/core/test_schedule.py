@@ -1,4 +1,5 @@
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.network_cases import schedules
 
-from cwrnn import Schedule
+from cwrnn import ClockworkRNN, Schedule
 
 
 @given(schedules())
@@ -38,6 +39,52 @@ def test_equal_split(hidden_size, data):
     assert sum(sizes) == hidden_size
     assert max(sizes) - min(sizes) <= 1
     assert list(sizes) == sorted(sizes, reverse=True)
+
+
+@given(schedules())
+def test_a_schedule_and_its_text_resolve_to_the_schedule(schedule):
+    assert Schedule.resolve(schedule, schedule.hidden_size) is schedule
+    assert Schedule.resolve(schedule.spec, schedule.hidden_size) == schedule
+
+
+@pytest.mark.parametrize("value", [(1, 2, 4), [4, 1, 2], iter([1, 2, 4]), np.array([1, 2, 4]), 3, np.int64(3)], ids=str)
+def test_periods_and_a_number_of_modules_resolve_to_even_sizes(value):
+    assert Schedule.resolve(value, 11) == Schedule((1, 2, 4), (4, 4, 3))
+
+
+def test_none_resolves_to_eight_modules_or_fewer():
+    assert Schedule.resolve(None, 20) == Schedule.exponential(20, 8)
+    assert Schedule.resolve(None, 3) == Schedule.exponential(3, 3)
+
+
+@given(schedules())
+def test_the_constructor_accepts_the_schedule_that_print_shows(schedule):
+    rnn = ClockworkRNN(2, schedule.hidden_size, schedule=schedule)
+    shown = re.search(r"schedule=([\d:,]+)\)", str(rnn))
+    assert ClockworkRNN(2, schedule.hidden_size, schedule=shown[1]).schedule == schedule
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        ("1:4,2:4", ValueError, "the schedule has 8 units, but hidden_size=9"),
+        (Schedule((1,), (8,)), ValueError, "the schedule has 8 units, but hidden_size=9"),
+        ("", ValueError, "a schedule is written period:size,period:size,..., got ''"),
+        (10, ValueError, "10 modules need at least 10 units, got hidden_size=9"),
+        (True, ValueError, "the number of modules must be a positive integer, got True"),
+        ([1, "2"], ValueError, "periods must be positive integers, got '2'"),
+        (
+            b"1:9",
+            TypeError,
+            "schedule must be a Schedule, its text form, a sequence of periods, a number of modules or None, "
+            "got b'1:9'",
+        ),
+    ],
+)
+def test_resolve_refuses_with_the_reason(value, error, message):
+    with pytest.raises(error) as caught:
+        Schedule.resolve(value, 9)
+    assert str(caught.value) == message
 
 
 @given(schedules(), st.integers(0, 50), st.integers(0, 40))
