@@ -11,7 +11,7 @@ help:
 	@echo "make lint     ruff: style and format"
 	@echo "make types    mypy on src"
 	@echo "make unit     the tests, the docstring examples, the examples, the README"
-	@echo "make mutants  break the code on purpose; every break must turn the tests red"
+	@echo "make mutants  break the code on purpose; the tests must notice every break"
 	@echo "make bench    time the layer against torch.nn.RNN"
 	@echo "make gpu      the GPU tests, from source; PYTHON=python3 must have torch, pytest and hypothesis"
 	@echo "make clean    remove .venv and all that was built"

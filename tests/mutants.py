@@ -1,10 +1,16 @@
-"""Breaks the package on purpose, one break at a time: every break must turn the tests red.
+"""Breaks the package on purpose, one break at a time. Every break must make its tests fail.
 
-    python tests/mutants.py              all of them
-    python tests/mutants.py delay phase  those whose name contains one of the words
+    python tests/mutants.py              makes every break
+    python tests/mutants.py delay phase  makes the breaks whose name contains one of these words
 
-Each break is made in a copy of src, and the tests named beside it run against that copy: without the CPU kernel, so
-that the cascade is what runs, or if the break is in the kernel with one that is built from the copy.
+A break, called a mutant, replaces one string in one file of a copy of src. The tests named beside it then run against
+that copy. Which kernel the copy contains depends on the file that is broken:
+
+* in a C file: a kernel that is built from the copy;
+* in the Python files of kernels/ and experiments/: the kernel of this checkout;
+* elsewhere: none, so that the tests exercise the cascade.
+
+To add a break, append a `Mutant` to `MUTANTS`. Its `old` string must occur exactly once in the file.
 """
 
 import multiprocessing
@@ -20,10 +26,10 @@ from threading import Lock
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-# processes begin as copies of one that has loaded what takes its time to load, but nothing of the package
-WORLD = multiprocessing.get_context("forkserver")
-WORLD.set_forkserver_preload(["numpy", "pytest", "torch"])
-# two threads that start a process at once would each find that the server is not there yet
+# every test process is forked from a server that has loaded the slow imports, but nothing of the package
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["numpy", "pytest", "torch"])
+# two threads that start a process at the same time would both start the server
 STARTING = Lock()
 BACKENDS = "tests/core/test_battery.py"
 LAYER = "tests/core/test_layer.py"
@@ -83,7 +89,7 @@ CHOICE = "tests/experiments/words/test_recogniser.py::test_it_is_the_best_learne
 
 
 class Mutant(NamedTuple):
-    """In `file`, `old` becomes `new`; `tests` must notice."""
+    """A break: `old` becomes `new` in `file` (relative to src/cwrnn), and `tests` (arguments of pytest) must fail."""
 
     name: str
     file: str
@@ -322,9 +328,9 @@ MUTANTS = [
 
 
 def build_kernel(folder: Path) -> None:
-    """Builds the library of the copy of src in `folder`, beside its Python files."""
+    """Build the C library of the copy of src in `folder`, beside the Python files of that copy."""
     (folder / "cmake").mkdir()
-    # what is broken need not be fast: it is compiled in a fifth of the time
+    # a broken kernel need not be fast, and without optimisation it compiles in a fifth of the time
     listing = (ROOT / "cmake" / "CMakeLists.txt").read_text()
     assert "-O3" in listing
     (folder / "cmake" / "CMakeLists.txt").write_text(listing.replace("-O3", "-O0"))
@@ -340,14 +346,14 @@ def build_kernel(folder: Path) -> None:
     for command in (configure, ["cmake", "--build", folder / "build"]):
         result = subprocess.run(command, capture_output=True, text=True)
         if result.returncode != 0:
-            raise SystemExit(f"the kernel does not build\n{result.stdout}{result.stderr}")
+            raise SystemExit(f"the broken kernel does not compile:\n{result.stdout}{result.stderr}")
 
 
-def killed(mutant: Mutant) -> bool:
-    """Whether the tests go red; a break that does not even run is an error."""
+def fails_tests(mutant: Mutant) -> bool:
+    """True if the tests fail with this break. Exits if the break cannot be made, or if the broken code cannot run."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
-        # the cascade is what runs where there is no kernel; the experiments would take too long without
+        # without a library in the copy the cascade runs; the experiments would be too slow with it
         compiled = mutant.file.endswith((".c", ".h"))
         keeps_kernel = mutant.file.startswith(("experiments/", "kernels/")) and not compiled
         left_out = ["__pycache__"] if keeps_kernel else ["__pycache__", "*.so"]
@@ -355,34 +361,38 @@ def killed(mutant: Mutant) -> bool:
         file = source / "cwrnn" / mutant.file
         text = file.read_text()
         if mutant.old and text.count(mutant.old) != 1:
-            raise SystemExit(f"{mutant.name}: {mutant.old!r} stands {text.count(mutant.old)} times in {mutant.file}")
+            raise SystemExit(
+                f"{mutant.name}: {mutant.file} must contain {mutant.old!r} once, not {text.count(mutant.old)} times"
+            )
         file.write_text(text.replace(mutant.old, mutant.new))
         if compiled:
             build_kernel(Path(folder))
         output, verdict = Path(folder) / "output", Path(folder) / "verdict"
-        process = WORLD.Process(target=run_tests, args=(source, mutant.tests.split(), output, verdict))
+        process = PROCESSES.Process(target=run_tests, args=(source, mutant.tests.split(), output, verdict))
         with STARTING:
             process.start()
         process.join()
-        said = output.read_text()
-        # a break that cannot even run proves nothing
-        crashed = any(word in said for word in ("NameError", "SyntaxError", "ImportError", "AttributeError"))
-        code = verdict.read_text() if verdict.exists() else f"the process, {process.exitcode}"
+        printed = output.read_text()
+        # code that cannot run fails every test, whatever the test checks
+        crashed = any(error in printed for error in ("NameError", "SyntaxError", "ImportError", "AttributeError"))
+        code = verdict.read_text() if verdict.exists() else f"{process.exitcode}, the exit code of its process"
         if crashed or code not in ("0", "1"):
-            raise SystemExit(f"{mutant.name}: pytest ended with {code}\n{said}")
+            raise SystemExit(f"{mutant.name}: the tests did not run; pytest returned {code}\n{printed}")
         return code == "1"
 
 
 def run_tests(source: Path, tests: list[str], output: Path, verdict: Path) -> None:
-    """In a process of its own: the tests against the package in `source`; all that they print goes to `output`.
+    """Run the tests, in a process of their own, against the package in `source`.
 
-    What pytest says of them goes to `verdict`: now and then the exit code of such a process is lost.
+    Everything that the tests print goes to the file `output`. The exit code of pytest goes to the file `verdict`,
+    because the exit code of a forked process is sometimes lost.
     """
     file = os.open(output, os.O_WRONLY | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(file, stream)
     os.chdir(ROOT)
-    # the finder of an editable install goes before all paths: for processes that the tests start, an empty one
+    # the finder of an editable install precedes every path. This process drops it; processes that the tests start
+    # import an empty module in its place
     (source / "_editable_skbc_cwrnn.py").touch()
     sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "_editable_skbc_cwrnn"]
     sys.path.insert(0, str(source))
@@ -397,29 +407,34 @@ def run_tests(source: Path, tests: list[str], output: Path, verdict: Path) -> No
         traceback.print_exc()
     finally:
         sys.stdout.flush()
-        # at once: whatever threads or processes the tests have left
+        # at once, without waiting for threads or processes that the tests left behind
         os._exit(0)
 
 
 def main(words: list[str]) -> int:
-    """The exit code is the number of breaks that nobody noticed."""
+    """Make the breaks whose name contains one of `words` (all of them if there are none).
+
+    Returns the number of breaks that no test noticed, which is the exit code.
+    """
     mutants = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
+    if not mutants:
+        raise SystemExit(f"no break has a name that contains one of these words: {', '.join(words)}")
     with ThreadPoolExecutor(max_workers=2) as pool:
-        # red means something only where the unbroken copy is green
-        places = {"kernels/": "kernels/cpu/cpu.c", "experiments/": "experiments/__init__.py", "": "__init__.py"}
-        kinds: dict[str, set[str]] = {}
+        # a failure proves something only if the same tests pass without the break, with the same kernel
+        unbroken = {"kernels/": "kernels/cpu/cpu.c", "experiments/": "experiments/__init__.py", "": "__init__.py"}
+        tests_of: dict[str, set[str]] = {}
         for mutant in mutants:
-            place = next(file for start, file in places.items() if mutant.file.startswith(start))
-            kinds.setdefault(place, set()).add(mutant.tests)
-        whole = [Mutant("nothing", file, "", "", " ".join(sorted(tests))) for file, tests in kinds.items()]
-        for mutant, red in zip(whole, pool.map(killed, whole), strict=True):
-            if red:
-                raise SystemExit(f"{mutant.tests} is red before anything was broken")
+            file = next(file for start, file in unbroken.items() if mutant.file.startswith(start))
+            tests_of.setdefault(file, set()).add(mutant.tests)
+        whole = [Mutant("nothing", file, "", "", " ".join(sorted(tests))) for file, tests in tests_of.items()]
+        for mutant, failed in zip(whole, pool.map(fails_tests, whole), strict=True):
+            if failed:
+                raise SystemExit(f"these tests fail although nothing is broken: {mutant.tests}")
         missed = 0
-        for mutant, noticed in zip(mutants, pool.map(killed, mutants), strict=True):
-            print(f"{'red' if noticed else 'STILL GREEN':<12}{mutant.name}", flush=True)
+        for mutant, noticed in zip(mutants, pool.map(fails_tests, mutants), strict=True):
+            print(f"{'noticed' if noticed else 'NOT NOTICED':<13}{mutant.name}", flush=True)
             missed += not noticed
-    print(f"{len(mutants) - missed} of {len(mutants)} breaks turn the tests red")
+    print(f"the tests noticed {len(mutants) - missed} of {len(mutants)} breaks")
     return missed
 
 
