@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .experiments.networks.build import Network
 from .extras import require
 from .layer import ClockworkRNN
+from .network import Network
 from .schedule import Schedule
 
 KEY = "cwrnn"

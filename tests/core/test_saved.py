@@ -10,8 +10,9 @@ import safetensors.numpy
 import torch
 
 from cwrnn import saved
-from cwrnn.experiments.networks.build import Network, build
+from cwrnn.experiments.networks.build import build
 from cwrnn.experiments.networks.lstm import LSTM
+from cwrnn.network import Network
 from cwrnn.saved import ModelError, SavedNetwork
 from cwrnn.schedule import Schedule
 

@@ -12,6 +12,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from ..environment import environment
 from ..experiments import task as tasks
 from ..experiments.clocks import comparison as series
 from ..experiments.clocks import evolution
@@ -32,7 +33,7 @@ from ..experiments.sweep.driver import (
     train_missing,
 )
 from ..experiments.sweep.progress import duration
-from ..experiments.sweep.run import FAILED, Run, environment
+from ..experiments.sweep.run import FAILED, Run
 from ..schedule import Schedule
 from . import clocks_options, options
 from .clocks_options import DataOption, ModulesOption, SizeOption, Task, TaskName

@@ -14,6 +14,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from ..environment import environment
 from ..experiments.clocks import comparison as series
 from ..experiments.clocks import learning
 from ..experiments.clocks.learning import Outcome, Sequences, Settings, Words
@@ -22,7 +23,7 @@ from ..experiments.report.drawing import NMSE, PERCENT, percent, short, write
 from ..experiments.sweep import workers as engine
 from ..experiments.sweep.driver import CommandError, console, ends, printing
 from ..experiments.sweep.progress import counted
-from ..experiments.sweep.run import Data, Dataset, environment
+from ..experiments.sweep.run import Data, Dataset
 from ..experiments.words.corpus import Corpus
 from . import clocks_options, options
 from .clocks_options import DataOption, ModulesOption, Task, TaskName

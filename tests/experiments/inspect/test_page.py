@@ -19,7 +19,6 @@ from cwrnn.experiments.inspect import loading as subject
 from cwrnn.experiments.inspect import page as portrait
 from cwrnn.experiments.inspect.loading import Spoken, Subject, SubjectError
 from cwrnn.experiments.networks import build as models
-from cwrnn.experiments.networks.build import Network
 from cwrnn.experiments.report import drawing
 from cwrnn.experiments.report import page as report
 from cwrnn.experiments.sweep import workers as engine
@@ -29,6 +28,7 @@ from cwrnn.experiments.words import plan as words
 from cwrnn.experiments.words.bundle import bundled
 from cwrnn.experiments.words.recogniser import DEVIATION, MEAN, Recogniser
 from cwrnn.inspection import Silenced
+from cwrnn.network import Network
 from cwrnn.saved import SavedNetwork
 
 HOSTILE = '<script>alert("1")</script> & $x_{ {{ 7 * 7 }}'

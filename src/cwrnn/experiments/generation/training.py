@@ -21,6 +21,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from ...network import Network
 from ..networks import build as models
 from ..networks.replicas import Replicas
 
@@ -141,7 +142,7 @@ def train_many(
         return _Training(replicas, targets, settings).run(progress)
 
 
-def load(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: Settings) -> models.Network:
+def load(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: Settings) -> Network:
     """The network with those weights."""
     network = _build(method, hidden, settings)
     network.load_state_dict({name: torch.tensor(np.asarray(value)) for name, value in weights.items()})
@@ -283,7 +284,7 @@ def descend(values: Tensor, gradient: Tensor, velocity: Tensor, rate: float, mom
     values.sub_(gradient.mul_(rate))
 
 
-def _build(method: str, hidden: int, settings: Settings, seed: int = 0) -> models.Network:
+def _build(method: str, hidden: int, settings: Settings, seed: int = 0) -> Network:
     return models.build(
         method,
         hidden,

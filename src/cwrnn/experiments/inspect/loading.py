@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ...inspection import Array, Measure
 from ...layer import ClockworkRNN
+from ...network import Network
 from ..generation import training
-from ..networks.build import Network
 from ..report.drawing import NAMES
 from ..report.statistics import best
 from ..sweep.run import FINISHED, Dataset, Record

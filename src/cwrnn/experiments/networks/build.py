@@ -8,11 +8,11 @@ Every parameter begins as a draw from normal(0, 0.1), but for the bias of LSTM's
 """
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ... import init
 from ...layer import ClockworkRNN
-from ...readout import Readout
+from ...network import Network
 from ...schedule import Schedule
 from .lstm import LSTM
 
@@ -58,7 +58,7 @@ def build(
     forget_bias: float = 5.0,
     deviation: float = 0.1,
     seed: int = 0,
-) -> "Network":
+) -> Network:
     """A network with its initial weights, the same for the same seed.
 
     Args:
@@ -162,22 +162,6 @@ def parameter_count(
         # an input and three gates, each a layer of its own; every gate sees the cell
         layer = 4 * layer + 3 * hidden_size * peepholes
     return layer + output_size * (hidden_size + 1)
-
-
-class Network(nn.Module):
-    """A hidden layer and its readout at every time step, linear or, as logarithms, softmax."""
-
-    def __init__(self, layer: ClockworkRNN | LSTM, output_size: int, *, softmax: bool = False) -> None:
-        super().__init__()
-        self.layer = layer
-        self.readout = Readout(layer.hidden_size, output_size)
-        self.softmax = softmax
-
-    def forward(self, input: Tensor) -> Tensor:
-        """The outputs (T, B, O) for the input (T, B, I)."""
-        hidden = self.layer.ticks(input)[0] if isinstance(self.layer, ClockworkRNN) else self.layer(input)
-        output: Tensor = self.readout(hidden)
-        return output.log_softmax(-1) if self.softmax else output
 
 
 def _schedule(method: str, hidden_size: int, modules: int, spec: str | None) -> Schedule:

@@ -15,8 +15,9 @@ from torch.func import functional_call, vmap
 from ...kernels import autograd as function
 from ...kernels.cpu import loader as library
 from ...kernels.cpu import readout as readout_kernel
+from ...layer import ClockworkRNN
+from ...network import Network
 from . import lstm
-from .build import Network
 
 
 class Replicas:
@@ -58,6 +59,7 @@ class Replicas:
         own, layer = self._own(), self.shape.layer
         if isinstance(layer, lstm.LSTM):
             return lstm.run(input, own["weight_ih"], own["weight_hh"], own.get("weight_ch"), own["bias"])
+        assert isinstance(layer, ClockworkRNN)
         if library.refuse(input.device, input.dtype) is None:
             weights = own["weight_ih_l0"], own["weight_hh_l0"], own["bias_l0"]
             return function.run_replicas(input, *weights, layer.schedule)
@@ -78,6 +80,7 @@ class Replicas:
         own, layer = self._own(), self.shape.layer
         if isinstance(layer, lstm.LSTM):
             return self._final_lstm(input, lengths, own)
+        assert isinstance(layer, ClockworkRNN)
         if library.refuse(input.device, input.dtype) is None:
             weights = own["weight_ih_l0"], own["weight_hh_l0"], own["bias_l0"]
             return function.run_to_end(input, *weights, layer.schedule, lengths)

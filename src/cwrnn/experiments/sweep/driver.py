@@ -22,6 +22,7 @@ from rich.table import Table
 
 from ...commands import tables
 from ...commands.options import EngineName
+from ...environment import cores, environment
 from ...extras import require
 from ..generation import music as audio
 from ..report.statistics import Row, best_rates, summarise
@@ -29,7 +30,7 @@ from . import dask_engine as cluster
 from . import workers as engine
 from .dask_engine import ClusterError
 from .progress import Estimate, duration, shown
-from .run import FAILED, Data, Record, Run, cores, environment
+from .run import FAILED, Data, Record, Run
 from .store import Store, StoreError
 
 

@@ -9,21 +9,13 @@ They are values: a run's key is the hash of its configuration, so that the same 
 
 import hashlib
 import json
-import os
-import platform
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
-from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from ... import __version__
-from ...backends import choose
-from ...environment import processor
 from ...schedule import Schedule
 from ..generation.training import Settings
 from ..networks.build import parameter_count
@@ -140,24 +132,6 @@ class Record:
 
 
 @cache
-def environment() -> dict[str, str]:
-    """What a run's numbers may depend on, and is no part of its configuration.
-
-    >>> sorted(environment())
-    ['backend', 'commit', 'cwrnn', 'machine', 'python', 'threads', 'torch']
-    """
-    return {
-        "cwrnn": __version__,
-        "commit": _commit(),
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "machine": f"{platform.platform()}, {processor()}, {cores()} cores",
-        "threads": "1",
-        "backend": choose("auto", torch.device("cpu"), torch.float32),
-    }
-
-
-@cache
 def _parameters(
     method: str, hidden: int, inputs: int, outputs: int, modules: int, schedule: str | None, peepholes: bool
 ) -> int:
@@ -168,31 +142,3 @@ def _parameters(
 @cache
 def _spec(hidden: int, modules: int) -> str:
     return Schedule.exponential(hidden, modules).spec
-
-
-def _commit() -> str:
-    """The commit of the source that runs, with a + if files differ from it; "unknown" for an installed package."""
-    root = Path(__file__).resolve().parents[4]
-    if not (root / ".git").exists():
-        return "unknown"
-    try:
-        commit, changes = (
-            subprocess.run(
-                ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10
-            ).stdout.strip()
-            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return commit + ("+" if changes else "")
-
-
-def cores() -> int:
-    """The cores that this process may use.
-
-    >>> cores() >= 1
-    True
-    """
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -30,9 +30,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...environment import environment
 from .. import task as tasks
 from ..generation.training import Result
-from .run import FAILED, Data, Record, Run, environment
+from .run import FAILED, Data, Record, Run
 from .store import Store
 
 REPLICAS = 32

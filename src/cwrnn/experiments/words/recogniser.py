@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...environment import environment
 from ...layer import State
 from ...saved import ModelError, SavedNetwork
 from ...schedule import Schedule
 from ..generation.training import Result
-from ..sweep.run import FINISHED, environment
+from ..sweep.run import FINISHED
 from . import features
 from . import training as classification
 from .corpus import Corpus

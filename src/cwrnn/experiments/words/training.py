@@ -21,6 +21,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from ...network import Network
 from ..generation import training
 from ..generation.training import PATIENCE, Result, descend
 from ..networks import build as models
@@ -98,7 +99,7 @@ def train_many(
         return _Training(replicas, Padded(train), Padded(test), seeds, settings).run(progress)
 
 
-def build(method: str, hidden: int, settings: Settings, seed: int = 0) -> models.Network:
+def build(method: str, hidden: int, settings: Settings, seed: int = 0) -> Network:
     """The network of such a run, with its initial weights."""
     return models.build(
         method,
@@ -115,7 +116,7 @@ def build(method: str, hidden: int, settings: Settings, seed: int = 0) -> models
     ).float()
 
 
-def load(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: Settings) -> models.Network:
+def load(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: Settings) -> Network:
     """The network with those weights."""
     network = build(method, hidden, settings)
     network.load_state_dict({name: torch.tensor(np.asarray(value)) for name, value in weights.items()})
