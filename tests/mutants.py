@@ -58,13 +58,13 @@ DIVERGED = "tests/experiments/generation/test_training.py::test_divergence_is_re
 OWN = "tests/experiments/generation/test_training.py::test_each_run_has_its_own_target_and_seed"
 
 LEARNED = "tests/core/test_learned.py"
-LEARNED_PARTS = "tests/core/test_learned.py::test_in_parts_it_is_the_same"
-LEARNED_MASK = "tests/core/test_learned.py::test_slow_never_hears_fast_when_periods_cross"
-LEARNED_SHARP = "tests/core/test_learned.py::test_sharp_limit_is_the_specification"
-LEARNED_GRADIENT = "tests/core/test_learned.py::test_gradcheck"
-LEARNED_HARD = "tests/core/test_learned.py::test_hardened_is_the_sharp_layer"
-LEARNED_PHASES = "tests/core/test_learned.py::test_hardened_phases_are_a_start_of_the_clock"
-LEARNED_MOVED = "tests/core/test_learned.py::test_report_says_how_far_outputs_moved"
+LEARNED_PARTS = "tests/core/test_learned.py::test_chunks_equal_one_call"
+LEARNED_MASK = "tests/core/test_learned.py::test_slow_modules_never_read_fast_ones"
+LEARNED_SHARP = "tests/core/test_learned.py::test_hard_clocks_give_the_specification"
+LEARNED_GRADIENT = "tests/core/test_learned.py::test_gradients_equal_finite_differences"
+LEARNED_HARD = "tests/core/test_learned.py::test_the_hardened_layer_equals_the_sharp_one"
+LEARNED_PHASES = "tests/core/test_learned.py::test_harden_turns_phases_into_a_start_of_the_clock"
+LEARNED_MOVED = "tests/core/test_learned.py::test_the_report_measures_how_far_outputs_moved"
 STORE = "tests/experiments/sweep/test_store.py"
 ENGINE = "tests/experiments/sweep/test_workers.py::test_one_bad_run_costs_one_run"
 AGAIN = "tests/experiments/sweep/test_workers.py::test_what_is_there_is_not_trained_again"
@@ -294,23 +294,23 @@ MUTANTS = [
     Mutant("resampler: it begins anew with each part", "experiments/words/features.py",
            "self._kept = np.concatenate([self._kept, np.asarray(samples, dtype=np.float64)])",
            "self._kept = np.asarray(samples, dtype=np.float64)", STREAM),
-    Mutant("learned: ticks are counted from the start of the chunk", "learned.py",
+    Mutant("soft clocks: ticks are counted from the start of the chunk", "soft_clocks.py",
            "torch.arange(t0, t0 + T,", "torch.arange(0, T,", LEARNED_PARTS),
-    Mutant("learned: fast modules speak to slow ones", "learned.py",
-           "(weight_hh * heard).mT", "(weight_hh * (heard + 1) / 2).mT", LEARNED_MASK),
-    Mutant("learned: modules of equal period do not hear each other", "learned.py",
+    Mutant("soft clocks: slow modules read fast ones", "soft_clocks.py",
+           "(weight_hh * connected).mT", "(weight_hh * (connected + 1) / 2).mT", LEARNED_MASK),
+    Mutant("soft clocks: modules of equal period do not read each other", "soft_clocks.py",
            "(period[:, None] <= period)", "(period[:, None] < period)", LEARNED),
-    Mutant("learned: no module hears itself for sure", "learned.py",
-           "return heard.masked_fill(itself, 1.0)", "return heard", LEARNED),
-    Mutant("learned: clocks get no gradient", "learned.py",
+    Mutant("soft clocks: a module may not read itself", "soft_clocks.py",
+           "return connected.masked_fill(itself, 1.0)", "return connected", LEARNED),
+    Mutant("soft clocks: clocks get no gradient", "soft_clocks.py",
            "below = values - values.detach()", "below = values.detach() - values.detach()", LEARNED_GRADIENT),
-    Mutant("learned: what is sharp is not hard", "learned.py",
+    Mutant("soft clocks: infinite sharpness is not hard", "soft_clocks.py",
            "return torch.where(sharpness == math.inf, hard, soft)", "return (10 * below).softmax(-1)", LEARNED_SHARP),
     Mutant("learned: hardened units are not sorted", "learned.py",
            "units = torch.cat([blocks[i] for i in order])", "units = torch.cat(blocks)", LEARNED_HARD),
     Mutant("learned: hardened phases start at the wrong time", "learned.py",
            "return chosen, -start % every", "return chosen, start % every", LEARNED_PHASES),
-    Mutant("learned: what moved is not measured", "learned.py",
+    Mutant("learned: the difference of the outputs is not measured", "learned.py",
            "difference = after - before\n", "difference = before - before\n", LEARNED_MOVED),
     Mutant("memory: an input that no module hears counts", "inspection.py",
            "found = np.full(T, -1)", "found = np.full(T, 0)", HEARD),

@@ -1,4 +1,4 @@
-"""Learned clocks: smooth in all parameters, the specification in the sharp limit, an ordinary layer when hardened."""
+"""Learned clocks are smooth in all parameters, equal the specification when hard, and harden to a ClockworkRNN."""
 
 import copy
 import math
@@ -11,11 +11,19 @@ from support.network_cases import Case, cases, evaluate
 
 from cwrnn import ClockworkRNN, LearnedClockworkRNN, Schedule
 from cwrnn.held import StreamPass, states_of
-from cwrnn.learned import draw, gate, hearing, lifted, list_candidates, sharp_softmax, soft_clockwork
+from cwrnn.soft_clocks import (
+    connection_probabilities,
+    draw_one_hot,
+    list_candidates,
+    settle_clocks,
+    sharp_softmax,
+    soft_clockwork,
+    tick_probabilities,
+)
 
 
 def set_clocks(rnn: LearnedClockworkRNN, periods, phases=None, sharpness: float = math.inf) -> LearnedClockworkRNN:
-    """`rnn` whose modules have these clocks, however sharp."""
+    """Gives the modules of `rnn` these clocks, at this sharpness, and returns it."""
     phases = phases or [0] * len(periods)
     pairs = [tuple(pair) for pair in rnn.candidates.tolist()]
     with torch.no_grad():
@@ -44,14 +52,14 @@ def run_sharp(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity)
 
 @settings(max_examples=100)
 @given(case=cases())
-def test_sharp_limit_is_the_specification(case, close):
+def test_hard_clocks_give_the_specification(case, close):
     found, expected = evaluate(case, run_sharp), evaluate(case)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
 
 
-def test_hold_is_bit_for_bit():
+def test_a_held_state_is_equal_to_the_bit():
     rnn = set_clocks(make(), [3, 1, 6])
     output, _ = rnn(torch.randn(14, 2, 2, dtype=torch.float64), torch.randn(1, 2, 6, dtype=torch.float64), t0=1)
     for units, period in ((slice(0, 2), 3), (slice(3, 6), 6)):
@@ -66,10 +74,10 @@ def test_hold_is_bit_for_bit():
     phases=st.lists(st.integers(0, 5), min_size=3, max_size=3),
     t0=st.integers(0, 20),
 )
-def test_hard_phases_tick_where_they_say(periods, phases, t0):
+def test_hard_clocks_tick_at_their_phase(periods, phases, t0):
     phases = [phase % period for phase, period in zip(phases, periods, strict=True)]
     rnn = set_clocks(make(learn_phases=True), periods, phases)
-    found = gate(rnn.probabilities(), rnn.candidates, t0, T=30).tolist()
+    found = tick_probabilities(rnn.probabilities(), rnn.candidates, t0, T=30).tolist()
     expected = [
         [float(t % period == phase) for period, phase in zip(periods, phases, strict=True)] for t in range(t0, t0 + 30)
     ]
@@ -80,7 +88,7 @@ def test_hard_phases_tick_where_they_say(periods, phases, t0):
 
 @pytest.mark.parametrize("learn_phases", [False, True])
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
-def test_gradcheck(learn_phases, nonlinearity):
+def test_gradients_equal_finite_differences(learn_phases, nonlinearity):
     rnn = make(sizes=(2, 1), candidates=4, learn_phases=learn_phases, nonlinearity=nonlinearity)
     with torch.no_grad():
         rnn.clocks.normal_()
@@ -100,7 +108,7 @@ def test_gradcheck(learn_phases, nonlinearity):
 
 
 @pytest.mark.parametrize("sharpness", [1e6, 1e30, math.inf])
-def test_gradients_are_finite_however_sharp(sharpness):
+def test_gradients_are_finite_at_any_sharpness(sharpness):
     rnn = set_clocks(make(), [3, 1, 6], sharpness=sharpness)
     rnn(torch.randn(14, 2, 2, dtype=torch.float64))[0].square().sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in rnn.parameters())
@@ -108,7 +116,7 @@ def test_gradients_are_finite_however_sharp(sharpness):
     assert (rnn.clocks.grad == 0).all()
 
 
-def test_of_equals_the_first_is_the_clock():
+def test_infinite_sharpness_takes_the_first_of_equal_maxima():
     values = torch.tensor([[0.0, 2.0, 2.0, 1.0], [3.0, 3.0, 3.0, 3.0]], requires_grad=True)
     found = sharp_softmax(values, torch.tensor(math.inf))
     assert found.tolist() == [[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
@@ -116,25 +124,25 @@ def test_of_equals_the_first_is_the_clock():
     assert torch.equal(gradient, torch.zeros_like(values))
 
 
-def test_draws_follow_the_distribution_and_are_hard():
+def test_draws_are_one_hot_and_follow_the_distribution():
     values, sharpness = torch.tensor([0.0, 1.0, 0.5]), torch.tensor(1.5)
     noise = -torch.empty(20000, 3).exponential_().log()
-    found = draw(values.expand(20000, 3), sharpness, noise)
+    found = draw_one_hot(values.expand(20000, 3), sharpness, noise)
     assert set(found.unique().tolist()) == {0.0, 1.0}
     assert torch.equal(found.sum(1), torch.ones(20000))
     torch.testing.assert_close(found.mean(0), (sharpness * values).softmax(0), rtol=0, atol=0.02)
 
 
-def test_a_draw_has_the_gradient_of_the_softmax_that_heard_its_noise():
+def test_a_draw_has_the_gradient_of_the_noisy_softmax():
     values, noise = torch.randn(2, 5, requires_grad=True), torch.randn(2, 5)
     weights, sharpness = torch.randn(2, 5), torch.tensor(3.0)
-    (found,) = torch.autograd.grad((draw(values, sharpness, noise) * weights).sum(), values)
+    (found,) = torch.autograd.grad((draw_one_hot(values, sharpness, noise) * weights).sum(), values)
     (expected,) = torch.autograd.grad(((sharpness * values + noise).softmax(-1) * weights).sum(), values)
     torch.testing.assert_close(found, expected)
 
 
-def test_drawn_clocks_are_those_of_some_clockwork_rnn():
-    """In training every call is one with hard clocks; evaluated, hardened or hard, the layer draws nothing."""
+def test_clocks_are_drawn_in_training_only():
+    """In training every call has hard clocks; in evaluation, when hardened and when hard, the layer draws nothing."""
     rnn = make(candidates=4, draw_clocks=True)
     x = torch.randn(20, 2, 2, dtype=torch.float64)
     for _ in range(5):
@@ -152,14 +160,14 @@ def test_drawn_clocks_are_those_of_some_clockwork_rnn():
 
 
 def jacobian(rnn: LearnedClockworkRNN, t0: int) -> torch.Tensor:
-    """(N, N): the derivative of the state by the state before, of one step."""
+    """The derivative (N, N) of the state after one step by the state before it."""
     x = torch.randn(1, 2, dtype=torch.float64)
     h = torch.randn(1, 6, dtype=torch.float64)
     return torch.autograd.functional.jacobian(lambda h: rnn(x, h, t0=t0)[1], h)[0, :, 0]
 
 
 @pytest.mark.parametrize("periods", [(1, 2, 4), (2, 1, 4), (4, 2, 1), (2, 2, 1), (6, 6, 6)])
-def test_slow_never_hears_fast_when_periods_cross(periods):
+def test_slow_modules_never_read_fast_ones(periods):
     rnn = set_clocks(make(), periods)
     module = torch.arange(3).repeat_interleave(torch.tensor([2, 1, 3]))
     period = torch.tensor(periods)[module]
@@ -167,22 +175,22 @@ def test_slow_never_hears_fast_when_periods_cross(periods):
     assert torch.equal(derivative != 0, period[None, :] >= period[:, None])
 
 
-def test_who_hears_whom_follows_the_periods_on_their_way():
-    """Two modules change places: each step of the way the probabilities of hearing are those of the periods."""
+def test_connections_follow_the_periods_while_they_cross():
+    """Two modules swap their periods gradually; the connections have the probabilities of the periods all the way."""
     candidates = torch.tensor(list_candidates(4, phases=False))
     for share in torch.linspace(0, 1, 5).tolist():
         probabilities = torch.tensor([[1 - share, 0.0, 0.0, share], [share, 0.0, 0.0, 1 - share]])
-        heard = hearing(probabilities, candidates)
+        connected = connection_probabilities(probabilities, candidates)
         first, second = probabilities
         expected = sum(first[a] * second[b] * torch.tensor([b >= a, a >= b]) for a in range(4) for b in range(4))
-        torch.testing.assert_close(torch.stack((heard[0, 1], heard[1, 0])), expected)
-        assert torch.equal(heard.diag(), torch.ones(2))
-    # in the end the second hears the first, and no longer the reverse
-    assert heard.tolist() == [[1.0, 0.0], [1.0, 1.0]]
+        torch.testing.assert_close(torch.stack((connected[0, 1], connected[1, 0])), expected)
+        assert torch.equal(connected.diag(), torch.ones(2))
+    # in the end the second reads the first, and the first no longer reads the second
+    assert connected.tolist() == [[1.0, 0.0], [1.0, 1.0]]
 
 
-def test_periods_cross_in_training():
-    """Descent that turns a fast module into a slow one takes its hearing with it."""
+def test_connections_are_reversed_when_training_swaps_periods():
+    """When gradient descent makes a fast module slow, it stops reading the module that is now faster."""
     rnn = set_clocks(make(sizes=(3, 3), candidates=[1, 4]), [1, 4])
     assert jacobian(rnn, t0=4)[3:, :3].abs().max() == 0
     rnn.sharpness.fill_(1.0)
@@ -201,8 +209,8 @@ def test_periods_cross_in_training():
 
 @settings(max_examples=50)
 @given(case=cases(), sizes=st.permutations([1, 2, 3, 4]))
-def test_hardened_is_the_sharp_layer(case: Case, sizes):
-    """Periods in any order, some of them equal."""
+def test_the_hardened_layer_equals_the_sharp_one(case: Case, sizes):
+    """The periods come in any order, and some of them are equal."""
     periods = [*case.schedule.periods, 3, 3, 3][:4]
     rnn = make(case.I, sizes, candidates=12, bias=case.bias, nonlinearity=case.nonlinearity)
     set_clocks(rnn, [min(period, 12) for period in periods])
@@ -217,7 +225,7 @@ def test_hardened_is_the_sharp_layer(case: Case, sizes):
     torch.testing.assert_close(found, expected[..., report.units], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(final, h_n[..., report.units], rtol=1e-10, atol=1e-10)
     assert report.largest < 1e-15
-    # an output that never changes has no variance to compare a rounding with
+    # a constant output has no variance to compare rounding errors with
     constant = bool((expected == expected[:1, :1]).all())
     assert constant or report.moved < 1e-18
     assert report.certainty == 1
@@ -225,7 +233,7 @@ def test_hardened_is_the_sharp_layer(case: Case, sizes):
 
 @settings(max_examples=50)
 @given(shift=st.integers(0, 100), periods=st.lists(st.integers(1, 6), min_size=3, max_size=3), t0=st.integers(0, 9))
-def test_hardened_phases_are_a_start_of_the_clock(shift, periods, t0):
+def test_harden_turns_phases_into_a_start_of_the_clock(shift, periods, t0):
     rnn = make(learn_phases=True)
     set_clocks(rnn, periods, [-shift % period for period in periods])
     x = torch.randn(40, 2, 2, dtype=torch.float64)
@@ -236,8 +244,8 @@ def test_hardened_phases_are_a_start_of_the_clock(shift, periods, t0):
     assert report.moved < 1e-18
 
 
-def test_phases_that_no_schedule_has_give_way():
-    """Clocks of periods 2 and 4 that never tick together: the less certain one takes the next best phase."""
+def test_harden_changes_phases_that_never_tick_together():
+    """Clocks of periods 2 and 4 never tick together, so the less certain module takes its next best phase."""
     rnn = make(sizes=(2, 2), candidates=[2, 4], learn_phases=True)
     pairs = [tuple(pair) for pair in rnn.candidates.tolist()]
     with torch.no_grad():
@@ -251,7 +259,7 @@ def test_phases_that_no_schedule_has_give_way():
     assert report.t0 == 1  # at 3 both tick
     assert report.moved > 1e-3
     assert report.certainty == rnn.probabilities()[1, pairs.index((4, 3))].item()
-    # in training they give way when the clocks become hard, and hardening has nothing left to move
+    # in training they change when the clocks become hard, and hardening then changes nothing
     rnn.sharpen(0.4)
     assert rnn.phases == (1, 0)
     rnn.sharpen(0.5)
@@ -264,7 +272,7 @@ def test_phases_that_no_schedule_has_give_way():
 
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("input_size", [0, 2])
-def test_report_says_how_far_outputs_moved(batch_first, input_size):
+def test_the_report_measures_how_far_outputs_moved(batch_first, input_size):
     rnn = set_clocks(make(input_size, batch_first=batch_first), [3, 1, 6], sharpness=3.0)
     x = torch.randn(5, 40, input_size, dtype=torch.float64)
     if not batch_first:
@@ -276,14 +284,14 @@ def test_report_says_how_far_outputs_moved(batch_first, input_size):
     assert report.largest == (after - before).abs().max().item()
     assert report.moved > 1e-3
     assert f"{report.moved:.2g}" in str(report)
-    # without an input it finds one; sharper clocks move less
+    # without an input it compares on noise; sharper clocks differ less
     reports = [set_clocks(rnn, [3, 1, 6], sharpness=s).harden()[1] for s in (3.0, 10.0, 100.0, math.inf)]
     moved = [report.moved for report in reports]
     assert moved[0] > moved[1] > moved[2] >= moved[3]
     assert moved[3] < 1e-18
 
 
-def test_hardening_leaves_the_layer_alone():
+def test_harden_does_not_change_the_layer():
     rnn = make()
     before = copy.deepcopy(rnn.state_dict())
     hardened, _ = rnn.harden()
@@ -296,7 +304,7 @@ def test_hardening_leaves_the_layer_alone():
     assert (rnn.harden()[0].weight_hh_l0[~mask] == 0).all()
 
 
-def test_an_empty_sequence():
+def test_an_empty_sequence_keeps_the_state():
     rnn = make()
     hx = torch.randn(1, 3, 6, dtype=torch.float64)
     output, h_n = rnn(torch.zeros(0, 3, 2, dtype=torch.float64), hx)
@@ -306,7 +314,7 @@ def test_an_empty_sequence():
 
 
 @pytest.mark.parametrize("learn_phases", [False, True])
-def test_in_parts_it_is_the_same(learn_phases, close):
+def test_chunks_equal_one_call(learn_phases, close):
     rnn = make(learn_phases=learn_phases)
     x = torch.randn(31, 2, 2, dtype=torch.float64)
     whole, h_n = rnn(x)
@@ -319,7 +327,7 @@ def test_in_parts_it_is_the_same(learn_phases, close):
     close(h, h_n)
 
 
-def test_guises(close):
+def test_unbatched_and_batch_first_inputs_give_the_same(close):
     rnn = make()
     x = torch.randn(9, 3, 2, dtype=torch.float64)
     hx = torch.randn(1, 3, 6, dtype=torch.float64)
@@ -344,7 +352,7 @@ def test_replicas_are_independent(close):
         close(found[:, i], layer(x[:, i], h0[None, i], t0=5)[0])
 
 
-def test_sharpen():
+def test_sharpen_sets_the_sharpness_and_checks_its_arguments():
     rnn = make()
     rnn.sharpen(0.2, soft=0.4, last=100.0)
     assert rnn.sharpness.item() == pytest.approx(10.0)
@@ -371,7 +379,7 @@ def test_state_dict_holds_clocks_and_sharpness():
     assert torch.equal(other(x)[0], rnn(x)[0])
     assert other.sharpness.item() == 7.0
     assert other.periods == (3, 1, 6)
-    # what the clocks mean comes with them
+    # the candidates are saved with the clocks
     elsewhere = make(candidates=[2, 4, 6, 8, 10, 12])
     elsewhere.load_state_dict(rnn.state_dict())
     assert elsewhere.periods == (3, 1, 6)
@@ -381,7 +389,7 @@ def test_state_dict_holds_clocks_and_sharpness():
     assert other.sharpness.item() == 1.0
 
 
-def test_same_seed_same_layer():
+def test_the_same_seed_gives_the_same_layer():
     outputs = []
     for _ in range(2):
         torch.manual_seed(3)
@@ -403,7 +411,7 @@ def test_autocast_keeps_the_precision_of_the_weights():
     assert torch.equal(output, rnn(x)[0])
 
 
-def test_it_prints_what_it_is():
+def test_print_shows_the_options():
     text = repr(LearnedClockworkRNN(3, 8, modules=[5, 3], candidates=[1, 5, 9], learn_phases=True))
     assert "3, 8, modules=[5, 3], candidates=3 periods up to 9, learn_phases=True, sharpness=1" in text
 
@@ -425,12 +433,12 @@ def test_it_prints_what_it_is():
         ({"nonlinearity": "sine"}, ValueError, "Unknown nonlinearity"),
     ],
 )
-def test_bad_arguments(options, error, message):
+def test_bad_arguments_are_refused(options, error, message):
     with pytest.raises(error, match=message):
         LearnedClockworkRNN(3, 8, **options)
 
 
-def test_bad_inputs():
+def test_bad_inputs_are_refused():
     rnn = LearnedClockworkRNN(3, 8)
     x = torch.randn(5, 2, 3)
     with pytest.raises(RuntimeError, match="Expected 3, got 4"):
@@ -445,7 +453,7 @@ def test_bad_inputs():
         rnn(torch.nn.utils.rnn.pack_sequence([x[:, 0]]))
 
 
-def test_hard_clocks_stay_whatever_momentum_is_left():
+def test_momentum_does_not_change_hard_clocks():
     rnn = LearnedClockworkRNN(0, 4, modules=2, candidates=4)
     with torch.no_grad():
         rnn.clocks.copy_(torch.tensor([[0.0, 0.03, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]))
@@ -462,13 +470,13 @@ def test_hard_clocks_stay_whatever_momentum_is_left():
     assert (certain[:, 0] > certain[:, 1]).all()
 
 
-def test_replicas_are_lifted_as_they_are_alone():
+def test_replicas_settle_as_single_networks_do():
     clocks = torch.randn(3, 2, 5)
     chosen = clocks.argmax(-1)
     chosen[1, 0] = (chosen[1, 0] + 1) % 5
-    found = lifted(clocks, chosen)
+    settled = settle_clocks(clocks, chosen)
     for replica in range(3):
-        assert torch.equal(found[replica], lifted(clocks[replica], chosen[replica]))
-    assert torch.equal(found.argmax(-1), chosen)
-    largest = found.topk(2).values
+        assert torch.equal(settled[replica], settle_clocks(clocks[replica], chosen[replica]))
+    assert torch.equal(settled.argmax(-1), chosen)
+    largest = settled.topk(2).values
     assert (largest[..., 0] - largest[..., 1] >= 1 - 1e-6).all()

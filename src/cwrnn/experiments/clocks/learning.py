@@ -23,8 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ...learned import LearnedClockworkRNN, draw, lifted, sharp_softmax, sharpness_at, soft_clockwork
+from ...learned import LearnedClockworkRNN
 from ...schedule import Schedule
+from ...soft_clocks import draw_one_hot, settle_clocks, sharp_softmax, sharpness_at, soft_clockwork
 from ..generation.training import nmse
 from ..sweep.run import Dataset
 from ..words import training as classification
@@ -237,7 +238,7 @@ class Networks:
         sharpness = sharpness_at(progress) if self.learned else math.inf
         if sharpness == math.inf and self.sharpness < math.inf:
             clocks = self.parameters["clocks"]
-            clocks.copy_(lifted(clocks, clocks.argmax(dim=-1))).requires_grad_(False)
+            clocks.copy_(settle_clocks(clocks, clocks.argmax(dim=-1))).requires_grad_(False)
         self.sharpness.fill_(sharpness)
 
     def probabilities(self) -> Tensor:
@@ -254,7 +255,7 @@ class Networks:
         if draws > 1:
             clocks = parameters["clocks"]
             noise = np.stack([each.gumbel(size=(draws, *clocks.shape[1:])) for each in self.draws])
-            chosen = draw(clocks[:, None], self.sharpness, torch.from_numpy(noise).to(clocks)).flatten(0, 1)
+            chosen = draw_one_hot(clocks[:, None], self.sharpness, torch.from_numpy(noise).to(clocks)).flatten(0, 1)
         weight_ih, weight_hh, bias = (
             parameters[name].repeat_interleave(draws, dim=0) for name in ("weight_ih_l0", "weight_hh_l0", "bias_l0")
         )
