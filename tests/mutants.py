@@ -71,10 +71,10 @@ AGAIN = "tests/experiments/sweep/test_workers.py::test_what_is_there_is_not_trai
 LEFT = "tests/experiments/sweep/test_workers.py::test_estimate_follows_what_was_measured"
 AUDIO = "tests/experiments/generation/test_music.py"
 HEARD = "tests/core/test_inspection.py::test_a_unit_forgets_by_its_weight_at_each_of_its_ticks"
-MEMORY = "tests/core/test_inspection.py::test_memory_is_what_autograd_says"
-SILENCE = "tests/core/test_inspection.py::test_silence_is_a_state_that_others_find_constant"
+MEMORY = "tests/core/test_inspection.py::test_memory_equals_the_derivatives_of_autograd"
+SILENCE = "tests/core/test_inspection.py::test_readers_of_a_silenced_module_read_a_constant"
 SPECTRUM = "tests/core/test_inspection.py::test_the_power_of_a_spectrum_is_the_variance"
-COUNTED = "tests/core/test_inspection.py::test_multiply_adds_are_those_of_a_count_step_by_step"
+COUNTED = "tests/core/test_inspection.py::test_multiply_adds_equal_a_count_step_by_step"
 PORTRAIT = "tests/experiments/inspect/test_page.py::test_other_data_are_normalised_as_the_training_data_were"
 FAULTS = "tests/experiments/sweep/test_faults.py::test_killed_again_and_again"
 WORDS = "tests/experiments/words/test_training.py::test_one_epoch_by_hand"
@@ -312,15 +312,15 @@ MUTANTS = [
            "return chosen, -start % every", "return chosen, start % every", LEARNED_PHASES),
     Mutant("learned: the difference of the outputs is not measured", "learned.py",
            "difference = after - before\n", "difference = before - before\n", LEARNED_MOVED),
-    Mutant("memory: an input that no module hears counts", "inspection.py",
-           "found = np.full(T, -1)", "found = np.full(T, 0)", HEARD),
-    Mutant("memory: the slope is that of the step before", "inspection.py",
+    Mutant("memory: an input at which no module ticks counts", "inspection/memory.py",
+           "slowest = np.full(T, -1)", "slowest = np.full(T, 0)", HEARD),
+    Mutant("memory: the slope is that of the step before", "inspection/memory.py",
            "torch.from_numpy(slopes[t])", "torch.from_numpy(slopes[t - 1])", MEMORY),
-    Mutant("silence: nobody but the readout notices", "inspection.py",
+    Mutant("silence: only the readout reads the constant", "inspection/silence.py",
            "    if everywhere:", "    if not everywhere:", SILENCE),
-    Mutant("spectrum: both signs are counted as one", "inspection.py",
+    Mutant("spectrum: both signs are counted as one", "inspection/spectrum.py",
            "total[1 : (steps + 1) // 2] *= 2", "total[1 : (steps + 1) // 2] *= 1", SPECTRUM),
-    Mutant("cost: a module says all to all", "inspection.py",
+    Mutant("cost: a module sends to all modules", "inspection/cost.py",
            "[units.stop for units in schedule.slices]", "[N for units in schedule.slices]", COUNTED),
     Mutant("inspect: other words are normalised by themselves", "experiments/inspect/loading.py",
            "mean, deviation = trained.mean, trained.deviation", "mean, deviation = 0.0, 1.0", PORTRAIT),

@@ -1,4 +1,4 @@
-"""The numbers behind the page: networks whose memory, spectrum and worth are planted, and so are known."""
+"""Inspection measures the known memory, spectrum and importance of modules with weights set by hand."""
 
 import math
 
@@ -8,16 +8,27 @@ import torch
 from torch import nn
 
 from cwrnn import ClockworkRNN, Schedule
-from cwrnn.inspection import Memory, blocks, cost, held, inspect, memory, outputs, silence, spectrum, states
+from cwrnn.inspection import (
+    Memory,
+    compute_outputs,
+    compute_states,
+    count_operations,
+    held_noise_density,
+    inspect,
+    measure_memory,
+    measure_spectrum,
+    measure_weights,
+    silence_modules,
+)
 
 ODD = Schedule((1, 3, 4), (3, 2, 2))
 
 
-def planted(schedule, *, recurrent=0.0, heard=0.0, bias=0.0, inputs=1, nonlinearity="relu", **options):
+def set_by_hand(schedule, *, recurrent=0.0, from_input=0.0, bias=0.0, inputs=1, nonlinearity="relu", **options):
     """A layer with these weights, given as numbers or arrays."""
     layer = ClockworkRNN(inputs, schedule.hidden_size, nonlinearity=nonlinearity, schedule=schedule,
                          dtype=torch.float64, **options)  # fmt: skip
-    values = {"weight_hh_l0": recurrent, "weight_ih_l0": heard, "bias_l0": bias}
+    values = {"weight_hh_l0": recurrent, "weight_ih_l0": from_input, "bias_l0": bias}
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
             parameter.copy_(torch.as_tensor(values[name], dtype=torch.float64).expand_as(parameter))
@@ -25,7 +36,7 @@ def planted(schedule, *, recurrent=0.0, heard=0.0, bias=0.0, inputs=1, nonlinear
     return layer
 
 
-def drawn(schedule=ODD, inputs=2, **options):
+def random_layer(schedule=ODD, inputs=2, **options):
     torch.manual_seed(1)
     return ClockworkRNN(inputs, schedule.hidden_size, schedule=schedule, dtype=torch.float64, **options)
 
@@ -45,41 +56,38 @@ def linear(weight, bias=None):
     return found
 
 
-def test_states_are_those_of_the_layer():
-    layer = drawn().float()
+def test_states_equal_the_output_of_the_layer():
+    layer = random_layer().float()
     inputs = sequences(11, 5)
-    for found, each in zip(states(layer, inputs), inputs, strict=True):
+    for found, each in zip(compute_states(layer, inputs), inputs, strict=True):
         expected, _ = layer(torch.tensor(each, dtype=torch.float32)[:, None])
         np.testing.assert_allclose(found, expected[:, 0].detach().numpy(), atol=1e-6)
-
-
-# memory
 
 
 @pytest.mark.parametrize("period", [1, 3, 8])
 @pytest.mark.parametrize("nonlinearity", ["relu", "tanh"])
 def test_a_unit_forgets_by_its_weight_at_each_of_its_ticks(period, nonlinearity):
-    # tanh is as good as linear for a whisper
+    # tanh is almost linear for small inputs
     size = 1.0 if nonlinearity == "relu" else 1e-7
-    layer = planted(Schedule((period,), (1,)), recurrent=0.7, heard=2.0, nonlinearity=nonlinearity)
-    found = memory(layer, [np.full((50, 1), size)])
+    layer = set_by_hand(Schedule((period,), (1,)), recurrent=0.7, from_input=2.0, nonlinearity=nonlinearity)
+    found = measure_memory(layer, [np.full((50, 1), size)])
     np.testing.assert_allclose(found.norms[0], 2.0 * 0.7 ** (np.arange(50) // period), rtol=1e-9)
 
 
-def test_a_delay_line_remembers_its_length_and_nothing_else():
+def test_a_delay_line_remembers_exactly_its_length():
     L = 6
-    layer = planted(Schedule((1, 2), (1, L)), recurrent=np.zeros((L + 1, L + 1)))
+    layer = set_by_hand(Schedule((1, 2), (1, L)), recurrent=np.zeros((L + 1, L + 1)))
     with torch.no_grad():
-        # in at the first unit of the slow module, on by one at each tick, and out to the fast one
+        # the input enters the first unit of the slow module, moves on by one unit per tick, and leaves to the fast one
         layer.weight_ih_l0[1, 0] = 1
         for unit in range(1, L):
             layer.weight_hh_l0[1 + unit, unit] = 1
         layer.weight_hh_l0[0, L] = 1
-    found = memory(layer, [np.ones((60, 1))])
-    # what enters at a tick of the slow module is its last unit's 2 (L - 1) steps later, for two steps, and the fast
-    # one hears it a step after
+    found = measure_memory(layer, [np.ones((60, 1))])
+    # an input at a tick of the slow module reaches its last unit 2 (L - 1) steps later, stays for two steps, and
+    # reaches the fast module one step later
     at = 2 * (L - 1)
-    # which is half of all times, and those are all that the fast one can hear at
+    # the slow module ticks at half of the times at which an input can reach the fast one
     expected = np.zeros(60)
     expected[at + 1 : at + 3] = math.sqrt(0.5)
     np.testing.assert_allclose(found.norms[0], expected, atol=1e-12)
@@ -89,176 +97,170 @@ def test_a_delay_line_remembers_its_length_and_nothing_else():
     assert not found.is_open(1)
 
 
-def test_memory_does_not_depend_on_where_the_data_end():
-    # the fast module forgets at once, but hears the slow one, which forgets half at each tick
-    layer = planted(Schedule((1, 8), (1, 1)), recurrent=[[0.0, 1.0], [0.0, 0.5]], heard=1.0)
-    short, long = (memory(layer, [np.ones((steps, 1))]).norms[:, :35] for steps in (37, 500))
+def test_memory_does_not_depend_on_the_length_of_the_data():
+    # the fast module forgets at once, but reads the slow one, which forgets half at each tick
+    layer = set_by_hand(Schedule((1, 8), (1, 1)), recurrent=[[0.0, 1.0], [0.0, 0.5]], from_input=1.0)
+    short, long = (measure_memory(layer, [np.ones((steps, 1))]).norms[:, :35] for steps in (37, 500))
     np.testing.assert_allclose(short, long, rtol=1e-9)
-    # one input of eight is held from a step after it on, and is halved eight steps later
+    # one input in eight reaches the fast module, one step later, and is halved eight steps after that
     np.testing.assert_allclose(short[0, [0, 1, 8, 9, 17]], [1, *np.sqrt(1 / 8) * np.array([1, 1, 0.5, 0.25])])
 
 
 @pytest.mark.parametrize("nonlinearity", ["relu", "tanh"])
-def test_memory_is_what_autograd_says(nonlinearity):
-    layer = drawn(nonlinearity=nonlinearity)
+def test_memory_equals_the_derivatives_of_autograd(nonlinearity):
+    layer = random_layer(nonlinearity=nonlinearity)
     inputs = sequences(17, 9)
-    # of twelve steps six have no tick but the fast module's, three of the next, and three of the slowest
-    rates = {0: 6, 1: 3, 2: 3}
+    # in twelve steps the slowest module that ticks is the first six times, the second and the third three times each
+    frequency = {0: 6, 1: 3, 2: 3}
     jacobians = [
         # (T, N, T, I)
         torch.autograd.functional.jacobian(lambda x: layer(x[:, None])[0][:, 0], torch.tensor(each)).numpy()
         for each in inputs
     ]
-    found = memory(layer, inputs)
+    found = measure_memory(layer, inputs)
     for i, units in enumerate(ODD.slices):
         for lag in range(17):
-            squares = {kind: [] for kind in rates}
+            squares = {kind: [] for kind in frequency}
             for jacobian in jacobians:
                 for s in range(len(jacobian) - lag):
                     slowest = max(j for j in range(3) if s % ODD.periods[j] == 0)
                     squares[slowest].append(np.square(jacobian[s + lag, units, s]).sum())
-            known = [kind for kind in rates if kind >= i and squares[kind]]
-            weight = sum(rates[kind] for kind in known)
-            if 2 * weight >= sum(rates[kind] for kind in rates if kind >= i):
-                mean = sum(rates[kind] * np.mean(squares[kind]) for kind in known) / weight
+            known = [kind for kind in frequency if kind >= i and squares[kind]]
+            weight = sum(frequency[kind] for kind in known)
+            if 2 * weight >= sum(frequency[kind] for kind in frequency if kind >= i):
+                mean = sum(frequency[kind] * np.mean(squares[kind]) for kind in known) / weight
                 np.testing.assert_allclose(found.norms[i, lag], math.sqrt(mean), rtol=1e-9)
             else:
                 assert math.isnan(found.norms[i, lag])
             assert found.pairs[i, lag] == sum(len(squares[kind]) for kind in known)
     assert np.isnan(found.norms[:, 16]).tolist() == [True, False, False]
-    short = memory(layer, inputs, longest=4)
+    short = measure_memory(layer, inputs, longest=4)
     np.testing.assert_allclose(short.norms, found.norms[:, :5], rtol=1e-12)
 
 
-def test_a_network_without_input_is_thought_to_have_one_for_each_unit():
-    layer = drawn(inputs=0)
+def test_without_input_the_derivative_is_by_an_input_to_each_unit():
+    layer = random_layer(inputs=0)
     with torch.no_grad():
-        # the same with an input of zero and weights that are one
-        twin = drawn(inputs=ODD.hidden_size)
+        # the same network with an input of zero for each unit and the identity as its weights
+        twin = random_layer(inputs=ODD.hidden_size)
         twin.load_state_dict({**layer.state_dict(), "weight_ih_l0": torch.eye(ODD.hidden_size)})
-    found = memory(layer, [np.empty((20, 0))])
-    expected = memory(twin, [np.zeros((20, ODD.hidden_size))])
+    found = measure_memory(layer, [np.empty((20, 0))])
+    expected = measure_memory(twin, [np.zeros((20, ODD.hidden_size))])
     np.testing.assert_allclose(found.norms, expected.norms, rtol=1e-12)
 
 
-def test_reach_of_what_does_not_end_and_of_what_hears_nothing():
-    layer = planted(Schedule((1, 2), (1, 1)), recurrent=[[0.0, 0.0], [0.0, 1.0]], heard=[[0.0], [1.0]])
-    found = memory(layer, [np.ones((30, 1))])
+def test_reach_is_open_without_decay_and_none_without_input():
+    layer = set_by_hand(Schedule((1, 2), (1, 1)), recurrent=[[0.0, 0.0], [0.0, 1.0]], from_input=[[0.0], [1.0]])
+    found = measure_memory(layer, [np.ones((30, 1))])
     assert found.reach(1) == 29
     assert found.is_open(1)
     assert found.reach(0) is None
     assert not found.is_open(0)
-    # up to e times less than the highest, and to the last of such lags
+    # the reach is the last lag with at least 1 / e of the highest norm
     norms = np.array([[1.0, 0.2, 1 / math.e, 0.1, math.nan]])
     assert Memory(norms, np.array([[9, 9, 9, 9, 0]])).reach(0) == 2
-
-
-# spectrum
 
 
 def test_the_power_of_a_spectrum_is_the_variance():
     wave = np.random.default_rng(0).standard_normal((20000, 1))
     for steps in (20000, 19999):
-        found = spectrum([wave[:steps]], Schedule((1,), (1,)))
+        found = measure_spectrum([wave[:steps]], Schedule((1,), (1,)))
         power = found.density.sum() * (found.frequencies[1] - found.frequencies[0])
         np.testing.assert_allclose(power, 1, rtol=0.03)
 
 
 @pytest.mark.parametrize(("period", "wave"), [(1, 8), (2, 16), (4, 32)])
-def test_a_module_that_follows_a_sine_has_its_peak_there(period, wave):
+def test_a_module_that_follows_a_sine_has_its_peak_at_the_sine(period, wave):
     T = 32 * wave
     x = 1e-3 * np.sin(2 * np.pi * np.arange(T) / wave)[:, None]
-    layer = planted(Schedule((period,), (1,)), heard=1.0, nonlinearity="tanh")
-    found = spectrum(states(layer, [x]), layer.schedule)
+    layer = set_by_hand(Schedule((period,), (1,)), from_input=1.0, nonlinearity="tanh")
+    found = measure_spectrum(compute_states(layer, [x]), layer.schedule)
     assert found.frequencies[found.density[0].argmax()] == pytest.approx(1 / wave)
     assert found.median(0) == pytest.approx(1 / wave, abs=2 / T)
     near = np.abs(found.frequencies - 1 / wave) < 3 / T
     below = found.frequencies <= 1 / (2 * period)
-    # nothing else below half its clock's frequency, and above it only the images of the hold, around the multiples
+    # there is nothing else below half the tick frequency, and above it only images around its multiples
     assert found.density[0][below & ~near].sum() < 1e-3 * found.density[0].sum()
     images = np.zeros(len(found.frequencies), dtype=bool)
     for multiple in range(1, period + 1):
         for sign in (-1, 1):
             images |= np.abs(found.frequencies - (multiple / period + sign / wave)) < 3 / T
     assert found.density[0][~below & ~images].sum() < 1e-3 * found.density[0].sum()
-    # a wave of eight ticks: sinc(1 / 8)^2 is left below
-    expected = held(1 / wave, period) / (2 * period)
+    # of a wave of eight ticks, the share sinc(1 / 8)^2 is below
+    expected = held_noise_density(1 / wave, period) / (2 * period)
     assert found.share_below(0, 1 / (2 * period)) == pytest.approx(float(expected), rel=2e-3)
 
 
 @pytest.mark.parametrize("period", [1, 2, 5])
-def test_a_unit_that_flips_at_each_tick_has_its_peak_at_half_its_clocks_frequency(period):
-    layer = planted(Schedule((period,), (1,)), recurrent=-5.0, bias=0.01, inputs=0, nonlinearity="tanh")
-    found = spectrum(states(layer, [np.empty((40 * period, 0))])[0:1], layer.schedule)
+def test_a_unit_that_flips_at_each_tick_has_its_peak_at_half_its_tick_frequency(period):
+    layer = set_by_hand(Schedule((period,), (1,)), recurrent=-5.0, bias=0.01, inputs=0, nonlinearity="tanh")
+    found = measure_spectrum(compute_states(layer, [np.empty((40 * period, 0))])[0:1], layer.schedule)
     assert found.frequencies[found.density[0].argmax()] == pytest.approx(1 / (2 * period))
-    # a square wave has no even harmonics: nothing at the frequency of its clock
+    # a square wave has no even harmonics, so there is nothing at the tick frequency
     if period > 1:
         at = np.abs(found.frequencies - 1 / period).argmin()
         assert found.density[0, at] < 1e-4 * found.density[0].max()
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 8])
-def test_noise_at_the_ticks_has_the_spectrum_of_the_hold(period):
+def test_noise_at_the_ticks_has_the_density_of_held_noise(period):
     noise = np.repeat(np.random.default_rng(0).standard_normal((2000, 200)), period, axis=0)
-    found = spectrum([noise], Schedule((period,), (200,)))
-    # a mean over many neighbours is smooth
+    found = measure_spectrum([noise], Schedule((period,), (200,)))
+    # the mean over neighbouring frequencies is smooth
     smooth = found.density[0][1 : len(found.density[0]) // 50 * 50 + 1].reshape(-1, 50).mean(axis=1)
     frequencies = found.frequencies[1 : len(smooth) * 50 + 1].reshape(-1, 50)
-    expected = held(frequencies, period).mean(axis=1)
+    expected = held_noise_density(frequencies, period).mean(axis=1)
     np.testing.assert_allclose(smooth, expected, atol=0.07 * expected.max())
-    assert held(frequencies, period).mean() / 2 == pytest.approx(1, rel=0.01)
+    assert held_noise_density(frequencies, period).mean() / 2 == pytest.approx(1, rel=0.01)
 
 
-def test_a_module_that_does_not_move_has_no_spectrum():
-    found = spectrum([np.full((10, 1), 0.7)], Schedule((4,), (1,)))
+def test_a_constant_module_has_no_spectrum():
+    found = measure_spectrum([np.full((10, 1), 0.7)], Schedule((4,), (1,)))
     assert found.density.max() < 1e-30
-    found = spectrum([np.zeros((10, 1)), np.zeros((1, 1))], Schedule((4,), (1,)))
+    found = measure_spectrum([np.zeros((10, 1)), np.zeros((1, 1))], Schedule((4,), (1,)))
     assert math.isnan(found.median(0))
     assert math.isnan(found.share_below(0, 0.1))
 
 
-def test_a_spectrum_weighs_sequences_by_their_length_and_units_alike():
+def test_a_spectrum_weighs_sequences_by_length_and_units_equally():
     wave = np.sin(2 * np.pi * np.arange(64) / 4)
     loud, quiet = np.stack([wave, 0 * wave], axis=1), np.zeros((192, 2))
-    both = spectrum([loud, quiet], Schedule((1,), (2,)))
-    apart = spectrum([loud[:, :1]], Schedule((1,), (1,)))
+    both = measure_spectrum([loud, quiet], Schedule((1,), (2,)))
+    apart = measure_spectrum([loud[:, :1]], Schedule((1,), (1,)))
     width = 1 / 192, 1 / 64
     assert both.density.sum() * width[0] == pytest.approx(apart.density.sum() * width[1] / 4 / 2)
 
 
-# silence
+def squared(outputs):
+    return {"size": float(sum(np.square(output).sum() for output in outputs))}
 
 
-def squared(found):
-    return {"size": float(sum(np.square(each).sum() for each in found))}
-
-
-def test_a_module_that_nobody_hears_costs_nothing():
-    layer = drawn()
+def test_silencing_a_module_without_readers_changes_nothing():
+    layer = random_layer()
     with torch.no_grad():
         layer.weight_hh_l0[ODD.slices[0], ODD.slices[1]] = 0
     weight = torch.randn(2, 7, dtype=torch.float64)
     weight[:, ODD.slices[1]] = 0
-    intact, found = silence(layer, linear(weight, [1.0, 2.0]), sequences(20, 7), squared)
+    intact, found = silence_modules(layer, linear(weight, [1.0, 2.0]), sequences(20, 7), squared)
     for each in (found[1].zero, found[1].zero_readout, found[1].mean, found[1].mean_readout):
         assert each["size"] == pytest.approx(intact["size"], rel=1e-12)
     assert abs(found[0].zero["size"] - intact["size"]) > 1e-3
 
 
-def test_an_output_that_is_one_module_loses_all_of_it():
-    layer, inputs = drawn(), sequences(20, 7)
+def test_an_output_that_is_one_module_is_lost_without_it():
+    layer, inputs = random_layer(), sequences(20, 7)
     weight = torch.zeros(1, 7, dtype=torch.float64)
     weight[:, ODD.slices[2]] = torch.tensor([1.0, -2.0])
-    target = outputs(layer, linear(weight), inputs)
+    target = compute_outputs(layer, linear(weight), inputs)
     every = np.concatenate(target)
 
     def lost(found):
         return {"lost": float(np.square(np.concatenate(found) - every).sum() / np.square(every).sum())}
 
-    intact, found = silence(layer, linear(weight), inputs, lost)
+    intact, found = silence_modules(layer, linear(weight), inputs, lost)
     assert intact["lost"] == 0
     assert found[2].zero["lost"] == found[2].zero_readout["lost"] == 1
-    # the mean is what is left
+    # only the mean is left
     assert found[2].mean["lost"] == pytest.approx(every.var() / np.square(every).mean())
     assert found[0].zero["lost"] == found[1].mean["lost"] == 0
 
@@ -266,15 +268,15 @@ def test_an_output_that_is_one_module_loses_all_of_it():
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("everywhere", [False, True])
 @pytest.mark.parametrize("kind", ["zero", "mean"])
-def test_silence_is_a_state_that_others_find_constant(bias, everywhere, kind):
-    layer = drawn(bias=bias)
+def test_readers_of_a_silenced_module_read_a_constant(bias, everywhere, kind):
+    layer = random_layer(bias=bias)
     inputs = sequences(13)
     readout = linear(torch.randn(2, 7), [0.5, -0.5])
     module, f = 1, torch.tanh
     units = ODD.slices[module]
-    done = torch.tensor(states(layer, inputs)[0])
+    done = torch.tensor(compute_states(layer, inputs)[0])
     value = done[:, units].mean(dim=0) if kind == "mean" else torch.zeros(2, dtype=torch.float64)
-    # by hand: whoever reads, reads the constant
+    # by hand: every reader reads the constant
     h = torch.zeros(7, dtype=torch.float64)
     expected = []
     for t, x in enumerate(torch.tensor(inputs[0])):
@@ -296,16 +298,16 @@ def test_silence_is_a_state_that_others_find_constant(bias, everywhere, kind):
         seen_outputs.append(found[0])
         return {}
 
-    _, found = silence(layer, readout, inputs, note)
+    _, found = silence_modules(layer, readout, inputs, note)
     assert len(found) == 3
-    # one as it is, then four of each module
+    # the intact network first, then four variants for each module
     order = ["zero_readout", "zero", "mean_readout", "mean"]
     at = 1 + 4 * module + order.index(kind + ("" if everywhere else "_readout"))
     np.testing.assert_allclose(seen_outputs[at], np.stack(expected), rtol=1e-9, atol=1e-12)
 
 
-def test_inspection_leaves_the_network_as_it_is():
-    layer, readout = drawn().float(), nn.Linear(7, 2)
+def test_inspection_does_not_change_the_network():
+    layer, readout = random_layer().float(), nn.Linear(7, 2)
     before = {name: value.clone() for part in (layer, readout) for name, value in part.state_dict().items()}
     inspect(layer, readout, sequences(9), squared)
     for part in (layer, readout):
@@ -314,50 +316,44 @@ def test_inspection_leaves_the_network_as_it_is():
         assert all(parameter.requires_grad and parameter.grad is None for parameter in part.parameters())
 
 
-# weights and cost
-
-
-def test_blocks():
+def test_weight_norms_by_hand():
     schedule = Schedule((1, 2), (1, 2))
-    layer = planted(
-        schedule, recurrent=[[1.0, 3.0, 4.0], [9.0, 2.0, 0.0], [9.0, 0.0, 0.0]], heard=[[1.0], [3.0], [4.0]]
+    layer = set_by_hand(
+        schedule, recurrent=[[1.0, 3.0, 4.0], [9.0, 2.0, 0.0], [9.0, 0.0, 0.0]], from_input=[[1.0], [3.0], [4.0]]
     )
-    found = blocks(layer, linear([[1.0, 6.0, 8.0]]))
+    found = measure_weights(layer, linear([[1.0, 6.0, 8.0]]))
     np.testing.assert_allclose(found.recurrent, [[1, math.sqrt(12.5)], [math.nan, 1]])
     np.testing.assert_allclose(found.input, [1, 5])
     np.testing.assert_allclose(found.output, [1, 10])
 
 
 @pytest.mark.parametrize("schedule", [ODD, Schedule.exponential(10, 4), Schedule((1,), (6,))])
-def test_multiply_adds_are_those_of_a_count_step_by_step(schedule):
+def test_multiply_adds_equal_a_count_step_by_step(schedule):
     I, O, cycle = 3, 5, math.lcm(*schedule.periods)
     counted = np.zeros((3, schedule.modules))
     for t in range(cycle):
         for j in schedule.due(t):
             for _ in range(schedule.sizes[j]):
-                # every module that hears it, with all its units
+                # every unit of every module that reads it
                 counted[0, j] += sum(schedule.sizes[: j + 1])
                 counted[1, j] += I
                 counted[2, j] += O
-    found = cost(schedule, I, O)
+    found = count_operations(schedule, I, O)
     np.testing.assert_allclose([found.recurrent, found.input, found.readout], counted / cycle)
     assert found.dense == schedule.hidden_size * (schedule.hidden_size + I + O)
     np.testing.assert_allclose((found.recurrent + found.input).sum(), schedule.operations(I).cascade)
     np.testing.assert_allclose(found.total, counted.sum(axis=0) / cycle)
 
 
-def test_one_dense_module_costs_what_a_dense_network_does():
-    found = cost(Schedule((1,), (6,)), 3, 5)
+def test_one_module_costs_as_much_as_a_dense_network():
+    found = count_operations(Schedule((1,), (6,)), 3, 5)
     assert found.total.sum() == found.dense
 
 
-# all of it
-
-
-def test_a_line_for_each_module():
-    layer, readout, inputs = drawn(), linear(torch.randn(2, 7)), sequences(30, 12)
+def test_the_summary_of_a_module_repeats_the_measurements():
+    layer, readout, inputs = random_layer(), linear(torch.randn(2, 7)), sequences(30, 12)
     found = inspect(layer, readout, inputs, squared, longest=10)
-    done = np.concatenate(states(layer, inputs))
+    done = np.concatenate(compute_states(layer, inputs))
     assert [each.period for each in found.modules] == [1, 3, 4]
     assert [each.units for each in found.modules] == [3, 2, 2]
     assert sum(each.share for each in found.modules) == pytest.approx(1)
@@ -368,7 +364,7 @@ def test_a_line_for_each_module():
         assert each.output_weight == pytest.approx(float(readout.weight.detach()[:, ODD.slices[i]].norm()))
         assert each.silenced.zero["size"] != found.intact["size"]
     assert found.memory.norms.shape == (3, 11)
-    assert found.intact == squared(outputs(layer, readout, inputs))
+    assert found.intact == squared(compute_outputs(layer, readout, inputs))
 
 
 @pytest.mark.parametrize(
@@ -382,6 +378,6 @@ def test_a_line_for_each_module():
         (ClockworkRNN(2, 7), [np.zeros(5)], r"got \(5,\)"),
     ],
 )
-def test_what_cannot_be_inspected_is_refused(layer, inputs, message):
+def test_layers_and_sequences_that_do_not_fit_are_refused(layer, inputs, message):
     with pytest.raises(ValueError, match=message):
         inspect(layer, nn.Linear(7, 1), inputs, squared)

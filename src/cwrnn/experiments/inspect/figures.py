@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...extras import require
-from ...inspection import Array, Inspection, Spectrum, held
+from ...inspection import Array, Inspection, Spectrum, held_noise_density
 from ...schedule import Schedule
 from ..report import drawing
 from ..report.drawing import (
@@ -123,7 +123,13 @@ def spectra(found: Inspection, target: Spectrum | None = None) -> Any:
             panel.axvline(1 / period, color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)))
         # of fewer ticks nothing could be told
         if steps >= 4 * period:
-            panel.plot(frequencies, held(frequencies, period), color=MUTED, linewidth=0.8, linestyle=(0, (1, 1.2)))
+            panel.plot(
+                frequencies,
+                held_noise_density(frequencies, period),
+                color=MUTED,
+                linewidth=0.8,
+                linestyle=(0, (1, 1.2)),
+            )
         if target is not None:
             panel.plot(frequencies, _shares(target, 0)[inner], color=TARGET, linewidth=0.8, alpha=0.55)
         if found.modules[i].variance > 0 and np.isfinite(found.modules[i].median_frequency):

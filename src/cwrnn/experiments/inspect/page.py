@@ -14,7 +14,7 @@ import numpy as np
 
 from ... import __version__, inspection
 from ...commands.tables import plain
-from ...inspection import Inspection, Module
+from ...inspection import Inspection, ModuleSummary
 from ...schedule import Schedule
 from ..report import drawing
 from ..report import page as report
@@ -96,7 +96,7 @@ def numbers(subject: Subject, found: Inspection) -> dict[str, Any]:
                 "frequencies": found.spectrum.frequencies.tolist(),
                 "density": found.spectrum.density.tolist(),
             },
-            "blocks": found.blocks.recurrent.tolist(),
+            "blocks": found.weights.recurrent.tolist(),
             "sentences": sentences(found),
         }
     )
@@ -115,7 +115,7 @@ def _work(found: Inspection) -> str:
         return f"the network has one module, and makes {number(total)} multiply-adds per step."
     # the fewest that do half of the work
     order = sorted(found.modules, key=lambda module: -module.share)
-    most: list[Module] = []
+    most: list[ModuleSummary] = []
     while _share(most) < 0.5:
         most.append(order[len(most)])
     units = sum(module.units for module in most) / found.schedule.hidden_size
@@ -191,11 +191,11 @@ def _speeds(found: Inspection) -> list[str]:
             "of what the clock can say."]  # fmt: skip
 
 
-def _share(modules: Sequence[Module]) -> float:
+def _share(modules: Sequence[ModuleSummary]) -> float:
     return sum(module.share for module in modules)
 
 
-def _named(modules: Sequence[Module]) -> str:
+def _named(modules: Sequence[ModuleSummary]) -> str:
     periods = [str(module.period) for module in sorted(modules, key=lambda module: module.period)]
     if len(periods) == 1:
         return f"the module of period {periods[0]}"
@@ -246,11 +246,11 @@ def percent(share: float) -> str:
 
 def _figures(subject: Subject, found: Inspection) -> dict[str, Any]:
     shown = [subject.inputs[subject.shown]]
-    states = inspection.states(subject.layer, shown)[0]
-    output = inspection.outputs(subject.layer, subject.network.readout, shown)[0]
+    states = inspection.compute_states(subject.layer, shown)[0]
+    output = inspection.compute_outputs(subject.layer, subject.network.readout, shown)[0]
     target = None
     if isinstance(subject.scene, Dataset):
-        target = inspection.spectrum([subject.scene.samples[:, None]], Schedule((1,), (1,)))
+        target = inspection.measure_spectrum([subject.scene.samples[:, None]], Schedule((1,), (1,)))
     return {
         "activations": portrait_figures.activations(subject, states, output),
         "spectra": portrait_figures.spectra(found, target),

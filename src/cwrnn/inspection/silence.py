@@ -1,0 +1,78 @@
+"""Silence: how the output changes when the state of one module is replaced by a constant."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from ..layer import ClockworkRNN
+from .states import Array, as_sequences, copy_layer, copy_readout, run_layer, run_network
+
+Measure = Callable[[Sequence[Array]], Mapping[str, float]]
+"""A function from the outputs (T, O) of all sequences to errors by name; lower is better."""
+
+
+@dataclass(frozen=True)
+class Silenced:
+    """The errors of a network, by the names of the measure, when the state of one module is replaced by a constant."""
+
+    zero_readout: Mapping[str, float]
+    """With zero, for the readout only: without the module's direct contribution to the output."""
+    zero: Mapping[str, float]
+    """With zero, for the readout and all modules: without everything that the module sends."""
+    mean_readout: Mapping[str, float]
+    """With the mean over all steps of all sequences, for the readout only."""
+    mean: Mapping[str, float]
+    """With the mean, for the readout and all modules: without the module's changes over time, but with its mean, which
+    a bias could replace."""
+
+
+def silence_modules(
+    layer: ClockworkRNN, readout: nn.Linear, inputs: Sequence[ArrayLike], measure: Measure
+) -> tuple[Mapping[str, float], list[Silenced]]:
+    """The errors of the intact network, and its errors with each module silenced in turn.
+
+    The readers of a silenced module find a constant in place of its state, from before the first step on.
+
+    Args:
+        layer: a ClockworkRNN of one layer and one direction
+        readout: a linear layer from its hidden units to the outputs
+        inputs: sequences (T, I)
+        measure: computes the errors of the outputs
+
+    >>> rnn, readout = ClockworkRNN(3, 8, schedule=[1, 4]), nn.Linear(8, 1)
+    >>> measure = lambda outputs: {"variance": float(np.concatenate(outputs).var())}
+    >>> intact, silenced = silence_modules(rnn, readout, [np.random.randn(20, 3)], measure)
+    >>> list(intact), len(silenced), list(silenced[1].zero)
+    (['variance'], 2, ['variance'])
+    """
+    copy, linear, sequences = copy_layer(layer), copy_readout(readout), as_sequences(layer, inputs)
+    intact = measure(run_network(copy, linear, sequences))
+    mean = torch.from_numpy(np.concatenate(run_layer(copy, sequences)).mean(axis=0))
+    silenced = []
+    for units in layer.schedule.slices:
+        errors = {}
+        for name, value in (("zero", torch.zeros_like(mean)), ("mean", mean)):
+            for suffix, everywhere in (("_readout", False), ("", True)):
+                changed = _replace_state(copy, linear, units, value[units], everywhere)
+                errors[name + suffix] = measure(run_network(*changed, sequences))
+        silenced.append(Silenced(**errors))
+    return intact, silenced
+
+
+def _replace_state(
+    layer: ClockworkRNN, readout: nn.Linear, units: slice, value: Tensor, everywhere: bool
+) -> tuple[ClockworkRNN, nn.Linear]:
+    """A network whose readout, and with `everywhere` all modules, read `value` in place of the state of `units`."""
+    layer, readout = copy_layer(layer), copy_readout(readout)
+    readers = [(readout.weight, readout.bias)]
+    if everywhere:
+        readers.append((layer.get_parameter("weight_hh_l0"), layer.get_parameter("bias_l0")))
+    for weight, bias in readers:
+        # a weighted constant is a bias
+        bias.add_(weight[:, units] @ value)
+        weight[:, units] = 0
+    return layer, readout

@@ -1,0 +1,109 @@
+"""Summary: all measurements of one network, and the main numbers of each module."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import nn
+
+from ..layer import ClockworkRNN
+from ..schedule import Schedule
+from .cost import Cost, count_operations
+from .memory import Memory, measure_memory
+from .silence import Measure, Silenced, silence_modules
+from .spectrum import Spectrum, measure_spectrum
+from .states import compute_states
+from .weights import WeightNorms, measure_weights
+
+
+@dataclass(frozen=True)
+class ModuleSummary:
+    """The main numbers of one module."""
+
+    period: int
+    units: int
+    operations: float
+    """Multiply-adds per step."""
+    share: float
+    """Its share of the multiply-adds of all modules."""
+    variance: float
+    """The variance of a unit's state over all steps of all sequences, averaged over its units."""
+    median_frequency: float
+    """The frequency below which half of its power lies, in cycles per step; NaN if its state is constant."""
+    in_band: float
+    """The share of its power at frequencies up to 1 / (2 P); NaN if its state is constant."""
+    reach: int | None
+    """The longest lag at which its memory is at least 1 / e of the highest; None if it gets no input."""
+    reach_is_open: bool
+    """True if the data end at the reach, so that it may be longer."""
+    input_weight: float
+    """The norm of its weights from the input."""
+    output_weight: float
+    """The norm of the readout's weights for it."""
+    silenced: Silenced
+    """The errors of the network when this module is silenced."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """All measurements of one network, as `inspect` returns them."""
+
+    schedule: Schedule
+    spectrum: Spectrum
+    memory: Memory
+    weights: WeightNorms
+    cost: Cost
+    intact: Mapping[str, float]
+    """The errors of the intact network, by the names of the measure."""
+    modules: Sequence[ModuleSummary]
+
+
+def inspect(
+    layer: ClockworkRNN,
+    readout: nn.Linear,
+    inputs: Sequence[ArrayLike],
+    measure: Measure,
+    *,
+    longest: int | None = None,
+) -> Inspection:
+    """All measurements of a network on some sequences, and a summary of each module.
+
+    Args:
+        layer: a ClockworkRNN of one layer and one direction
+        readout: a linear layer from its hidden units to the outputs
+        inputs: sequences (T, I)
+        measure: computes the errors of the outputs (T, O) of all sequences, by name
+        longest: the longest lag of the memory. Default: all lags
+
+    >>> rnn, linear = ClockworkRNN(3, 8, schedule=[1, 4]), nn.Linear(8, 1)
+    >>> inspection = inspect(rnn, linear, [np.random.randn(20, 3)], lambda outputs: {"power": float(outputs[0].var())})
+    >>> [module.period for module in inspection.modules]
+    [1, 4]
+    """
+    schedule = layer.schedule
+    states = compute_states(layer, inputs)
+    spectrum = measure_spectrum(states, schedule)
+    memory = measure_memory(layer, inputs, longest)
+    weights = measure_weights(layer, readout)
+    cost = count_operations(schedule, layer.input_size, readout.out_features)
+    intact, silenced = silence_modules(layer, readout, inputs, measure)
+    variance = np.concatenate(states).var(axis=0)
+    modules = [
+        ModuleSummary(
+            period=period,
+            units=schedule.sizes[i],
+            operations=float(cost.total[i]),
+            share=float(cost.total[i] / cost.total.sum()),
+            variance=float(variance[schedule.slices[i]].mean()),
+            median_frequency=spectrum.median(i),
+            in_band=spectrum.share_below(i, 1 / (2 * period)),
+            reach=memory.reach(i),
+            reach_is_open=memory.is_open(i),
+            input_weight=float(weights.input[i]),
+            output_weight=float(weights.output[i]),
+            silenced=silenced[i],
+        )
+        for i, period in enumerate(schedule.periods)
+    ]
+    return Inspection(schedule, spectrum, memory, weights, cost, intact, modules)

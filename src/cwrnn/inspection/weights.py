@@ -1,0 +1,49 @@
+"""Weights: how large the weights between modules, from the input and to the output are."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from ..layer import ClockworkRNN
+from .states import Array, copy_layer
+
+
+@dataclass(frozen=True)
+class WeightNorms:
+    """How large the weights of each module are."""
+
+    recurrent: Array
+    """(G, G): root mean square of the weights from the module of the column to the module of the row; NaN below the
+    diagonal, where there are no weights."""
+    input: Array
+    """(G,): norm of the weights from the input; 0 without an input."""
+    output: Array
+    """(G,): norm of the readout's weights."""
+
+
+def measure_weights(layer: ClockworkRNN, readout: nn.Linear) -> WeightNorms:
+    """How large the weights from module to module, from the input and to the output are.
+
+    Args:
+        layer: a ClockworkRNN of one layer and one direction
+        readout: a linear layer from its hidden units to the outputs
+
+    >>> norms = measure_weights(ClockworkRNN(3, 8, schedule=[1, 4]), nn.Linear(8, 1))
+    >>> norms.recurrent.shape, bool(np.isnan(norms.recurrent[1, 0]))
+    ((2, 2), True)
+    """
+    schedule = layer.schedule
+    copy, weight_out = copy_layer(layer), readout.weight.detach().double()
+    weight = copy.weight_hh_l0.detach()
+    G = schedule.modules
+    recurrent = np.full((G, G), np.nan)
+    for i in range(G):
+        for j in range(i, G):
+            block = weight[schedule.slices[i], schedule.slices[j]]
+            recurrent[i, j] = float(block.square().mean().sqrt())
+    return WeightNorms(
+        recurrent,
+        np.array([float(copy.weight_ih_l0.detach()[units].norm()) for units in schedule.slices]),
+        np.array([float(weight_out[:, units].norm()) for units in schedule.slices]),
+    )
