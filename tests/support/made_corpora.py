@@ -1,4 +1,4 @@
-"""Small corpora of words that nobody said."""
+"""Small corpora whose features are made up."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from cwrnn.experiments.words.features import FeatureSettings
 def corpus(
     words=4, speakers=3, *, test=1, clusters=2, seed=0, frames=(5, 12), name="murmurs", synthetic=True
 ) -> Corpus:
-    """Each word is a sum of waves of its own, with some noise and of some length."""
+    """Return a corpus in which each word is a sum of its own waves, with noise, and of random length."""
     generator = np.random.default_rng(seed)
     settings = FeatureSettings()
     utterances = []
@@ -25,3 +25,20 @@ def corpus(
             )
     numbers = {f"word{word}": 1 + word * clusters // words for word in range(words)}
     return Corpus(name, "synthetic murmurs of a test", tuple(utterances), settings, synthetic, numbers)
+
+
+def make_small_corpus(words=("a", "b", "c"), clusters=None, synthetic=False) -> Corpus:
+    """Return a corpus of random features: two utterances of each word for training, one for testing."""
+    random = np.random.default_rng(0)
+    return Corpus(
+        name="small",
+        source="made up",
+        utterances=tuple(
+            Utterance(word, f"s{i}", split, random.normal(3, 2, (5 + i, 13)).astype(np.float32), f"{word}{i}")
+            for word in words
+            for i, split in enumerate(("train", "test", "train"))
+        ),
+        settings=FeatureSettings(),
+        synthetic=synthetic,
+        clusters=clusters or dict.fromkeys(words, 1),
+    )

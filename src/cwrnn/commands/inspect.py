@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from ..experiments import task as tasks
+from ..experiments.file_names import replace_undecodable
 from ..experiments.inspect import loading as subject
 from ..experiments.sweep import workers as engine
 from ..experiments.sweep.driver import CommandError, console, ends, printing, told
 from ..experiments.sweep.progress import counted
 from ..experiments.words.corpus import CorpusError
-from ..experiments.words.sound_files import printable
 from ..saved import ModelError
 from . import options
 
@@ -85,11 +85,13 @@ def inspect(
     stderr = console(stderr=True, soft_wrap=True)
     with ends(stderr, None), engine.one_thread():
         try:
-            with counted("reading the words", quiet=quiet) as progress:
+            with counted("reading the words", quiet=quiet) as show:
                 chosen = None if task is None else task.value
-                found = subject.load(model, task=chosen, run=run, data=data, word=word, progress=progress)
+                found = subject.load(
+                    model, task=chosen, run=run, data=data, word=word, progress=lambda p: show(p.done, p.total)
+                )
         except (subject.SubjectError, ModelError, CorpusError) as error:
-            raise CommandError(printable(str(error))) from error
+            raise CommandError(replace_undecodable(str(error))) from error
         # matplotlib takes its time to load: not before it is needed
         from ..experiments.inspect import page as portrait
 
@@ -99,6 +101,6 @@ def inspect(
         with printing():
             if as_json:
                 numbers = portrait.numbers(found, inspected)
-                print(json.dumps({**numbers, "page": printable(str(page.resolve()))}, allow_nan=False))
+                print(json.dumps({**numbers, "page": replace_undecodable(str(page.resolve()))}, allow_nan=False))
             else:
                 print("\n".join([*portrait.sentences(inspected), told(page)]))

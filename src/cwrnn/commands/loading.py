@@ -7,7 +7,7 @@ import typer
 from ..experiments.generation import music as audio
 from ..experiments.sweep.progress import counted
 from ..experiments.sweep.run import Dataset
-from ..experiments.words import corpus as corpora
+from ..experiments.words import corpus
 from ..experiments.words.corpus import Corpus, CorpusError, WordsError
 
 
@@ -20,11 +20,13 @@ def load_sequences(sources: Sequence[str], offset: float, length: int) -> list[D
 
 
 def load_corpus(source: str, vocabulary: str | None, quiet: bool) -> Corpus:
-    """The words of a source, as `corpus.load` knows them; some of them only, if a list names them."""
+    """The words of a source, as `corpus.load_corpus` knows them; some of them only, if a list names them."""
     try:
         chosen = None if vocabulary is None else [word.strip() for word in vocabulary.split(",")]
-        with counted("reading the words", quiet=quiet) as progress:
-            return corpora.load(source, words=chosen, progress=progress)
+        with counted("reading the words", quiet=quiet) as show:
+            return corpus.load_corpus(
+                source, words=chosen, progress=lambda progress: show(progress.done, progress.total)
+            )
     except WordsError as error:
         raise typer.BadParameter(str(error), param_hint="--words") from error
     except CorpusError as error:

@@ -14,6 +14,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from ..experiments.file_names import replace_undecodable
 from ..experiments.networks.build import WORD_MODULES, WORD_SIZES, hidden_for
 from ..experiments.sweep import workers as engine
 from ..experiments.sweep.driver import CommandError, console, ends, printing
@@ -22,7 +23,7 @@ from ..experiments.words import corpus as corpora
 from ..experiments.words import plan as words
 from ..experiments.words import training as classification
 from ..experiments.words.corpus import Corpus
-from ..experiments.words.features import RATES
+from ..experiments.words.features import SAMPLE_RATES
 from ..experiments.words.recogniser import (
     Decision,
     NothingLearntError,
@@ -32,7 +33,7 @@ from ..experiments.words.recogniser import (
     train,
     trimmed,
 )
-from ..experiments.words.sound_files import SoundError, printable, sound
+from ..experiments.words.sound_files import SoundError, decode_sound
 from ..extras import require
 from ..saved import ModelError
 from ..schedule import Schedule
@@ -174,7 +175,11 @@ def recognise_command(
     rate: Annotated[
         int | None,
         typer.Option(
-            min=RATES[0], max=RATES[1], metavar="HZ", help="With --stream: samples per second.", show_default="16000"
+            min=SAMPLE_RATES[0],
+            max=SAMPLE_RATES[1],
+            metavar="HZ",
+            help="With --stream: samples per second.",
+            show_default="16000",
         ),
     ] = None,
     as_json: Annotated[
@@ -204,7 +209,7 @@ def recognise_command(
         try:
             recogniser = Recogniser.load(model)
         except ModelError as error:
-            raise CommandError(printable(str(error))) from error
+            raise CommandError(replace_undecodable(str(error))) from error
         if stream:
             _listen(recogniser, rate, top, as_json)
         elif not _recognise(recogniser, files or [], top, trim, as_json):
@@ -279,7 +284,8 @@ def _report(trained: Trained, corpus: Corpus, out: Path, seconds: float) -> Iter
     wrong = sum(count for *_, count in mistakes)
     name = "an SRN" if saved.method == "srn" else f"a Clockwork RNN of {saved.schedule.modules} modules"
     yield (
-        f"{len(corpus.words)} words ({printable(corpus.source)}), {name} with {saved.schedule.hidden_size} units: "
+        f"{len(corpus.words)} words ({replace_undecodable(corpus.source)}), {name} with "
+        f"{saved.schedule.hidden_size} units: "
         f"trained in {seconds:.0f} s, {result.best_epoch} epochs"
     )
     if len(trained.results) > 1:
@@ -292,13 +298,13 @@ def _report(trained: Trained, corpus: Corpus, out: Path, seconds: float) -> Iter
         yield f"  {word} taken for {other}{f', {count} times' if count > 1 else ''}"
     if len(mistakes) > 10:
         yield f"  and {sum(count for *_, count in mistakes[10:])} more"
-    yield f"The model is {printable(str(out.resolve()))}"
+    yield f"The model is {replace_undecodable(str(out.resolve()))}"
 
 
 def _summary(trained: Trained, corpus: Corpus, out: Path, seconds: float) -> dict[str, Any]:
     saved = trained.recogniser.saved
     return {
-        "model": printable(str(out.resolve())),
+        "model": replace_undecodable(str(out.resolve())),
         "method": saved.method,
         "schedule": saved.schedule.spec,
         "words": list(corpus.words),
@@ -313,9 +319,9 @@ def _recognise(recogniser: Recogniser, files: list[Path], top: int, trim: bool, 
     found: list[dict[str, Any]] = []
     problems = []
     for file in files:
-        name = printable(str(file))
+        name = replace_undecodable(str(file))
         try:
-            rate, samples = sound(file.read_bytes())
+            rate, samples = decode_sound(file.read_bytes())
             ranked = recogniser.recognise(trimmed(samples, rate) if trim else samples, rate)[:top]
         except (SoundError, OSError) as error:
             reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)

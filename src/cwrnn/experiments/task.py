@@ -12,8 +12,8 @@ from .generation import training
 from .generation.training import Result
 from .sweep.run import Data, Dataset, Run
 from .words import training as classification
+from .words.clips import TEST, TRAIN
 from .words.corpus import Corpus
-from .words.sound_files import TEST, TRAIN
 
 GENERATION, WORDS = "generation", "words"
 SEARCHES = {GENERATION: "search", WORDS: "words search"}

@@ -25,7 +25,7 @@ from cwrnn.experiments.sweep import workers as engine
 from cwrnn.experiments.sweep.run import Dataset
 from cwrnn.experiments.sweep.store import Store
 from cwrnn.experiments.words import plan as words
-from cwrnn.experiments.words.bundle import bundled
+from cwrnn.experiments.words.bundle import load_bundled_corpus
 from cwrnn.experiments.words.recogniser import DEVIATION, MEAN, Recogniser
 from cwrnn.inspection import Silenced
 from cwrnn.network import Network
@@ -80,7 +80,7 @@ def records(path, task="generation"):
 
 def recogniser(path, corpus=None):
     """A saved one that knows the words of a corpus, and has learnt nothing."""
-    corpus = corpus or bundled()
+    corpus = corpus or load_bundled_corpus()
     network = models.build("cw", 8, 13, len(corpus.words), softmax=True, modules=3).float().requires_grad_(False)
     about = {"words": corpus.words, "clusters": dict(corpus.clusters),
              "features": dataclasses.asdict(corpus.settings)}  # fmt: skip
@@ -141,7 +141,7 @@ def test_the_word_that_is_drawn(spoken):
 def test_other_data_are_normalised_as_the_training_data_were(spoken, monkeypatch):
     other = speech.corpus(seed=5)
     asked = {}
-    monkeypatch.setattr(subject.corpora, "load", lambda source, **options: asked.update(options) or other)
+    monkeypatch.setattr(subject.corpora, "load_corpus", lambda source, **options: asked.update(options) or other)
     found = subject.load(spoken, data="folder:elsewhere")
     trained = speech.corpus()
     assert asked["words"] == trained.words
@@ -151,8 +151,8 @@ def test_other_data_are_normalised_as_the_training_data_were(spoken, monkeypatch
 
 def test_a_saved_recogniser_with_the_bundled_words(tmp_path):
     found = subject.load(recogniser(tmp_path / "words.safetensors"))
-    assert len(found.inputs) == len(bundled().test)
-    np.testing.assert_array_equal(found.inputs[3], bundled().normalised("test")[3][0])
+    assert len(found.inputs) == len(load_bundled_corpus().test)
+    np.testing.assert_array_equal(found.inputs[3], load_bundled_corpus().normalised("test")[3][0])
     assert "trained on" not in found.facts
 
 
@@ -202,7 +202,7 @@ def test_a_recogniser_has_nothing_to_choose(tmp_path):
 def test_features_that_do_not_fit(spoken, monkeypatch):
     corpus = speech.corpus()
     other = dataclasses.replace(corpus, settings=dataclasses.replace(corpus.settings, step=5.0))
-    monkeypatch.setattr(subject.corpora, "load", lambda source, **options: other)
+    monkeypatch.setattr(subject.corpora, "load_corpus", lambda source, **options: other)
     with pytest.raises(SubjectError, match="not those that the network was trained with"):
         subject.load(spoken, data="bundle")
 

@@ -14,7 +14,7 @@ from cwrnn.experiments.report.statistics import summarise
 from cwrnn.experiments.sweep.store import Store
 from cwrnn.experiments.words import claims as word_findings
 from cwrnn.experiments.words import figures as word_figures
-from cwrnn.experiments.words.sound_files import PAPER_WORDS
+from cwrnn.experiments.words.clips import PAPER_WORDS
 
 METHODS = ("srn", "lstm", "cw")
 

@@ -1,3 +1,5 @@
+"""The features match their definition, and a stream of chunks gives the features of the whole."""
+
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -5,29 +7,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cwrnn.experiments.words.features import FeatureSettings, Stream, mel_frequency, mel_spectrogram, mfcc, resample
+from cwrnn.experiments.words.features import (
+    FeatureSettings,
+    FeatureStream,
+    Resampler,
+    mel_frequency,
+    mel_spectrogram,
+    mfcc,
+    resample,
+)
 from cwrnn.experiments.words.recogniser import _feature_settings
 from cwrnn.saved import ModelError
 
 
-def sound(samples=8000, seed=0, rate=16000):
-    """A tone that rises, in noise."""
-    times = np.arange(samples) / rate
+def make_sound(samples=8000, seed=0, sample_rate=16000):
+    """Return a tone that rises, in noise."""
+    times = np.arange(samples) / sample_rate
     noise = np.random.default_rng(seed).normal(0, 0.02, samples)
     return 0.3 * np.sin(2 * np.pi * (200 + 800 * times) * times) + noise
 
 
-def mel(hertz):
+def convert_to_mel(hertz):
     return 1127 * np.log(1 + hertz / 700)
 
 
-def definition(samples, settings):
-    """The features as they are defined, in float64: frame by frame, filter by filter."""
+def compute_by_definition(samples, settings):
+    """Return the features as they are defined, in float64: frame by frame, filter by filter."""
     size, step = round(settings.rate * settings.window / 1000), round(settings.rate * settings.step / 1000)
     points = 2 ** int(np.ceil(np.log2(size)))
     window = 0.54 - 0.46 * np.cos(2 * np.pi * np.arange(size) / (size - 1))
-    edges = np.linspace(0, mel(settings.high), settings.filters + 2)
-    places = mel(np.arange(points // 2) * settings.rate / points)
+    edges = np.linspace(0, convert_to_mel(settings.high), settings.filters + 2)
+    places = convert_to_mel(np.arange(points // 2) * settings.rate / points)
     filters = np.array(
         [
             np.clip(np.minimum((places - a) / (b - a), (c - places) / (c - b)), 0, None)
@@ -60,16 +70,16 @@ def definition(samples, settings):
         {"filters": 20, "cepstra": 8, "lifter": 0.0, "high": 6000.0},
     ],
 )
-def test_the_definition(changes):
+def test_features_match_their_definition(changes):
     settings = replace(FeatureSettings(), **changes)
-    found = mfcc(sound(), settings)
-    expected = definition(sound(), settings)
+    found = mfcc(make_sound(), settings)
+    expected = compute_by_definition(make_sound(), settings)
     assert found.dtype == np.float32
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, atol=1e-3, rtol=1e-5)
 
 
-def test_the_papers_numbers():
+def test_default_settings_are_the_papers():
     assert asdict(FeatureSettings()) == {
         "rate": 16000,
         "window": 25.0,
@@ -81,44 +91,44 @@ def test_the_papers_numbers():
         "high": 8000.0,
     }
     # 25 ms every 10 ms
-    assert [len(mfcc(sound(n))) for n in (0, 399, 400, 559, 560, 16000)] == [0, 0, 1, 1, 2, 98]
+    assert [len(mfcc(make_sound(n))) for n in (0, 399, 400, 559, 560, 16000)] == [0, 0, 1, 1, 2, 98]
 
 
-def test_the_energy_is_last():
-    quiet, loud = mfcc(sound()), mfcc(2 * sound())
+def test_log_energy_is_last():
+    quiet, loud = mfcc(make_sound()), mfcc(2 * make_sound())
     np.testing.assert_allclose(loud[:, 12] - quiet[:, 12], np.log(4), atol=1e-3)
     np.testing.assert_allclose(loud[:, :12], quiet[:, :12], atol=0.01)
 
 
-def test_digital_silence_is_merely_quiet():
+def test_digital_silence_has_finite_features():
     np.testing.assert_array_equal(mfcc(np.zeros(400))[:, 12], 0)
     np.testing.assert_allclose(mfcc(np.full(400, 0.25)), 0, atol=1e-5)
 
 
-def test_the_same_every_time():
-    np.testing.assert_array_equal(mfcc(sound()), mfcc(sound()))
+def test_features_are_repeatable():
+    np.testing.assert_array_equal(mfcc(make_sound()), mfcc(make_sound()))
 
 
 @given(st.lists(st.integers(0, 900), max_size=12), st.sampled_from([0, 1, 399, 400, 3000, 5003]))
-def test_a_stream_is_the_whole(sizes, total):
-    whole = sound(total)
-    stream = Stream()
+def test_stream_gives_the_features_of_the_whole(sizes, total):
+    whole = make_sound(total)
+    stream = FeatureStream()
     parts = [stream.accept(part) for part in np.split(whole, np.minimum(np.cumsum(sizes, dtype=int), total))]
     parts.append(stream.finish())
     np.testing.assert_array_equal(np.concatenate(parts), mfcc(whole))
 
 
-def test_a_stream_is_not_late():
-    stream = Stream()
-    assert len(stream.accept(sound(399))) == 0
-    assert len(stream.accept(sound(1))) == 1
+def test_stream_returns_a_frame_with_its_last_sample():
+    stream = FeatureStream()
+    assert len(stream.accept(make_sound(399))) == 0
+    assert len(stream.accept(make_sound(1))) == 1
 
 
-def test_a_finished_stream():
-    stream = Stream()
+def test_finished_stream_takes_no_more_samples():
+    stream = FeatureStream()
     stream.finish()
     with pytest.raises(ValueError, match="this stream is finished"):
-        stream.accept(sound(400))
+        stream.accept(make_sound(400))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +140,7 @@ def test_a_finished_stream():
         (np.full(400, -np.inf), "must be finite"),
     ],
 )
-def test_what_is_no_sound(samples, message):
+def test_bad_samples_are_refused(samples, message):
     with pytest.raises(ValueError, match=message):
         mfcc(samples)
 
@@ -153,48 +163,48 @@ def test_what_is_no_sound(samples, message):
         ({"filters": 200}, r"200 filters up to 8000 Hz are too many for frequencies 31.25 Hz apart"),
     ],
 )
-def test_settings_that_make_no_sense(changes, message):
+def test_bad_settings_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         replace(FeatureSettings(), **changes)
 
 
 @pytest.mark.parametrize("rate", [16000, 22050, 44100])
-def test_a_step_of_one_sample(rate):
+def test_step_may_be_one_sample(rate):
     settings = FeatureSettings(rate=rate, step=1000 / rate)
-    assert len(mfcc(sound()[: settings.shortest + 9], settings)) == 10
+    assert len(mfcc(make_sound()[: settings.shortest + 9], settings)) == 10
 
 
-def test_a_model_with_too_small_a_step():
-    """Which would end the process where the features are computed."""
+def test_model_with_a_step_below_one_sample_is_refused():
+    """The library that computes the features would end the process."""
     with pytest.raises(ModelError, match="its feature settings make no sense: step must be at least one sample"):
         _feature_settings({**asdict(FeatureSettings()), "step": 0.05})
 
 
-@pytest.mark.parametrize("rate", [8000, 11025, 22050, 44100, 48000])
-def test_resampling_keeps_the_sound(rate):
-    """A tone is the same tone; the ends are the filter's."""
-    times = np.arange(rate // 2) / rate
-    found = resample(np.sin(2 * np.pi * 440 * times), rate, 16000)
+@pytest.mark.parametrize("sample_rate", [8000, 11025, 22050, 44100, 48000])
+def test_resampled_tone_is_the_same_tone(sample_rate):
+    """Except at the ends, where the filter reaches beyond the sound."""
+    times = np.arange(sample_rate // 2) / sample_rate
+    found = resample(np.sin(2 * np.pi * 440 * times), sample_rate, 16000)
     expected = np.sin(2 * np.pi * 440 * np.arange(8000) / 16000)
     assert len(found) == len(expected)
     np.testing.assert_allclose(found[500:-500], expected[500:-500], atol=0.01)
 
 
 def test_resampling_to_the_same_rate_changes_nothing():
-    np.testing.assert_array_equal(resample(sound(), 16000, 16000), sound())
+    np.testing.assert_array_equal(resample(make_sound(), 16000, 16000), make_sound())
 
 
 @pytest.mark.parametrize(("rate", "to"), [(4000, 16000), (16000, 4000), (1_000_000, 16000)])
-def test_rates_that_are_refused(rate, to):
-    with pytest.raises(ValueError, match=r"the rate is (4000|1000000) Hz, and must be from 8000 to 192000 Hz"):
-        resample(sound(), rate, to)
+def test_sample_rates_out_of_range_are_refused(rate, to):
+    with pytest.raises(ValueError, match=r"the sample rate is (4000|1000000) Hz, expected 8000 to 192000 Hz"):
+        resample(make_sound(), rate, to)
 
 
 @pytest.mark.parametrize("changes", [{}, {"lifter": 0.0}, {"filters": 20, "cepstra": 10}])
-def test_a_spectrogram_has_the_cepstra_that_it_was_made_of(changes):
+def test_spectrogram_has_the_cepstra_of_the_features(changes):
     fft = pytest.importorskip("scipy.fft")
     settings = replace(FeatureSettings(), **changes)
-    features = mfcc(sound(), settings)
+    features = mfcc(make_sound(), settings)
     spectrogram = mel_spectrogram(features, settings)
     assert spectrogram.shape == (len(features), settings.filters)
     # the orthogonal cosine transform, and HTK's lifter
@@ -207,9 +217,26 @@ def test_a_spectrogram_has_the_cepstra_that_it_was_made_of(changes):
 
 
 @pytest.mark.parametrize("hertz", [300.0, 1000.0, 3000.0])
-def test_a_tone_is_seen_where_it_is(hertz):
+def test_spectrogram_shows_a_tone_at_its_frequency(hertz):
     tone = 0.5 * np.sin(2 * np.pi * hertz * np.arange(8000) / 16000)
     loudest = mel_spectrogram(mfcc(tone)).mean(axis=0).argmax()
     centres = mel_frequency(np.arange(26))
     assert loudest == abs(centres - hertz).argmin()
-    np.testing.assert_allclose(np.diff(mel(centres)), mel(8000) / 27)
+    np.testing.assert_allclose(np.diff(convert_to_mel(centres)), convert_to_mel(8000) / 27)
+
+
+def test_resampler_gives_the_samples_of_the_whole():
+    random = np.random.default_rng(0)
+    for rate in (8000, 11025, 16000, 44100, 48000):
+        for length in (0, 1, 17, 3000):
+            samples = random.normal(size=length)
+            resampler, found, start = Resampler(rate, 16000), [], 0
+            while start < length:
+                end = start + int(random.integers(0, 400))
+                found.append(resampler.accept(samples[start:end]))
+                start = end
+            found = np.concatenate([*found, resampler.finish()])
+            expected = resample(samples, rate, 16000) if length else samples
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="the sample rate is 1 Hz"):
+        Resampler(1, 16000)

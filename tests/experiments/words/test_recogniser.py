@@ -15,10 +15,10 @@ from support import sound_files as recordings
 from cwrnn.commands import main as cli
 from cwrnn.commands import words as words_command
 from cwrnn.experiments.words import training as classification
-from cwrnn.experiments.words.corpus import load
-from cwrnn.experiments.words.features import Resampler, mfcc, resample
+from cwrnn.experiments.words.corpus import load_corpus
+from cwrnn.experiments.words.features import mfcc, resample
 from cwrnn.experiments.words.recogniser import NothingLearntError, Recogniser, cross_entropy, train, trimmed
-from cwrnn.experiments.words.sound_files import SoundError, sound
+from cwrnn.experiments.words.sound_files import SoundError, decode_sound
 from cwrnn.saved import ModelError, SavedNetwork
 from cwrnn.schedule import Schedule
 
@@ -32,12 +32,12 @@ def settings(**options):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return recordings.folders(tmp_path_factory.mktemp("recordings"), WORDS, 4)
+    return recordings.write_word_folders(tmp_path_factory.mktemp("recordings"), WORDS, 4)
 
 
 @pytest.fixture(scope="module")
 def corpus(folder):
-    return load(f"folder:{folder}", cache=False)
+    return load_corpus(f"folder:{folder}", cache=False)
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +90,13 @@ def test_it_decides_as_in_training(corpus, folder, trained):
     """From the recording on: features, normalisation and network are those of the training."""
     for each, expected in zip(corpus.test, trained.result.output, strict=True):
         word, speaker = each.word, each.speaker
-        rate, samples = sound((folder / word / f"{speaker}.wav").read_bytes())
+        rate, samples = decode_sound((folder / word / f"{speaker}.wav").read_bytes())
         found = probabilities(trained.recogniser.recognise(samples, rate))
         np.testing.assert_allclose([found[word] for word in corpus.words], np.exp(expected), rtol=1e-5)
 
 
 def test_ranked(recogniser):
-    ranked = recogniser.recognise(recordings.voice(1), 16000)
+    ranked = recogniser.recognise(recordings.make_voice(1), 16000)
     assert sorted(word for word, _ in ranked) == sorted(WORDS)
     values = [value for _, value in ranked]
     assert values == sorted(values, reverse=True)
@@ -106,7 +106,7 @@ def test_ranked(recogniser):
 
 def test_round_trip(recogniser, model):
     after = Recogniser.load(model)
-    samples = recordings.voice(2)
+    samples = recordings.make_voice(2)
     assert after.recognise(samples, 16000) == recogniser.recognise(samples, 16000)
     assert (after.words, after.clusters, after.settings) == (recogniser.words, recogniser.clusters, recogniser.settings)
     assert after.training == recogniser.training
@@ -116,13 +116,13 @@ def test_round_trip(recogniser, model):
 def test_srn(corpus):
     found = train(corpus, Schedule((1,), (5,)), settings(epochs=1)).recogniser
     assert found.saved.method == "srn"
-    assert len(found.recognise(recordings.voice(1), 16000)) == 3
+    assert len(found.recognise(recordings.make_voice(1), 16000)) == 3
 
 
 @pytest.mark.parametrize("rate", [16000, 8000, 44100])
 @pytest.mark.parametrize("chunk", [1, 7, 160, 1024, 10**6])
 def test_a_stream_decides_as_the_whole(recogniser, rate, chunk):
-    samples = recordings.voice(5, 2500 if chunk == 1 else 9000, rate)
+    samples = recordings.make_voice(5, 2500 if chunk == 1 else 9000, rate)
     listener = recogniser.listen(rate)
     decisions = []
     for start in range(0, len(samples), chunk):
@@ -146,7 +146,7 @@ def test_a_stream_decides_as_the_whole(recogniser, rate, chunk):
 
 def test_two_streams_do_not_disturb_each_other(recogniser):
     one, other = recogniser.listen(), recogniser.listen()
-    samples = recordings.voice(6), recordings.voice(7)
+    samples = recordings.make_voice(6), recordings.make_voice(7)
     for start in range(0, 4800, 480):
         one.accept(samples[0][start : start + 480])
         other.accept(samples[1][start : start + 480])
@@ -160,14 +160,14 @@ def test_nothing_to_hear(recogniser):
     for samples, reason in ((np.zeros(0), "no samples"), (np.zeros(16000), "silent"), (np.ones(8) / 9, "silent")):
         with pytest.raises(SoundError, match=reason):
             recogniser.recognise(samples, 16000)
-    with pytest.raises(SoundError, match="too short: 10 ms, one window is 25 ms"):
-        recogniser.recognise(recordings.voice(1, 160), 16000)
-    with pytest.raises(SoundError, match="its rate is 4000 Hz"):
-        recogniser.recognise(recordings.voice(1), 4000)
+    with pytest.raises(SoundError, match="too short: 10 ms, expected at least one window of 25 ms"):
+        recogniser.recognise(recordings.make_voice(1, 160), 16000)
+    with pytest.raises(SoundError, match="the sample rate is 4000 Hz"):
+        recogniser.recognise(recordings.make_voice(1), 4000)
     listener = recogniser.listen()
     assert listener.accept(np.zeros(399)) == listener.finish() == []
     assert listener.decision is None
-    with pytest.raises(ValueError, match="the rate is 4000 Hz"):
+    with pytest.raises(ValueError, match="the sample rate is 4000 Hz"):
         recogniser.listen(4000)
 
 
@@ -306,7 +306,7 @@ def test_train_then_recognise(command, folder, tmp_path):
     code, printed, err = command("recognise", out, *files, "--top", 2)
     assert (code, err) == (0, "")
     for line, file in zip(printed.splitlines(), files, strict=True):
-        rate, samples = sound(file.read_bytes())
+        rate, samples = decode_sound(file.read_bytes())
         (first, p), (second, q) = recogniser.recognise(samples, rate)[:2]
         assert line == f"{file}: {first} {100 * p:.1f} %, {second} {100 * q:.1f} %"
 
@@ -391,7 +391,7 @@ def test_training_that_diverges(command, folder, tmp_path):
 
 def test_words_that_cannot_be_printed(command, tmp_path, monkeypatch):
     monkeypatch.setattr(classification, "train_many", None)
-    data = recordings.folders(tmp_path / "recordings", ("yes", "n\to"), 3)
+    data = recordings.write_word_folders(tmp_path / "recordings", ("yes", "n\to"), 3)
     code, out, err = command("train", "--data", data, *TINY, "--out", tmp_path / "model")
     assert (code, out, err) == (1, "", "cwrnn: its word 'n\\to' has control characters\n")
 
@@ -416,7 +416,7 @@ def test_safetensors_is_named_before_the_training(command, folder, tmp_path, mon
 
 def test_bad_files_are_told_and_good_ones_printed(command, model, folder, tmp_path):
     good = folder / "yes" / "s0.wav"
-    silent = recordings.write(tmp_path / "silent.wav", np.zeros(8000))
+    silent = recordings.write_sound(tmp_path / "silent.wav", np.zeros(8000))
     (tmp_path / "empty.wav").touch()
     cut = tmp_path / "cut.wav"
     cut.write_bytes(good.read_bytes()[:-100])
@@ -446,9 +446,9 @@ def test_bad_files_are_told_and_good_ones_printed(command, model, folder, tmp_pa
 
 def test_trim(command, model, folder, tmp_path, recogniser):
     word = 0.5 * np.sin(np.arange(4800) / 3)
-    padded = recordings.write(tmp_path / "padded.wav", np.concatenate([np.zeros(9000), word, np.zeros(9000)]))
+    padded = recordings.write_sound(tmp_path / "padded.wav", np.concatenate([np.zeros(9000), word, np.zeros(9000)]))
     found = json.loads(command("recognise", model, padded, "--trim", "--json")[1])["files"][0]["words"]
-    rate, samples = sound(padded.read_bytes())
+    rate, samples = decode_sound(padded.read_bytes())
     expected = recogniser.recognise(trimmed(samples, rate), rate)
     assert [(each["word"], each["probability"]) for each in found] == expected
     assert expected != recogniser.recognise(samples, rate)
@@ -500,7 +500,7 @@ def test_a_terminal_is_no_stream(command, model, monkeypatch):
 
 @pytest.mark.parametrize("rate", [16000, 44100])
 def test_stream_says_every_frame_in_json(pipe, model, recogniser, rate):
-    data = pcm(recordings.voice(9, 12000, rate))
+    data = pcm(recordings.make_voice(9, 12000, rate))
     code, out, err = pipe(data, model, "--stream", "--json", "--rate", rate)
     assert code == 0
     *frames, end = map(json.loads, out.splitlines())
@@ -516,7 +516,7 @@ def test_stream_says_every_frame_in_json(pipe, model, recogniser, rate):
 
 
 def test_stream_says_when_the_word_changes(pipe, model):
-    data = pcm(np.concatenate([recordings.voice(seed) for seed in (9, 10, 11)]))
+    data = pcm(np.concatenate([recordings.make_voice(seed) for seed in (9, 10, 11)]))
     frames = [json.loads(line) for line in pipe(data, model, "--stream", "--json")[1].splitlines()][:-1]
     changes = [
         each for last, each in zip([{"word": None}, *frames], frames, strict=False) if last["word"] != each["word"]
@@ -531,7 +531,7 @@ def test_stream_says_when_the_word_changes(pipe, model):
 
 def test_a_terminal_shows_one_line(pipe, model, monkeypatch, capsys):
     monkeypatch.setattr(words_command._Display, "is_terminal", staticmethod(lambda: True))
-    code, out, _ = pipe(pcm(recordings.voice(9)), model, "--stream")
+    code, out, _ = pipe(pcm(recordings.make_voice(9)), model, "--stream")
     assert code == 0
     assert out.count("\n") == 1
     assert out.count("\r\x1b[K") >= 3
@@ -539,7 +539,7 @@ def test_a_terminal_shows_one_line(pipe, model, monkeypatch, capsys):
 
 
 def test_a_stream_that_is_cut_off(pipe, model):
-    data = pcm(recordings.voice(9))
+    data = pcm(recordings.make_voice(9))
     code, out, err = pipe(data[:-1], model, "--stream", "--json")
     assert code == 0
     assert out == pipe(data[:-2], model, "--stream", "--json")[1]
@@ -564,7 +564,7 @@ def test_streams_without_a_word(pipe, model, data, message):
 
 
 def test_interrupted_streams_decide(pipe, model, monkeypatch):
-    data = pcm(recordings.voice(9))
+    data = pcm(recordings.make_voice(9))
     expected = pipe(data, model, "--stream")[1].splitlines()[-1]
     chunks = words_command._chunks
 
@@ -585,7 +585,7 @@ def test_who_reads_may_have_read_enough(pipe, model, monkeypatch):
     os.close(read)
     broken = os.fdopen(write, "w")
     monkeypatch.setattr(sys, "stdout", broken)
-    code, _, err = pipe(pcm(recordings.voice(9)), model, "--stream")
+    code, _, err = pipe(pcm(recordings.make_voice(9)), model, "--stream")
     assert (code, err) == (1, "")
     with suppress(BrokenPipeError):
         broken.close()
@@ -600,20 +600,3 @@ def test_help_has_examples(capsys):
         out = capsys.readouterr().out
         for word in [*words.split(), "examples:", "exit codes:"]:
             assert word in out
-
-
-def test_resampler():
-    random = np.random.default_rng(0)
-    for rate in (8000, 11025, 16000, 44100, 48000):
-        for length in (0, 1, 17, 3000):
-            samples = random.normal(size=length)
-            resampler, found, start = Resampler(rate, 16000), [], 0
-            while start < length:
-                end = start + int(random.integers(0, 400))
-                found.append(resampler.accept(samples[start:end]))
-                start = end
-            found = np.concatenate([*found, resampler.finish()])
-            expected = resample(samples, rate, 16000) if length else samples
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    with pytest.raises(ValueError, match="the rate is 1 Hz"):
-        Resampler(1, 16000)

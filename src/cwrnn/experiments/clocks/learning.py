@@ -29,8 +29,8 @@ from ...soft_clocks import draw_one_hot, settle_clocks, sharp_softmax, sharpness
 from ..generation.training import nmse
 from ..sweep.run import Dataset
 from ..words import training as classification
+from ..words.clips import TEST, TRAIN
 from ..words.corpus import Corpus
-from ..words.sound_files import TEST, TRAIN
 from .square_waves import Planted
 
 CLOCK_SHARE = 1 / 2

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...extras import require
+from ..file_names import replace_undecodable
 from ..sweep.run import Dataset
 
 LENGTH = 320
@@ -86,16 +87,7 @@ def read(path: Path, *, offset: float = 0.0, length: int = LENGTH, source: str |
         raise AudioError(f"{path}: silent or constant in the part that is asked for: there is nothing to learn")
     where = f"{path}" if source is None else source
     where += f", from {offset:g} s on" if offset else ""
-    return Dataset(storable(path.stem), rate, scaled(mixed), storable(where))
-
-
-def storable(text: str) -> str:
-    """`text` with a question mark for each byte of a file's name that is not UTF-8, as store, page and terminal are.
-
-    >>> storable("caf" + chr(0xDCE9) + ".wav")
-    'caf?.wav'
-    """
-    return text.encode("utf-8", "replace").decode()
+    return Dataset(replace_undecodable(path.stem), rate, scaled(mixed), replace_undecodable(where))
 
 
 def scaled(signal: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from ...inspection import Array, Measure
 from ...layer import ClockworkRNN
 from ...network import Network
+from ..file_names import replace_undecodable
 from ..generation import training
+from ..progress import ProgressCallback
 from ..report.drawing import NAMES
 from ..report.statistics import best
 from ..sweep.run import FINISHED, Dataset, Record
@@ -26,7 +28,6 @@ from ..words import training as classification
 from ..words.corpus import Corpus
 from ..words.features import FeatureSettings
 from ..words.recogniser import Recogniser
-from ..words.sound_files import Progress, printable
 
 METHODS = ("srn", "cw")
 """The networks that have clocks, be it a single one."""
@@ -83,7 +84,7 @@ def load(
     run: str | None = None,
     data: str | None = None,
     word: str | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Subject:
     """The network at `path` and its data, or an error that says what is wrong: that of what was being read, or a
     SubjectError.
@@ -92,7 +93,7 @@ def load(
         path: a store, that is its folder or file, or a saved recogniser
         task: of a store: "generation" or "words"; needed where it has both and no run is named
         run: of a store: the first digits of a run's key; else the best Clockwork RNN of the largest size
-        data: a source of words, see `cwrnn.experiments.words.corpus.load`; else those of the store, or the bundled ones
+        data: a source of words, as `load_corpus` takes it; else those of the store, or the bundled ones
         word: the one that is drawn; else the first
         progress: called with the utterances of the source that are done, and all of them
     """
@@ -103,7 +104,7 @@ def load(
             raise SubjectError(f"{path}: is no store: it holds one network, and there is no {name} to choose")
     recogniser = Recogniser.load(path)
     corpus = _corpus(corpora.BUNDLE if data is None else data, recogniser.words, recogniser.settings, progress)
-    facts = {"model": printable(str(path))}
+    facts = {"model": replace_undecodable(str(path))}
     told = recogniser.training.get("corpus")
     if isinstance(told, dict) and "source" in told:
         facts["trained on"] = str(told["source"])
@@ -112,7 +113,7 @@ def load(
 
 
 def _from_store(
-    path: Path, task: str | None, run: str | None, data: str | None, word: str | None, progress: Progress | None
+    path: Path, task: str | None, run: str | None, data: str | None, word: str | None, progress: ProgressCallback | None
 ) -> Subject:
     with Store.read(path) as store:
         found = {each: [*store.records(each), *store.records(CLOCKS[each])] for each in (GENERATION, WORDS)}
@@ -121,7 +122,7 @@ def _from_store(
         record = _best(store.path, found, task) if run is None else _named(store.path, found, run)
         everything: Mapping[str, Dataset | Corpus] = {**store.datasets(), **store.corpora()}
     trained = everything[record.run.data]
-    facts = {"run": record.key[:12], "store": printable(str(store.path)), "data": trained.source}
+    facts = {"run": record.key[:12], "store": replace_undecodable(str(store.path)), "data": trained.source}
     if record.status != FINISHED:
         facts["status"] = f"{record.status}: the weights are those of its lowest training loss"
     assert record.weights is not None
@@ -224,9 +225,9 @@ def _words(
     )
 
 
-def _corpus(source: str, words: Sequence[str], settings: FeatureSettings, progress: Progress | None) -> Corpus:
+def _corpus(source: str, words: Sequence[str], settings: FeatureSettings, progress: ProgressCallback | None) -> Corpus:
     """The words of a network, from that source."""
-    corpus = corpora.load(source, words=words, progress=progress)
+    corpus = corpora.load_corpus(source, words=words, progress=progress)
     if corpus.settings != settings:
         raise SubjectError(f"{source}: its features are not those that the network was trained with")
     return corpus

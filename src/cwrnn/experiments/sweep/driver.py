@@ -24,7 +24,7 @@ from ...commands import tables
 from ...commands.options import EngineName
 from ...environment import cores, environment
 from ...extras import require
-from ..generation import music as audio
+from ..file_names import replace_undecodable
 from ..report.statistics import Row, best_rates, summarise
 from . import dask_engine as cluster
 from . import workers as engine
@@ -213,7 +213,7 @@ def opened(order: Order) -> Iterator[Store]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise typer.BadParameter(f"cannot make the folder {folder}: {error.strerror}", param_hint="--out") from error
-    command = audio.storable(shlex.join(["cwrnn", *order.arguments]))
+    command = replace_undecodable(shlex.join(["cwrnn", *order.arguments]))
     with Store.open(folder, create=True, command=command) as store:
         if not order.resume and store.keys():
             raise typer.BadParameter(
@@ -273,7 +273,7 @@ def console(**options: Any) -> Console:
 
 def told(page: Path) -> str:
     """Where the page is."""
-    return f"The page is {audio.storable(str(page.resolve()))}"
+    return f"The page is {replace_undecodable(str(page.resolve()))}"
 
 
 def resuming(arguments: Sequence[str]) -> str:

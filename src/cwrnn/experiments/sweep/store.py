@@ -411,15 +411,15 @@ def _packed(data: Data) -> tuple[str, dict[str, Any], bytes]:
     """The kind, what is to be known besides name and source, and the numbers."""
     if isinstance(data, Dataset):
         return SEQUENCE, {"rate": data.rate}, _bytes(data.samples, "<f8")
-    features, lengths = bundle.parts(data)
-    return WORDS, {**bundle.header(data), "lengths": lengths.tolist()}, _bytes(features, "<f4")
+    features, lengths = bundle.join_features(data)
+    return WORDS, {**bundle.describe_corpus(data), "lengths": lengths.tolist()}, _bytes(features, "<f4")
 
 
 def _unpacked(kind: str, name: str, source: str, about: dict[str, Any], numbers: bytes) -> Data:
     if kind == SEQUENCE:
         return Dataset(name, about["rate"], _array(numbers, "<f8", [-1]), source)
     features = _array(numbers, "<f4", [-1, FeatureSettings(**about["settings"]).channels])
-    return bundle.assemble(about, features, np.array(about["lengths"]))
+    return bundle.assemble_corpus(about, features, np.array(about["lengths"]))
 
 
 def _row(record: Record) -> tuple[Any, ...]:

@@ -1,10 +1,10 @@
-"""The bundle: a corpus in one file, as features; the one that comes with the package is synthetic speech.
+"""Bundles: a corpus in one file, as features. The bundle that comes with the package is synthetic speech.
 
     features    (sum of T, 13) float32, the utterances one after the other
-    lengths     (n,) the frames of each
-    about       bytes of a JSON object: name, source, synthetic, settings, clusters, utterances, and what else is known
+    lengths     (n,) the number of frames of each utterance
+    about       bytes of a JSON object: name, source, synthetic, settings, clusters, utterances, and any other keys
 
-It is an .npz without pickles: reading it executes nothing.
+A bundle is an .npz without pickles: reading it executes nothing.
 """
 
 import json
@@ -22,28 +22,31 @@ from .corpus import Corpus, CorpusError, Utterance
 from .features import FeatureSettings
 
 FILE = files(__package__) / "synthetic.npz"
-"""The one that comes with the package."""
+"""The bundle that comes with the package."""
 
 
 def write_bundle(path: Path, corpus: Corpus, about: Mapping[str, Any]) -> None:
-    """Write `corpus` to `path`; `about` is what else is to be known of it: voices, tools, licences. JSON, any keys.
+    """Write `corpus` to `path`. The same corpus gives the same bytes.
 
-    The same corpus gives the same bytes.
+    Args:
+        path: the file to write
+        corpus: the words
+        about: further facts, JSON-serialisable, with any keys: voices, tools, licences
     """
-    text = json.dumps({**about, **header(corpus)}, ensure_ascii=False, sort_keys=True, allow_nan=False)
-    features, lengths = parts(corpus)
+    text = json.dumps({**about, **describe_corpus(corpus)}, ensure_ascii=False, sort_keys=True, allow_nan=False)
+    features, lengths = join_features(corpus)
     with path.open("wb") as file:
         np.savez_compressed(file, features=features, lengths=lengths, about=np.frombuffer(text.encode(), np.uint8))
 
 
-def header(corpus: Corpus) -> dict[str, Any]:
-    """All of a corpus but its numbers, for JSON."""
+def describe_corpus(corpus: Corpus) -> dict[str, Any]:
+    """Return everything about a corpus except its features, JSON-serialisable."""
     return {
         "name": corpus.name,
         "source": corpus.source,
         "synthetic": corpus.synthetic,
         "settings": asdict(corpus.settings),
-        # pairs: the order is that of the labels
+        # pairs, because the order of the words is that of the labels
         "clusters": list(corpus.clusters.items()),
         "utterances": [
             {"word": each.word, "speaker": each.speaker, "split": each.split, "source": each.source}
@@ -52,22 +55,22 @@ def header(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def parts(corpus: Corpus) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """The numbers of a corpus: the features of all utterances one after the other, and the frames of each."""
+def join_features(corpus: Corpus) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Return the features of all utterances one after the other, (sum of T, 13), and their lengths, (n,)."""
     features = np.concatenate([each.features for each in corpus.utterances]).astype("<f4")
     return features, np.array([len(each.features) for each in corpus.utterances], dtype="<i4")
 
 
-def assemble(about: Mapping[str, Any], features: NDArray[Any], lengths: NDArray[Any]) -> Corpus:
-    """The corpus of such a header and such numbers."""
+def assemble_corpus(about: Mapping[str, Any], features: NDArray[Any], lengths: NDArray[Any]) -> Corpus:
+    """Return the corpus of what `describe_corpus` and `join_features` returned."""
     if len(features) != lengths.sum() or len(lengths) != len(about["utterances"]):
         raise ValueError("its lengths do not match")
-    each_of = np.split(features.astype(np.float32), np.cumsum(lengths)[:-1])
+    parts = np.split(features.astype(np.float32), np.cumsum(lengths)[:-1])
     return Corpus(
         name=about["name"],
         source=about["source"],
         utterances=tuple(
-            Utterance(features=part, **each) for part, each in zip(each_of, about["utterances"], strict=True)
+            Utterance(features=part, **each) for part, each in zip(parts, about["utterances"], strict=True)
         ),
         settings=FeatureSettings(**about["settings"]),
         synthetic=about["synthetic"],
@@ -76,17 +79,17 @@ def assemble(about: Mapping[str, Any], features: NDArray[Any], lengths: NDArray[
 
 
 def read_bundle(path: Path) -> Corpus:
-    """The corpus in `path`, as `write_bundle` wrote it."""
+    """Return the corpus in a file that `write_bundle` wrote, or raise a CorpusError."""
     return _read(path)[0]
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What is known of the corpus in `path`: what `write_bundle` was given, and the corpus's own."""
+    """Return the facts in a file that `write_bundle` wrote: its argument `about`, and `describe_corpus`."""
     return _read(path)[1]
 
 
-def bundled() -> Corpus:
-    """The corpus that comes with the package."""
+def load_bundled_corpus() -> Corpus:
+    """Return the corpus that comes with the package."""
     with as_file(FILE) as path:
         return read_bundle(path)
 
@@ -96,7 +99,7 @@ def _read(path: Path) -> tuple[Corpus, dict[str, Any]]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             features, lengths, text = (arrays[name] for name in ("features", "lengths", "about"))
         about = json.loads(bytes(text))
-        corpus = assemble(about, features, lengths)
+        corpus = assemble_corpus(about, features, lengths)
     except CorpusError:
         raise
     except OSError as error:

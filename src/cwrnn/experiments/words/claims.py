@@ -21,9 +21,9 @@ from ..report.drawing import NAMES, count, percent
 from ..report.statistics import Row, methods
 from ..sweep.run import STATUSES, Record
 from ..task import WORDS
+from .clips import PAPER_WORDS
 from .corpus import Corpus
 from .plan import LEARNING_RATES
-from .sound_files import PAPER_WORDS
 from .training import Settings
 
 MARGIN = 0.08

@@ -1,9 +1,10 @@
 """Corpora: spoken words with their speakers, divided into training and test, as features.
 
-Utterance       one word, said once
-Corpus          all of them: the labels, the normalisation and the hash of what decides a training
-CorpusError     what is wrong with a corpus: one line for each bad file
-WordsError      what is wrong with the words that were asked for
+Utterance       one word, spoken once
+Corpus          all utterances, with the labels, the normalisation, and a hash of everything that decides a training
+load_corpus     a corpus from the package, from TIMIT or from a folder of recordings
+CorpusError     a corpus cannot be loaded: one line for each problem
+WordsError      the words that the caller chose are not in the corpus
 """
 
 import hashlib
@@ -19,16 +20,21 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from . import folder, timit
+from ..errors import ArgumentError
+from ..file_names import replace_undecodable
+from ..progress import ProgressCallback
+from .clips import SPLITS, TEST, TRAIN, SourceContents
+from .feature_cache import find_user_cache, load_features
 from .features import FeatureSettings
-from .sound_files import SPLITS, TEST, TRAIN, Found, Progress, features, printable, user_cache
+from .folder import read_folder
+from .timit import read_timit
 
 BUNDLE = "bundle"
 SOURCES = (BUNDLE, "timit:PATH", "nltk-timit:PATH", "folder:PATH")
 
 
-class CorpusError(ValueError):
-    """A corpus cannot be had; the message has one line for everything that is wrong with it.
+class CorpusError(ArgumentError):
+    """A corpus cannot be loaded. The message has one line for each problem.
 
     >>> print(CorpusError("my words", ["a.wav: silent", "b.wav: empty"]))
     my words: 2 problems:
@@ -36,51 +42,58 @@ class CorpusError(ValueError):
       b.wav: empty
     """
 
-    def __init__(self, source: str, problems: Sequence[str]) -> None:
+    def __init__(self, source: str, problems: Sequence[str], argument: str = "data") -> None:
         self.source, self.problems = source, tuple(problems)
         one = len(self.problems) == 1
         text = self.problems[0] if one else "\n  ".join((f"{len(self.problems)} problems:", *self.problems))
-        super().__init__(printable(f"{source}: {text}"))
+        super().__init__(argument, replace_undecodable(f"{source}: {text}"))
+
+    def __str__(self) -> str:
+        # the source says more than the name of the argument
+        return self.message
 
     def __reduce__(self) -> tuple[type, tuple[str, tuple[str, ...]]]:
         return type(self), (self.source, self.problems)
 
 
 class WordsError(CorpusError):
-    """The words that were asked for are at fault, not the corpus."""
+    """The words that the caller chose cannot be used, although the corpus can."""
+
+    def __init__(self, source: str, problems: Sequence[str]) -> None:
+        super().__init__(source, problems, "words")
 
 
 @dataclass(frozen=True, eq=False)
 class Utterance:
-    """One word, said once."""
+    """One word, spoken once."""
 
     word: str
     speaker: str
     split: str
-    """train or test."""
+    """"train" or "test"."""
     features: NDArray[np.float32]
     """(T, 13), not normalised."""
     source: str
-    """The file, in words."""
+    """The file and the place in it, for people to read."""
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Spoken words, divided into training and test; one that makes no sense is refused with a CorpusError."""
+    """Spoken words, divided into training and test. Contents that cannot be trained on raise a CorpusError."""
 
     name: str
     source: str
-    """Where it comes from, in words."""
+    """Where the words come from, for people to read."""
     utterances: tuple[Utterance, ...]
-    """In the order in which a training goes through them before they are shuffled."""
+    """In the order in which a training uses them before it shuffles them."""
     settings: FeatureSettings
     synthetic: bool
-    """Whether no human said the words."""
+    """True if a program spoke the words."""
     clusters: Mapping[str, int]
-    """Each word's cluster, from 1 on; words of one cluster sound alike. In the order of the words."""
+    """The cluster of each word, from 1 on, in the order of the words; words of one cluster sound alike."""
 
     def __post_init__(self) -> None:
-        problems = list(self._problems())
+        problems = self._find_problems()
         if problems:
             raise CorpusError(self.name, problems)
 
@@ -92,26 +105,26 @@ class Corpus:
     @cached_property
     def train(self) -> tuple[Utterance, ...]:
         """The utterances for training."""
-        return tuple(each for each in self.utterances if each.split == TRAIN)
+        return tuple(utterance for utterance in self.utterances if utterance.split == TRAIN)
 
     @cached_property
     def test(self) -> tuple[Utterance, ...]:
         """The utterances for testing."""
-        return tuple(each for each in self.utterances if each.split == TEST)
+        return tuple(utterance for utterance in self.utterances if utterance.split == TEST)
 
     @cached_property
     def mean(self) -> NDArray[np.float64]:
-        """(13,): each channel's, over all frames for training."""
-        return np.asarray(self._frames.mean(axis=0))
+        """The mean of each channel over all training frames, (13,)."""
+        return np.asarray(self._training_frames.mean(axis=0))
 
     @cached_property
     def deviation(self) -> NDArray[np.float64]:
-        """(13,): each channel's standard deviation, over all frames for training."""
-        return np.asarray(self._frames.std(axis=0))
+        """The standard deviation of each channel over all training frames, (13,)."""
+        return np.asarray(self._training_frames.std(axis=0))
 
     @cached_property
     def digest(self) -> str:
-        """The hash of all that decides a training: labels, division, speakers, features and their settings."""
+        """A hash of everything that decides a training: labels, split, speakers, features and their settings."""
         about = {
             "words": self.words,
             "settings": asdict(self.settings),
@@ -123,9 +136,9 @@ class Corpus:
         return digest.hexdigest()
 
     def normalised(self, split: str) -> list[tuple[NDArray[np.float32], int]]:
-        """The sequences of "train" or "test", and the numbers of their words, in the order of `utterances`.
+        """Return the sequences (T, 13) of "train" or "test" with their labels, in the order of `utterances`.
 
-        Each channel has mean 0 and variance 1 over the frames for training, in both of them.
+        The mean and the standard deviation of the training frames normalise both splits.
         """
         if split not in SPLITS:
             raise ValueError(f"split must be 'train' or 'test', got {split!r}")
@@ -136,11 +149,11 @@ class Corpus:
         ]
 
     @property
-    def _frames(self) -> NDArray[np.float64]:
+    def _training_frames(self) -> NDArray[np.float64]:
         return np.concatenate([each.features for each in self.train]).astype(np.float64)
 
-    def _problems(self) -> list[str]:
-        """What keeps it from being a corpus; what depends on something else is only asked when that is right."""
+    def _find_problems(self) -> list[str]:
+        """Return every reason why the corpus cannot be trained on; later checks need the earlier ones to pass."""
         problems = []
         shape = f"(T, {self.settings.channels})"
         for each in self.utterances:
@@ -165,28 +178,33 @@ class Corpus:
                     problems.append(f"the word {word!r} has no example for {purpose}")
         if problems:
             return problems
-        low, high = self._frames.min(axis=0), self._frames.max(axis=0)
+        low, high = self._training_frames.min(axis=0), self._training_frames.max(axis=0)
         return [f"channel {i + 1} of the features is constant in training" for i in np.flatnonzero(low == high)]
 
 
-def load(
+def load_corpus(
     source: str = BUNDLE,
     *,
     words: Sequence[str] | None = None,
     speakers: int = 7,
     test: int = 2,
     cache: Path | Literal[False] | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Corpus:
-    """The corpus of a source, complete, or a CorpusError that lists all that is wrong with it.
+    """Return the corpus of a source, or raise a CorpusError that lists all of its problems.
 
     Args:
-        source: see above
-        words: these only, in this order; else the source's own, and of TIMIT the paper's
-        speakers: of TIMIT: examples of each word, each by another speaker
-        test: how many of them are for testing, unless the source has a division of its own
-        cache: a folder for features, so that they are computed once; None: this user's; False: none
-        progress: called with the utterances done, and all of them
+        source: "bundle" (the paper's 25 words in synthetic speech), "timit:PATH", "nltk-timit:PATH" or "folder:PATH";
+            a path of an existing folder alone is also a folder
+        words: only these words, in this order; None for all words of the source, or the paper's words of TIMIT
+        speakers: for TIMIT, the number of examples of each word, each by another speaker
+        test: how many examples of each word are for testing, unless the source has a split of its own
+        cache: the folder in which to keep computed features; None for this user's cache, False for none
+        progress: called after every utterance
+
+    >>> corpus = load_corpus(words=["making", "walking"])
+    >>> corpus.words, len(corpus.train), len(corpus.test)
+    (('making', 'walking'), 10, 4)
     """
     if words is not None and source.startswith(("timit:", "nltk-timit:")):
         words = [word.lower() for word in words]
@@ -197,53 +215,55 @@ def load(
     if not 1 <= test < speakers:
         raise CorpusError("speakers", [f"expected 1 <= test < speakers, got test={test}, speakers={speakers}"])
     if source == BUNDLE:
-        # it is built on this module
-        from .bundle import bundled
+        # `bundle` imports this module
+        from .bundle import load_bundled_corpus
 
-        return bundled() if words is None else _only(bundled(), words)
+        return load_bundled_corpus() if words is None else _select_words(load_bundled_corpus(), words)
     settings = FeatureSettings()
-    found = _find(source, words, speakers, test, settings)
-    folder_of_cache = user_cache() if cache is None else cache or None
-    heard, problems = features(found.clips, settings, cache=folder_of_cache, progress=progress)
-    if found.problems or problems or found.lacking:
-        # a source that cannot be read may be why a word is not there
-        kind = CorpusError if found.problems or problems else WordsError
-        raise kind(source, found.problems + found.lacking + problems)
+    contents = _read_source(source, words, speakers, test, settings)
+    folder = find_user_cache() if cache is None else cache or None
+    features, problems = load_features(contents.clips, settings, cache=folder, progress=progress)
+    if contents.problems or problems or contents.missing_words:
+        # if the source has problems, they may be the reason why words are missing
+        error = CorpusError if contents.problems or problems else WordsError
+        raise error(source, contents.problems + contents.missing_words + problems)
     return Corpus(
-        name=found.name,
-        source=found.source,
+        name=contents.name,
+        source=contents.source,
         utterances=tuple(
-            Utterance(clip.word, clip.speaker, clip.split, each, clip.source)
-            for clip, each in zip(found.clips, heard, strict=True)
+            Utterance(clip.word, clip.speaker, clip.split, frames, clip.source)
+            for clip, frames in zip(contents.clips, features, strict=True)
         ),
         settings=settings,
         synthetic=False,
-        clusters=found.clusters,
+        clusters=contents.clusters,
     )
 
 
-def _find(source: str, words: Sequence[str] | None, speakers: int, test: int, settings: FeatureSettings) -> Found:
+def _read_source(
+    source: str, words: Sequence[str] | None, speakers: int, test: int, settings: FeatureSettings
+) -> SourceContents:
     kind, _, rest = source.partition(":")
-    # no shell does this after a colon
+    # no shell expands ~ after a colon
     path = Path(os.path.expanduser(rest))
     if rest and kind == "folder":
-        return folder.find(path, words=words, test=test)
+        return read_folder(path, words=words, test=test)
     if rest and kind in ("timit", "nltk-timit"):
         sample = kind == "nltk-timit"
-        return timit.find(path, sample=sample, words=words, speakers=speakers, test=test, settings=settings)
+        return read_timit(path, sample=sample, words=words, speakers=speakers, test=test, settings=settings)
     if source and Path(source).is_dir():
-        return folder.find(Path(source), words=words, test=test)
+        return read_folder(Path(source), words=words, test=test)
     raise CorpusError(repr(source), [f"expected {', '.join(SOURCES)} or an existing folder"])
 
 
-def _only(corpus: Corpus, words: Sequence[str]) -> Corpus:
-    lacking = [word for word in words if word not in corpus.clusters]
-    if lacking:
-        raise WordsError(corpus.name, [f"there is no example of the word {word!r}" for word in lacking])
-    some = len(words) < len(corpus.clusters)
+def _select_words(corpus: Corpus, words: Sequence[str]) -> Corpus:
+    missing = [word for word in words if word not in corpus.clusters]
+    if missing:
+        raise WordsError(corpus.name, [f"there is no example of the word {word!r}" for word in missing])
+    fewer = len(words) < len(corpus.clusters)
     return replace(
         corpus,
-        source=f"{len(words)} of the words of {corpus.source}" if some else corpus.source,
-        utterances=tuple(each for each in corpus.utterances if each.word in words),
+        source=f"{len(words)} of the words of {corpus.source}" if fewer else corpus.source,
+        utterances=tuple(utterance for utterance in corpus.utterances if utterance.word in words),
         clusters={word: corpus.clusters[word] for word in words},
     )

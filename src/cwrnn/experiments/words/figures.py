@@ -33,9 +33,9 @@ from ..report.drawing import (
 from ..report.statistics import best, box, curve
 from ..sweep.run import FINISHED, Record
 from . import training as classification
+from .clips import TEST
 from .corpus import Corpus
 from .features import mel_frequency, mel_spectrogram
-from .sound_files import TEST
 
 CANDIDATES = 5
 """Words whose probabilities are drawn."""

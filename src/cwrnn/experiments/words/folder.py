@@ -1,17 +1,17 @@
-"""A folder of recordings: anybody's words.
+"""A folder of the user's own recordings.
 
     WORD/SPEAKER.wav        one folder for each word, one file for each speaker (.wav, .flac, .ogg, .oga)
-    manifest.csv            or a list, UTF-8: columns word, speaker, file; and if they are there
+    manifest.csv            or a list in UTF-8 with the columns word, speaker, file, and optionally
                             start, end      the word's place in the file, in samples; end is one beyond the last
                             split           train or test
-                            cluster         a number from 1 on; words that sound alike have the same
+                            cluster         a number from 1 on, the same for words that sound alike
 
-Where there is a manifest, it alone says what belongs to the corpus. Its files are named from the folder that it lies
-in, and the names lead nowhere else; only a link in the folder may, which is followed. Other columns are ignored.
+A manifest alone decides what belongs to the corpus. It names files relative to its own folder, and the names may not
+leave that folder; links in the folder are followed. Other columns are ignored.
 
-Without the column split, each speaker says a word once, and the speakers of each word are divided by `clips.ranked`:
-the last two are for testing, the others for training. With it the manifest decides, and a speaker may come twice.
-Without the column cluster, the paper's words have the paper's clusters, and if there are others, all are in cluster 1.
+Without the column split, each speaker may say a word only once, and `clips.order_speakers` divides the speakers of each
+word: the last two are for testing, the others for training. With the column, a speaker may appear several times.
+Without the column cluster, the paper's words have the paper's clusters; if there are other words, all are in cluster 1.
 """
 
 import csv
@@ -20,47 +20,55 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from .sound_files import SPLITS, TEST, TRAIN, Clip, Found, clusters_of, printable, ranked
+from ..file_names import replace_undecodable
+from .clips import SPLITS, TEST, TRAIN, Clip, SourceContents, assign_clusters, order_speakers
 
 SUFFIXES = (".flac", ".oga", ".ogg", ".wav")
 MANIFEST = "manifest.csv"
-NEEDED = ("word", "speaker", "file")
+REQUIRED_COLUMNS = ("word", "speaker", "file")
 
 
-def find(folder: Path, *, words: Sequence[str] | None, test: int) -> Found:
-    """The clips of a folder, and what is wrong with it."""
-    found = Found(printable(folder.resolve().name), printable(f"recordings in {folder}"))
+def read_folder(folder: Path, *, words: Sequence[str] | None, test: int) -> SourceContents:
+    """Return the clips of a folder, and everything that is wrong with it.
+
+    Args:
+        folder: the folder
+        words: only these words, in this order; None for all
+        test: how many speakers of each word are for testing, unless a manifest has the column split
+    """
+    contents = SourceContents(
+        replace_undecodable(folder.resolve().name), replace_undecodable(f"recordings in {folder}")
+    )
     if not folder.is_dir():
-        found.problems.append("there is no such folder")
-        return found
+        contents.problems.append("there is no such folder")
+        return contents
     try:
         if (folder / MANIFEST).exists():
-            divided = _manifest(folder, words, found)
+            has_split = _read_manifest(folder, words, contents)
         else:
-            divided = False
-            _folders(folder, words, found)
+            has_split = False
+            _read_word_folders(folder, words, contents)
     except OSError as error:
-        found.problems.append(f"cannot be read: {error.filename}: {error.strerror}")
-        return found
-    there = {clip.word: None for clip in found.clips}
+        contents.problems.append(f"cannot be read: {error.filename}: {error.strerror}")
+        return contents
+    words_present = {clip.word: None for clip in contents.clips}
     for word in words or ():
-        if word not in there:
-            found.lacking.append(f"there is no example of the word {word!r}")
-    if not divided:
-        _divide(found, test)
-    # as the caller has them, or as they appear
-    order = tuple(words or there)
-    if found.clusters:
-        found.clusters = {word: found.clusters[word] for word in order if word in found.clusters}
+        if word not in words_present:
+            contents.missing_words.append(f"there is no example of the word {word!r}")
+    if not has_split:
+        _divide_speakers(contents, test)
+    order = tuple(words or words_present)
+    if contents.clusters:
+        contents.clusters = {word: contents.clusters[word] for word in order if word in contents.clusters}
     else:
-        found.clusters = clusters_of(order)
-    return found
+        contents.clusters = assign_clusters(order)
+    return contents
 
 
-def _folders(folder: Path, words: Sequence[str] | None, found: Found) -> None:
+def _read_word_folders(folder: Path, words: Sequence[str] | None, contents: SourceContents) -> None:
     names = sorted(each.name for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
     if not names:
-        found.problems.append(f"no {MANIFEST} and no folders of words in it: expected WORD/SPEAKER.wav")
+        contents.problems.append(f"has no {MANIFEST} and no folders of words: expected WORD/SPEAKER.wav")
     for word in names:
         if words is not None and word not in words:
             continue
@@ -70,55 +78,58 @@ def _folders(folder: Path, words: Sequence[str] | None, found: Found) -> None:
             if each.suffix.lower() in SUFFIXES and not each.is_dir() and not each.name.startswith(".")
         )
         if not files:
-            found.problems.append(f"{word}: no sound in this folder: no file ends in {', '.join(SUFFIXES)}")
+            contents.problems.append(f"{word}: no sound in this folder: no file ends in {', '.join(SUFFIXES)}")
         for each in files:
             source = f"{word}/{each.name}"
-            if printable(source) != source:
-                found.problems.append(f"{source}: word and speaker must be UTF-8")
+            if replace_undecodable(source) != source:
+                contents.problems.append(f"{source}: the names of word and speaker must be UTF-8")
             else:
-                found.clips.append(Clip(word, each.stem, TRAIN, each, source))
+                contents.clips.append(Clip(word, each.stem, TRAIN, each, source))
 
 
-def _manifest(folder: Path, words: Sequence[str] | None, found: Found) -> bool:
-    """Whether the manifest divides into training and test."""
+def _read_manifest(folder: Path, words: Sequence[str] | None, contents: SourceContents) -> bool:
+    """Add the clips of the manifest to `contents`; return whether it divides them into training and test.
+
+    A manifest that cannot be read counts as divided: there are no clips to divide.
+    """
     try:
-        # with or without the mark that some programs put before UTF-8
+        # with or without a byte order mark
         text = (folder / MANIFEST).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        found.problems.append(f"{MANIFEST}: not UTF-8 ({error.reason} at byte {error.start})")
+        contents.problems.append(f"{MANIFEST}: not UTF-8 ({error.reason} at byte {error.start})")
         return True
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     try:
         columns = tuple(name.strip() for name in reader.fieldnames or ())
         reader.fieldnames = columns
-        lacking = [name for name in NEEDED if name not in columns]
-        if lacking:
-            found.problems.append(
-                f"{MANIFEST}: no column {', '.join(lacking)}; there are {', '.join(columns) or 'none'}"
+        missing = [name for name in REQUIRED_COLUMNS if name not in columns]
+        if missing:
+            contents.problems.append(
+                f"{MANIFEST}: no column {', '.join(missing)}; the columns are {', '.join(columns) or 'none'}"
             )
             return True
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        found.problems.append(f"{MANIFEST} line {reader.reader.line_num}: {error}")
+        contents.problems.append(f"{MANIFEST} line {reader.reader.line_num}: {error}")
         return True
     if not rows:
-        found.problems.append(f"{MANIFEST}: no rows")
+        contents.problems.append(f"{MANIFEST}: no rows")
     for line, row in rows:
         where = f"{MANIFEST} line {line}"
-        # a row may be too long or too short
+        # a row may have too few fields, or too many
         fields = {name: (row.get(name) or "").strip() for name in columns}
         if None in row:
-            found.problems.append(f"{where}: more fields than columns")
+            contents.problems.append(f"{where}: more fields than columns")
             continue
         if words is not None and fields["word"] and fields["word"] not in words:
             continue
-        wrong = list(_wrong(folder, fields, found.clusters))
-        found.problems += [f"{where}: {each}" for each in wrong]
-        if wrong:
+        problems = list(_check_row(folder, fields, contents.clusters))
+        contents.problems += [f"{where}: {problem}" for problem in problems]
+        if problems:
             continue
         if "cluster" in fields:
-            found.clusters[fields["word"]] = int(fields["cluster"])
-        found.clips.append(
+            contents.clusters[fields["word"]] = int(fields["cluster"])
+        contents.clips.append(
             Clip(
                 word=fields["word"],
                 speaker=fields["speaker"],
@@ -132,8 +143,9 @@ def _manifest(folder: Path, words: Sequence[str] | None, found: Found) -> bool:
     return "split" in columns
 
 
-def _wrong(folder: Path, fields: dict[str, str], clusters: dict[str, int]) -> Iterator[str]:
-    for name in NEEDED:
+def _check_row(folder: Path, fields: dict[str, str], clusters: dict[str, int]) -> Iterator[str]:
+    """Yield every problem of a row."""
+    for name in REQUIRED_COLUMNS:
         if not fields[name]:
             yield f"the {name} is empty"
     file = PurePath(fields["file"])
@@ -144,38 +156,39 @@ def _wrong(folder: Path, fields: dict[str, str], clusters: dict[str, int]) -> It
     if fields.get("split", TRAIN) not in SPLITS:
         yield f"the split must be 'train' or 'test', got {fields['split']!r}"
     places = [fields.get(name) or default for name, default in (("start", "0"), ("end", ""))]
-    if not all(_number(each) for each in places if each):
+    if not all(_is_number(each) for each in places if each):
         yield f"start and end must be whole numbers of samples, got {places[0]!r} and {places[1]!r}"
     elif places[1] and int(places[0]) >= int(places[1]):
         yield f"start must be before end, got {places[0]} and {places[1]}"
     if "cluster" in fields:
         cluster, word = fields["cluster"], fields["word"]
-        if not _number(cluster) or int(cluster) < 1:
+        if not _is_number(cluster) or int(cluster) < 1:
             yield f"the cluster must be a whole number from 1 on, got {cluster!r}"
         elif clusters.get(word, int(cluster)) != int(cluster):
-            yield f"the word {word!r} is in cluster {cluster} here, and in {clusters[word]} before"
+            yield f"the word {word!r} is in cluster {cluster} here, but in {clusters[word]} before"
 
 
-def _number(text: str) -> bool:
+def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
-def _divide(found: Found, test: int) -> None:
+def _divide_speakers(contents: SourceContents, test: int) -> None:
+    """Divide the speakers of each word: the last `test` are for testing, the others for training."""
     by_word: dict[str, dict[str, Clip]] = {}
-    for clip in found.clips:
+    for clip in contents.clips:
         other = by_word.setdefault(clip.word, {}).setdefault(clip.speaker, clip)
         if other is not clip:
-            found.problems.append(
+            contents.problems.append(
                 f"{clip.source}: the speaker {clip.speaker!r} says {clip.word!r} in {other.source} too; "
-                f"without a column split in a {MANIFEST}, each says a word once"
+                f"without a column split in a {MANIFEST}, a speaker may say a word only once"
             )
-    found.clips = []
+    contents.clips = []
     for word, speakers in by_word.items():
         if len(speakers) <= test:
-            found.problems.append(
-                f"the word {word!r} has {len(speakers)} speakers: {test} for testing leave none to learn"
+            contents.problems.append(
+                f"the word {word!r} has {len(speakers)} speakers: with {test} for testing, none are left for training"
             )
-        order = ranked(word, speakers)
+        order = order_speakers(word, speakers)
         for i, speaker in enumerate(order):
             split = TRAIN if i < len(order) - test else TEST
-            found.clips.append(replace(speakers[speaker], split=split))
+            contents.clips.append(replace(speakers[speaker], split=split))

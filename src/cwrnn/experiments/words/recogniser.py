@@ -23,13 +23,15 @@ from ...environment import environment
 from ...layer import State
 from ...saved import ModelError, SavedNetwork
 from ...schedule import Schedule
+from ..file_names import replace_undecodable
 from ..generation.training import Result
 from ..sweep.run import FINISHED
 from . import features
 from . import training as classification
+from .clips import TEST, TRAIN
 from .corpus import Corpus
 from .features import FeatureSettings, Resampler
-from .sound_files import TEST, TRAIN, SoundError, heard, printable
+from .sound_files import SoundError, extract_features
 from .training import Settings
 
 KIND = "words"
@@ -109,7 +111,7 @@ class Recogniser:
         """
         if not len(samples):
             raise SoundError("has no samples")
-        frames = self.normalised(heard(np.asarray(samples, dtype=np.float64), rate, self.settings))
+        frames = self.normalised(extract_features(np.asarray(samples, dtype=np.float64), rate, self.settings))
         with torch.no_grad():
             _, h = self.saved.layer(torch.from_numpy(frames)[:, None])
             return self._ranked(self._probabilities(h[0]))
@@ -142,7 +144,7 @@ class Listener:
     def __init__(self, recogniser: Recogniser, rate: int) -> None:
         self._recogniser = recogniser
         self._resampler = Resampler(rate, recogniser.settings.rate)
-        self._features = features.Stream(recogniser.settings)
+        self._features = features.FeatureStream(recogniser.settings)
         self._state: State | None = None
         self.decision: Decision | None = None
         """The last one; None before the first frame."""
@@ -234,7 +236,7 @@ def train(
         "training": {
             "corpus": {
                 "name": corpus.name,
-                "source": printable(corpus.source),
+                "source": replace_undecodable(corpus.source),
                 "digest": corpus.digest,
                 "synthetic": corpus.synthetic,
                 "train": len(corpus.train),
@@ -247,7 +249,7 @@ def train(
             "cross_entropy": losses[chosen],
             "test_error": result.error,
             "environment": {name: environment()[name] for name in ("cwrnn", "commit", "torch")},
-            "features": features.engine(),
+            "features": features.describe_engine(),
             "finished_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         },
     }

@@ -1,0 +1,157 @@
+"""The features of many clips, computed once and kept in a cache on disk.
+
+A cache file holds the features of one list of clips. Its name is a hash of the bytes of all their sound files, of the
+places in them, of the feature settings, and of the versions that computed them, so a changed recording never finds old
+features. Every file is read in any case; the cache only saves the computing. A damaged cache file is ignored and
+written again.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import __version__
+from ..progress import Progress, ProgressCallback
+from .clips import Clip
+from .features import FeatureSettings, describe_engine
+from .sound_files import SoundError, cut_clip, decode_sound, extract_features
+
+
+def load_features(
+    clips: Sequence[Clip],
+    settings: FeatureSettings,
+    *,
+    cache: Path | None,
+    progress: ProgressCallback | None = None,
+) -> tuple[list[NDArray[np.float32]], list[str]]:
+    """Return the features (T, 13) of each clip, and a list of all problems. With problems there are no features.
+
+    Args:
+        clips: the words
+        settings: the settings of the features
+        cache: the folder of the cache; None for no cache
+        progress: called after every clip
+    """
+    clips_of: dict[Path, list[int]] = {}
+    for i, clip in enumerate(clips):
+        clips_of.setdefault(clip.path, []).append(i)
+    digests, problems = _hash_files(clips, clips_of)
+    problems += _find_duplicates(clips, digests)
+    file = None if cache is None or not clips else cache / f"{_make_key(clips, digests, settings)}.npz"
+    if file is not None and not problems:
+        cached = _read_cache_file(file, len(clips), settings)
+        if cached is not None:
+            _report(progress, len(clips), len(clips))
+            return cached, []
+    features: dict[int, NDArray[np.float32]] = {}
+    done = 0
+    for path, numbers in clips_of.items():
+        try:
+            sample_rate, samples = decode_sound(path.read_bytes())
+        except OSError:
+            # _hash_files has reported it
+            continue
+        except SoundError as error:
+            problems += [f"{clips[i].source}: {error}" for i in numbers]
+            continue
+        for i in numbers:
+            try:
+                features[i] = extract_features(cut_clip(samples, sample_rate, clips[i]), sample_rate, settings)
+            except SoundError as error:
+                problems.append(f"{clips[i].source}: {error}")
+            done += 1
+            _report(progress, done, len(clips))
+    if problems:
+        return [], problems
+    ordered = [features[i] for i in range(len(clips))]
+    if file is not None:
+        _write_cache_file(file, ordered)
+    return ordered, []
+
+
+def find_user_cache() -> Path | None:
+    """Return the folder of this user's cache, or None if there is no home folder."""
+    folder = os.environ.get("XDG_CACHE_HOME")
+    if folder:
+        return Path(folder) / "cwrnn" / "words"
+    try:
+        return Path.home() / ".cache" / "cwrnn" / "words"
+    except RuntimeError:
+        return None
+
+
+def _report(progress: ProgressCallback | None, done: int, total: int) -> None:
+    if progress is not None:
+        progress(Progress("reading the words", done, total, done / total))
+
+
+def _hash_files(clips: Sequence[Clip], clips_of: dict[Path, list[int]]) -> tuple[list[str], list[str]]:
+    """Return the hash of each clip's file, empty if it cannot be read, and what is wrong with the files."""
+    digests, problems = [""] * len(clips), []
+    for path, numbers in clips_of.items():
+        try:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            problems += [f"{clips[i].source}: cannot be read: {error.strerror}" for i in numbers]
+            continue
+        for i in numbers:
+            digests[i] = digest
+    return digests, problems
+
+
+def _find_duplicates(clips: Sequence[Clip], digests: Sequence[str]) -> list[str]:
+    """Return a problem for each recording that appears twice, under whatever names."""
+    problems = []
+    first: dict[tuple[str, int, int | None], Clip] = {}
+    for clip, digest in zip(clips, digests, strict=True):
+        other = first.setdefault((digest, clip.start, clip.end), clip)
+        if digest and other is not clip:
+            problems.append(f"{clip.source} ({clip.word}): the same recording as {other.source} ({other.word})")
+    return problems
+
+
+def _make_key(clips: Sequence[Clip], digests: Sequence[str], settings: FeatureSettings) -> str:
+    contents = {
+        "clips": [
+            [digest, clip.start, clip.end, clip.sample_rate] for clip, digest in zip(clips, digests, strict=True)
+        ],
+        "settings": asdict(settings),
+        "versions": [__version__, describe_engine()],
+    }
+    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
+
+
+def _read_cache_file(file: Path, count: int, settings: FeatureSettings) -> list[NDArray[np.float32]] | None:
+    """Return the features in a cache file, or None if it is missing or damaged."""
+    try:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            frames, lengths = arrays["features"], arrays["lengths"]
+    except (EOFError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile):
+        return None
+    right = lengths.shape == (count,) and lengths.dtype.kind == "i" and (lengths > 0).all()
+    if not right or frames.dtype != np.float32 or frames.shape != (lengths.sum(), settings.channels):
+        return None
+    return np.split(frames, np.cumsum(lengths)[:-1])
+
+
+def _write_cache_file(file: Path, features: Sequence[NDArray[np.float32]]) -> None:
+    """Write beside and move into place; a folder that cannot be written to is no error."""
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "wb") as opened:
+                np.savez(opened, features=np.concatenate(features), lengths=np.array([len(each) for each in features]))
+            os.replace(name, file)
+        except BaseException:
+            os.unlink(name)
+            raise

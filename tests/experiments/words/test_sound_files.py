@@ -1,0 +1,140 @@
+"""Sound files: decoded as libsndfile decodes them, and refused if they are cut short or damaged."""
+
+import struct
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+from support.sound_files import SAMPLE_RATE, encode_sphere, make_voice, write_flac_without_count, write_sound
+
+from cwrnn.experiments.words.sound_files import SoundError, decode_sound
+
+
+@pytest.mark.parametrize("kind", ["flac", "ogg", "wav"])
+@pytest.mark.parametrize("part", [0.5, 0.9, 0.99])
+def test_file_that_ends_early_is_refused(tmp_path, kind, part):
+    path = write_sound(tmp_path / f"a.{kind}", make_voice(1, 60_000), format=kind.upper())
+    decode_sound(path.read_bytes())
+    with pytest.raises(SoundError, match="truncated|ends or breaks off|lost sync"):
+        decode_sound(path.read_bytes()[: int(path.stat().st_size * part)])
+
+
+def test_ogg_file_without_its_last_page_is_refused(tmp_path):
+    data = write_sound(tmp_path / "a.ogg", make_voice(1, 60_000), format="OGG").read_bytes()
+    with pytest.raises(SoundError, match="truncated: the last page is missing"):
+        decode_sound(data[: data.rfind(b"OggS")])
+
+
+@pytest.mark.parametrize("kind", ["AIFF", "AU", "CAF", "MP3", "RF64", "W64"])
+def test_formats_whose_end_cannot_be_checked_are_refused(tmp_path, kind):
+    if kind not in soundfile.available_formats():
+        pytest.skip("not here")
+    data = write_sound(tmp_path / "a", make_voice(1, 60_000), format=kind).read_bytes()
+    with pytest.raises(SoundError, match=f"the format is {kind}, expected WAV, FLAC, OGG or SPHERE"):
+        decode_sound(data)
+
+
+@pytest.mark.parametrize("options", [{"format": "WAVEX"}, {"format": "WAV", "endian": "BIG"}])
+def test_wavex_and_big_endian_wav_are_read(tmp_path, options):
+    data = write_sound(tmp_path / "a", make_voice(1), subtype="PCM_16", **options).read_bytes()
+    assert len(decode_sound(data)[1]) == 4800
+    with pytest.raises(SoundError, match="truncated: the header promises 9600 bytes of sound"):
+        decode_sound(data[:5000])
+
+
+def test_wav_chunk_of_odd_size_is_padded_by_one_byte(tmp_path):
+    data = write_sound(tmp_path / "a.wav", make_voice(1)).read_bytes()
+    data = data[:36] + b"note" + struct.pack("<I", 3) + b"abc\0" + data[36:]
+    assert len(decode_sound(data)[1]) == 4800
+    with pytest.raises(SoundError, match="truncated: the header promises 9600 bytes of sound, the file has 9599"):
+        decode_sound(data[:-1])
+
+
+def test_wav_file_from_a_pipe_has_no_size(tmp_path):
+    """The header was written before the length was known."""
+    data = bytearray(write_sound(tmp_path / "a.wav", make_voice(1)).read_bytes())
+    for size in (0xFFFFFFFF, 0x7FFFFFFF):
+        struct.pack_into("<I", data, 40, size)
+        rate, samples = decode_sound(bytes(data))
+        assert (rate, len(samples)) == (SAMPLE_RATE, 4800)
+
+
+@pytest.mark.parametrize("samples", [5000, 65536, 150_000])
+def test_flac_file_without_a_sample_count_is_read_to_its_end(tmp_path, samples):
+    expected, _ = soundfile.read(write_sound(tmp_path / "a.flac", make_voice(1, samples)))
+    data = write_flac_without_count(tmp_path / "a.flac", make_voice(1, samples))
+    rate, found = decode_sound(data)
+    assert rate == SAMPLE_RATE
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(SoundError, match="not a sound file that can be read"):
+        decode_sound(data[: len(data) * 9 // 10])
+
+
+@pytest.mark.parametrize("order", ["01", "10"])
+def test_sphere_is_read_in_both_byte_orders(order):
+    rate, samples = decode_sound(encode_sphere(make_voice(1), order=order))
+    assert rate == SAMPLE_RATE
+    np.testing.assert_allclose(samples, make_voice(1), atol=1 / 32768)
+
+
+def test_sphere_is_read_as_libsndfile_reads_it(tmp_path):
+    (tmp_path / "a.sph").write_bytes(encode_sphere(make_voice(1)))
+    expected, rate = soundfile.read(tmp_path / "a.sph")
+    assert rate == SAMPLE_RATE
+    np.testing.assert_array_equal(decode_sound(encode_sphere(make_voice(1)))[1], expected)
+
+
+def test_sphere_channels_are_mixed():
+    _, samples = decode_sound(encode_sphere(np.stack([make_voice(1), make_voice(2)], axis=1)))
+    np.testing.assert_allclose(samples, (make_voice(1) + make_voice(2)) / 2, atol=1 / 32768)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (encode_sphere(make_voice(1), count=4801), "truncated: the header promises 4801 samples, the file has 4800"),
+        (encode_sphere(make_voice(1))[:1000], "truncated: the SPHERE header is not complete"),
+        (b"NIST_1A\nnonsense", "truncated: the SPHERE header is not complete"),
+        (
+            encode_sphere(make_voice(1), coding="pcm,embedded-shorten-v2.00"),
+            "shorten: convert it with the tool sph2pipe",
+        ),
+        (encode_sphere([])[:1024] + b"ajkg\x02", "shorten: convert it with the tool sph2pipe"),
+        (
+            encode_sphere(make_voice(1), coding="ulaw"),
+            "SPHERE of 2 bytes per sample, coded ulaw: expected 2 bytes, coded pcm",
+        ),
+        (encode_sphere(make_voice(1), **{"sample_n_bytes -i": 1}), "SPHERE of 1 bytes per sample"),
+        (encode_sphere(make_voice(1), order="02"), "the SPHERE header is invalid"),
+        (encode_sphere(make_voice(1), count="many"), "the SPHERE header is invalid"),
+        (encode_sphere(make_voice(1), count=-1), "the SPHERE header is invalid"),
+        (
+            encode_sphere(make_voice(1)).replace(b"sample_rate", b"sample_pace"),
+            "the SPHERE header is invalid .*sample_rate",
+        ),
+        (encode_sphere([]), "the file has no samples"),
+    ],
+)
+def test_bad_sphere_is_refused(data, message):
+    with pytest.raises(SoundError, match=message):
+        decode_sound(data)
+
+
+@given(
+    st.sampled_from(["sphere", "RIFF", "RIFX", "NIST_1A\n", "OggS", "fLaC", ""]),
+    st.binary(max_size=200),
+    st.integers(0),
+)
+def test_any_bytes_are_a_sound_or_a_sound_error(kind, data, place):
+    whole = bytearray(encode_sphere(make_voice(1, 100)) if kind == "sphere" else kind.encode() + data)
+    if kind == "sphere":
+        place %= len(whole)
+        whole[place : place + len(data)] = data
+    try:
+        _, samples = decode_sound(bytes(whole))
+    except SoundError:
+        return
+    assert samples.ndim == 1
+    assert np.isfinite(samples).all()
