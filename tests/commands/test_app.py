@@ -15,7 +15,7 @@ from cwrnn.commands import app as command
 from cwrnn.commands import main as cli
 from cwrnn.experiments.generation import training
 from cwrnn.experiments.generation.training import train_many
-from cwrnn.experiments.sweep import driver as reproduction
+from cwrnn.experiments.sweep import driver
 from cwrnn.experiments.sweep.store import Store
 
 TINY = ["--sizes", "100", "--runs", "2", "--epochs", "3", "--length", "20", "--workers", "1"]
@@ -25,7 +25,7 @@ TINY = ["--sizes", "100", "--runs", "2", "--epochs", "3", "--length", "20", "--w
 def generate(tmp_path, capsys, monkeypatch):
     """What `cwrnn reproduce generation` ends with and prints; its --out is tmp_path/out, and it draws nothing."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(reproduction, "write_page", lambda store, folder: folder / "index.html")
+    monkeypatch.setattr(command, "write_page", lambda store, folder: folder / "index.html")
 
     def run(*arguments, out=tmp_path / "out", tiny=TINY):
         code = cli.main(["reproduce", "generation", *tiny, "--out", str(out), *map(str, arguments)])
@@ -105,7 +105,9 @@ def test_a_store_is_not_taken_without_resume(generate, tmp_path):
     before = (tmp_path / "out" / "runs.sqlite").read_bytes()
     code, out, err = generate("--runs", "3")
     assert (code, out) == (2, "")
-    assert "30 runs already: add --resume to go on with them, or choose another folder" in " ".join(err.split())
+    assert "30 runs already: add --resume (resume=True) to go on with them, or choose another folder" in " ".join(
+        err.split()
+    )
     assert (tmp_path / "out" / "runs.sqlite").read_bytes() == before
 
     finished = sweeps.times(tmp_path / "out")
@@ -178,7 +180,7 @@ def test_data_of_ones_own(generate, song, tmp_path):
         (["--offset", "inf"], "--offset: expected a number of seconds, got inf"),
         (["--sizes", "100,99999999999999999999"], "--sizes: expected at most 1000000000 parameters, got 9999"),
         (["--paper", "--search"], "--paper: is of no use with --search"),
-        (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler: needs --engine dask"),
+        (["--scheduler", "tcp://127.0.0.1:1"], "--scheduler: needs the engine dask"),
         (["--engine", "cloud"], "'--engine'"),
         (["--workers", "0"], "'--workers'"),
         (["--sneaky"], "--sneaky"),
@@ -241,11 +243,11 @@ def test_a_name_that_is_not_utf_8(generate, song, tmp_path):
 
 def test_a_page_that_cannot_be_written(generate, tmp_path, monkeypatch):
     page = tmp_path / "out" / "index.html"
-    monkeypatch.setattr(reproduction, "write_page", lambda store, folder: page.write_text("the page"))
+    monkeypatch.setattr(command, "write_page", lambda store, folder: page.write_text("the page"))
     page.mkdir(parents=True)
     code, out, err = generate("--methods", "cw")
     assert (code, out) == (1, "")
-    assert f"cwrnn: {page}: Is a directory\nWhat was trained is in the store. To go on:\n" in err
+    assert f"cwrnn: {page}: Is a directory\nThe runs that were trained are in the store. To go on:\n" in err
     assert err.endswith("--methods cw --resume\n")
     assert cli.main(["report", str(tmp_path / "out")]) == 1
 
@@ -259,7 +261,7 @@ def test_nothing_can_be_printed(generate, monkeypatch, more):
         # nothing is left that would fail once more
         full.flush()
     assert code == 1
-    assert "cwrnn: standard output: No space left on device\nWhat was trained is in the store." in err
+    assert "cwrnn: standard output: No space left on device\nThe runs that were trained are in the store." in err
 
 
 def test_failed_runs_are_told_and_tried_again(generate, monkeypatch):
@@ -282,7 +284,7 @@ def test_interrupted(generate, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reproduction.engine, "sweep", interrupt)
+    monkeypatch.setattr(driver, "train_missing", interrupt)
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/cwrnn"])
     code, out, err = generate("--runs", "4", "--data", "bundle")
     assert (code, out) == (130, "")

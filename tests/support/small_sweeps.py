@@ -5,9 +5,11 @@ import math
 import numpy as np
 
 from cwrnn.experiments.generation import plan as generation
-from cwrnn.experiments.sweep import workers as engine
+from cwrnn.experiments.sweep.batches import make_batches
+from cwrnn.experiments.sweep.driver import train_missing
 from cwrnn.experiments.sweep.run import Dataset
 from cwrnn.experiments.sweep.store import Store, StoreError
+from cwrnn.experiments.sweep.workers import train_locally
 
 STEPS = 12
 
@@ -28,8 +30,9 @@ def sweep(path, datasets, runs, train=None, observe=lambda event: None):
     with Store.open(path, create=True) as store:
         for dataset in datasets:
             store.add_dataset(dataset)
-        batches = engine.make_batches(runs, datasets)
-        engine.sweep(store, batches, train or (lambda batches: engine.local(batches, 1)), observe)
+        train_missing(
+            store, make_batches(runs, datasets), train or (lambda batches: train_locally(batches, 1)), observe
+        )
 
 
 def contents(path, task="generation"):

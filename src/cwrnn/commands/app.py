@@ -4,7 +4,8 @@
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,29 +13,24 @@ from types import ModuleType
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from .. import __version__
+from ..environment import environment
+from ..experiments.errors import ExperimentError
 from ..experiments.generation import music as audio
 from ..experiments.generation import plan as generation
 from ..experiments.generation import training
 from ..experiments.networks.build import SIZES, WORD_SIZES
-from ..experiments.sweep.driver import (
-    CommandError,
-    Part,
-    carry_out,
-    console,
-    ends,
-    make_order,
-    printing,
-    told,
-    write_page,
-)
-from ..experiments.sweep.run import Dataset, Run
-from ..experiments.sweep.store import Store
+from ..experiments.report.statistics import Row, best_rates, summarise
+from ..experiments.sweep.driver import Sweep, open_sweep
+from ..experiments.sweep.run import FAILED, Data, Dataset, Record, Run
+from ..experiments.sweep.store import FILE, Store
 from ..experiments.words import corpus as corpora
 from ..experiments.words import plan as words
 from ..experiments.words import training as classification
 from ..experiments.words.corpus import Corpus
+from ..extras import require
 from . import (
     clocks as clocks_command,
 )
@@ -51,8 +47,119 @@ from . import (
 from . import (
     words as words_command,
 )
+from .console import (
+    exit_if_failed,
+    format_command,
+    format_page_path,
+    guard_output,
+    handle_errors,
+    make_console,
+    make_error_console,
+    print_failures,
+    print_json,
+    show_progress,
+)
 from .loading import load_corpus, load_sequences
 from .options import ALL_METHODS, EngineName
+
+
+@dataclass(frozen=True)
+class Part:
+    """The runs of one task, or of its search."""
+
+    data: Sequence[Data]
+    planned: Sequence[Run]
+    table: Callable[[Sequence[Row], dict[tuple[str, int], float]], Table]
+    """Makes the table of the rows and, for a search, of the best learning rates."""
+    search: bool = False
+
+
+@dataclass(frozen=True)
+class Order:
+    """How the runs are to be trained and shown."""
+
+    context: typer.Context
+    folder: Path
+    engine: EngineName
+    scheduler: str | None
+    workers: int | None
+    resume: bool
+    as_json: bool
+    quiet: bool
+
+
+def carry_out(parts: Sequence[Part], order: Order) -> None:
+    """Trains, prints the tables and writes the page; exits with code 1 if a run failed."""
+    with handle_errors(order.context.obj):
+        started = time.monotonic()
+        for package in ("matplotlib", "jinja2"):
+            require(package, extra="experiments", purpose="the page")
+        with (
+            open_sweep(
+                order.folder,
+                engine=order.engine.value,
+                scheduler=order.scheduler,
+                workers=order.workers,
+                resume=order.resume,
+                command=format_command(order.context.obj),
+            ) as sweep,
+            show_progress(quiet=order.quiet, store=order.folder / FILE) as progress,
+        ):
+            data = [dataset for part in parts for dataset in part.data]
+            sweep.train(data, [run for part in parts for run in part.planned], progress=progress)
+            outcomes = [_Outcome.of(sweep, part) for part in parts]
+            page = write_page(sweep.store, order.folder)
+        records = [record for outcome in outcomes for record in outcome.records]
+        shown_on = make_error_console() if order.as_json else make_console()
+        with guard_output():
+            if not (order.as_json and order.quiet):
+                for part, outcome in zip(parts, outcomes, strict=True):
+                    shown_on.print(part.table(outcome.rows, outcome.best), soft_wrap=False)
+                    shown_on.print()
+            print_failures(records)
+            shown_on.print(format_page_path(page), soft_wrap=True)
+        if order.as_json:
+            summary = {
+                "seconds": time.monotonic() - started,
+                "store": str((order.folder / FILE).resolve()),
+                "page": str(page.resolve()),
+                "environment": environment(),
+            }
+            summaries = [outcome.summary(part) for part, outcome in zip(parts, outcomes, strict=True)]
+            # a single task stands at the top
+            print_json(summaries[0] | summary if len(parts) == 1 else {"tasks": summaries} | summary)
+        exit_if_failed(records)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """The records of a part, and its table."""
+
+    records: Sequence[Record]
+    rows: Sequence[Row]
+    best: dict[tuple[str, int], float]
+
+    @classmethod
+    def of(cls, sweep: Sweep, part: Part) -> "_Outcome":
+        records = sweep.select(part.planned)
+        return cls(records, summarise(records), best_rates(records) if part.search else {})
+
+    def summary(self, part: Part) -> dict[str, Any]:
+        return {
+            "task": self.records[0].run.task,
+            "rows": tables.described(self.rows, self.best),
+            "runs": len(self.records),
+            "failed": sum(record.status == FAILED for record in self.records),
+            "data": [data.name for data in part.data],
+        }
+
+
+def write_page(store: Store, folder: Path) -> Path:
+    """Writes the page of the store into the folder."""
+    # importing matplotlib takes long
+    from ..experiments.report.page import write
+
+    return write(store, folder)
 
 
 @dataclass(frozen=True)
@@ -162,7 +269,7 @@ def reproduce_both(
         _generation_part(datasets, generation.plan(datasets, sizes=QUICK.sizes, runs=QUICK.runs), QUICK.runs),
         _words_part(corpus, words.plan(corpus, sizes=WORDS_QUICK.sizes, runs=WORDS_QUICK.runs), WORDS_QUICK.runs),
     ]
-    order = make_order(context, BOTH if out is None else out, EngineName.LOCAL, None, workers, resume, as_json, quiet)
+    order = Order(context, Path(BOTH) if out is None else out, EngineName.LOCAL, None, workers, resume, as_json, quiet)
     carry_out(parts, order)
 
 
@@ -240,8 +347,8 @@ def reproduce_generation(
     }
     planned = _planned(generation, datasets, search, learning_rate, training.LEARNING_RATES, asked)
     part = _generation_part(datasets, planned, count, search=search)
-    folder = scale.out if out is None else out
-    carry_out([part], make_order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
+    folder = Path(scale.out) if out is None else out
+    carry_out([part], Order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
 
 
 @reproduce.command("words", epilog=WORDS_EXAMPLES)
@@ -308,8 +415,8 @@ def reproduce_words(
     }
     planned = _planned(words, corpus, search, learning_rate, words.LEARNING_RATES, asked)
     part = _words_part(corpus, planned, count, search=search)
-    folder = scale.out if out is None else out
-    carry_out([part], make_order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
+    folder = Path(scale.out) if out is None else out
+    carry_out([part], Order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
 
 
 @app.command("report")
@@ -317,13 +424,12 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of what was run.")],
 ) -> None:
     """Draw figures and page again, from the store alone."""
-    stderr = console(stderr=True, soft_wrap=True)
-    with ends(stderr, None), Store.read(folder) as store:
+    with handle_errors(), Store.read(folder) as store:
         if not store.keys():
-            raise CommandError(f"{store.path}: there are no runs yet")
+            raise ExperimentError(f"{store.path}: there are no runs yet")
         page = write_page(store, store.path.parent)
-        with printing():
-            print(told(page))
+        with guard_output():
+            print(format_page_path(page))
 
 
 def _planned(

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,28 +16,28 @@ from ..experiments import task as tasks
 from ..experiments.clocks import comparison as series
 from ..experiments.clocks import evolution
 from ..experiments.clocks.judging import Judge
+from ..experiments.errors import ExperimentError
+from ..experiments.json_safe import make_json_safe
 from ..experiments.report.drawing import count as counted
 from ..experiments.report.drawing import percent, short, write
-from ..experiments.sweep.driver import (
-    CommandError,
-    add_data,
-    console,
-    ends,
-    make_order,
-    mention_failures,
-    opened,
-    printing,
-    resuming,
-    select,
-    train_missing,
-)
-from ..experiments.sweep.progress import duration
-from ..experiments.sweep.run import FAILED, Run
+from ..experiments.sweep.driver import open_sweep
+from ..experiments.sweep.run import Run
+from ..experiments.sweep.store import FILE
 from ..schedule import Schedule
 from . import clocks_options, options
 from .clocks_options import DataOption, ModulesOption, SizeOption, Task, TaskName
+from .console import (
+    exit_if_failed,
+    format_command,
+    format_duration,
+    guard_output,
+    handle_errors,
+    make_console,
+    make_error_console,
+    print_failures,
+    show_progress,
+)
 from .options import EngineName
-from .tables import plain
 
 COMPARE_EXAMPLES = """examples:
 
@@ -130,22 +129,33 @@ def compare(
             learning_rate=clocks_options.check_rate(learning_rate),
             own=own,
         )
-    order = make_order(context, out or Path("out/clocks"), engine_name, scheduler, workers, resume, as_json, quiet)
-    stderr = console(stderr=True, soft_wrap=True)
-    with ends(stderr, resuming(order.arguments)), opened(order) as store:
+    folder, stderr = out or Path("out/clocks"), make_error_console()
+    with (
+        handle_errors(context.obj),
+        open_sweep(
+            folder,
+            engine=engine_name.value,
+            scheduler=scheduler,
+            workers=workers,
+            resume=resume,
+            command=format_command(context.obj),
+        ) as sweep,
+        show_progress(quiet=quiet, store=folder / FILE) as progress,
+    ):
+        store = sweep.store
         started = time.monotonic()
         every = list({run.key: run for group in planned.values() for run in group}.values())
         series.keep(store, planned)
-        train_missing(store, datasets, every, order, stderr, quiet=quiet)
-        records = select(store, every)
+        sweep.train(datasets, every, progress=progress)
+        records = sweep.select(every)
         found = series.compare(series.by_series(planned, records))
-        drawn = _draw(found, task, order.folder)
+        drawn = _draw(found, task, folder)
         measure = partial(percent, unit="") if task is TaskName.WORDS else short
-        with printing():
+        with guard_output():
             if not (as_json and quiet):
-                (stderr if as_json else console()).print(_table(found, measure, task))
+                (stderr if as_json else make_console()).print(_table(found, measure, task), soft_wrap=False)
             if as_json:
-                print(json.dumps(plain({
+                print(json.dumps(make_json_safe({
                     "task": tasks.CLOCKS[task.value], "series": [_described(each) for each in found],
                     "size": limit, "modules": count, "runs": runs, "seed": seed, **_trained(every[0]),
                     "data": [each.name for each in datasets], "seconds": time.monotonic() - started,
@@ -154,9 +164,8 @@ def compare(
                 }), allow_nan=False))  # fmt: skip
             else:
                 print(f"\nThe picture is {drawn[-1].resolve()}")
-            mention_failures(records, stderr)
-        if any(record.status == FAILED for record in records):
-            raise typer.Exit(1)
+            print_failures(records)
+        exit_if_failed(records)
 
 
 @app.command("evolve", epilog=EVOLVE_EXAMPLES)
@@ -200,8 +209,7 @@ def evolve(
     with clocks_options.blamed():
         space = evolution.Space(count, longest or min(2**20, max(32, 2 ** (count - 1))), limit, *shape, sizes)
         space.decode(space.start)
-    order = make_order(context, out or Path("out/evolution"), engine_name, scheduler, workers, resume, as_json, quiet)
-    stderr = console(stderr=True, soft_wrap=True)
+    folder, stderr = out or Path("out/evolution"), make_error_console()
     rate = clocks_options.check_rate(learning_rate)
 
     def plan(schedule: Schedule) -> list[Run]:
@@ -210,10 +218,22 @@ def evolve(
             run for each in datasets for run in series.plan_schedule(kind, each, schedule, runs, epochs, seed, rate)
         ]
 
-    with ends(stderr, resuming(order.arguments)), opened(order) as store, order.staying() as train:
+    with (
+        handle_errors(context.obj),
+        open_sweep(
+            folder,
+            engine=engine_name.value,
+            scheduler=scheduler,
+            workers=workers,
+            resume=resume,
+            command=format_command(context.obj),
+        ) as sweep,
+        show_progress(quiet=quiet, lines=False) as progress,
+    ):
+        store = sweep.store
         started = time.monotonic()
-        add_data(store, datasets)
-        judge = Judge(store, datasets, plan, replace(order, train=train))
+        sweep.add_data(datasets)
+        judge = Judge(sweep, datasets, plan, progress)
         if not quiet:
             networks = counted(runs * len(datasets), "network")
             stderr.print(
@@ -233,15 +253,15 @@ def evolve(
                 stderr.print(_told(last, judge, time.monotonic() - started, left))
         assert last is not None
         if last.best_error >= evolution.WORST:
-            mention_failures(judge.failures, stderr)
-            raise CommandError(
+            print_failures(judge.failures)
+            raise ExperimentError(
                 "no candidate is of use: of each, half of the runs or more diverged or failed; try a lower "
                 "--learning-rate"
             )
-        (order.folder / "schedule.txt").write_text(f"{last.best.spec}\n", encoding="utf-8")
-        with printing():
+        (folder / "schedule.txt").write_text(f"{last.best.spec}\n", encoding="utf-8")
+        with guard_output():
             if as_json:
-                print(json.dumps(plain({
+                print(json.dumps(make_json_safe({
                     "schedule": last.best.spec, "periods": last.best.periods, "sizes": last.best.sizes,
                     "error": last.best_error, "parameters": last.best.parameter_count(*shape),
                     "task": tasks.CLOCKS[task.value], "size": limit, "modules": count, "runs": runs, "seed": seed,
@@ -253,7 +273,7 @@ def evolve(
                 print(f"The best schedule is {last.best.spec}")
                 print(f"Its error is {last.best_error:.3g}; the median of {runs * len(datasets)} networks.")
                 print(f"\nTo use it:\n  cwrnn reproduce {task.value} --methods cw --schedule {last.best.spec}")
-            mention_failures(judge.failures, stderr)
+            print_failures(judge.failures)
         if judge.failures:
             raise typer.Exit(1)
 
@@ -262,8 +282,8 @@ def _told(found: evolution.Generation, judge: Judge, gone: float, left: float) -
     """What a generation came to."""
     known = found.best_error < evolution.WORST
     best = f"best {found.best_error:.3g} with {found.best.spec}" if known else "none is of use"
-    time_left = f", about {duration(left)} left" if left else ""
-    return "; ".join(filter(None, [f"{judge.step}: {best}", judge.lost(), f"{duration(gone)} gone{time_left}"]))
+    time_left = f", about {format_duration(left)} left" if left else ""
+    return "; ".join(filter(None, [f"{judge.step}: {best}", judge.lost(), f"{format_duration(gone)} gone{time_left}"]))
 
 
 def _series(text: str) -> list[str]:

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from ..experiments import task as tasks
+from ..experiments.errors import ExperimentError
 from ..experiments.file_names import replace_undecodable
 from ..experiments.inspect import loading as subject
-from ..experiments.sweep import workers as engine
-from ..experiments.sweep.driver import CommandError, console, ends, printing, told
-from ..experiments.sweep.progress import counted
+from ..experiments.sweep.batches import use_one_thread
 from ..experiments.words.corpus import CorpusError
 from ..saved import ModelError
 from . import options
+from .console import format_page_path, guard_output, handle_errors, show_counts
 
 EXAMPLES = """examples:
 
@@ -82,25 +82,24 @@ def inspect(
     """
     if out is not None and out.is_dir():
         raise typer.BadParameter(f"{out} is a folder: name a file", param_hint="--out")
-    stderr = console(stderr=True, soft_wrap=True)
-    with ends(stderr, None), engine.one_thread():
+    with handle_errors(), use_one_thread():
         try:
-            with counted("reading the words", quiet=quiet) as show:
+            with show_counts("reading the words", quiet=quiet) as show:
                 chosen = None if task is None else task.value
                 found = subject.load(
                     model, task=chosen, run=run, data=data, word=word, progress=lambda p: show(p.done, p.total)
                 )
         except (subject.SubjectError, ModelError, CorpusError) as error:
-            raise CommandError(replace_undecodable(str(error))) from error
+            raise ExperimentError(replace_undecodable(str(error))) from error
         # matplotlib takes its time to load: not before it is needed
         from ..experiments.inspect import page as portrait
 
         page = (model if model.is_dir() else model.parent) / "inspect.html" if out is None else out
         inspected = portrait.inspect(found)
         portrait.write(found, inspected, page)
-        with printing():
+        with guard_output():
             if as_json:
                 numbers = portrait.numbers(found, inspected)
                 print(json.dumps({**numbers, "page": replace_undecodable(str(page.resolve()))}, allow_nan=False))
             else:
-                print("\n".join([*portrait.sentences(inspected), told(page)]))
+                print("\n".join([*portrait.sentences(inspected), format_page_path(page)]))

@@ -19,15 +19,16 @@ from ..experiments.clocks import comparison as series
 from ..experiments.clocks import learning
 from ..experiments.clocks.learning import Outcome, Sequences, Settings, Words
 from ..experiments.clocks.square_waves import Planted
+from ..experiments.errors import ExperimentError
+from ..experiments.json_safe import make_json_safe
 from ..experiments.report.drawing import NMSE, PERCENT, percent, short, write
-from ..experiments.sweep import workers as engine
-from ..experiments.sweep.driver import CommandError, console, ends, printing
-from ..experiments.sweep.progress import counted
+from ..experiments.sweep.batches import use_one_thread
+from ..experiments.sweep.interrupts import interrupts
 from ..experiments.sweep.run import Data, Dataset
 from ..experiments.words.corpus import Corpus
 from . import clocks_options, options
 from .clocks_options import DataOption, ModulesOption, Task, TaskName
-from .tables import plain
+from .console import guard_output, handle_errors, make_console, make_error_console, show_counts
 
 EPOCHS = {TaskName.GENERATION: 1000, TaskName.WORDS: 200}
 RATES = {TaskName.GENERATION: 0.02, TaskName.WORDS: 0.01}
@@ -121,18 +122,17 @@ def learn(
         epochs=epochs or EPOCHS[task],
         learning_rate=clocks_options.check_rate(learning_rate) or RATES[task],
     )
-    stderr = console(stderr=True, soft_wrap=True)
-    with ends(stderr, None), engine.one_thread():
+    with handle_errors(), use_one_thread():
         started = time.monotonic()
         try:
             (folder / "figures").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CommandError(f"--out {folder}: {error.strerror}") from error
-        with counted("training", quiet=quiet) as show:
+            raise ExperimentError(f"--out {folder}: {error.strerror}") from error
+        with show_counts("training", quiet=quiet) as show:
             found = train(datasets, runs, settings, seed, show)
         chosen = learning.best(found.learned, found.exponential)
         if not math.isfinite(chosen.hard.train):
-            raise CommandError("no network could be trained: all of them diverged; try a lower --learning-rate")
+            raise ExperimentError("no network could be trained: all of them diverged; try a lower --learning-rate")
         drawn = _draw(found, datasets, task, folder)
         numbers = {
             "task": task.value, "data": [each.name for each in datasets], "settings": vars(settings),
@@ -144,12 +144,12 @@ def learn(
             "seconds": time.monotonic() - started, "figures": [str(path.resolve()) for path in drawn],
             "environment": environment(),
         }  # fmt: skip
-        text = json.dumps(plain(numbers), allow_nan=False)
+        text = json.dumps(make_json_safe(numbers), allow_nan=False)
         (folder / NUMBERS).write_text(f"{text}\n", encoding="utf-8")
         (folder / SPEC).write_text(f"{chosen.schedule.spec}\n", encoding="utf-8")
-        with printing():
+        with guard_output():
             if not (as_json and quiet):
-                shown_on = stderr if as_json else console()
+                shown_on = make_error_console() if as_json else make_console()
                 for part in _told(found, datasets, task):
                     shown_on.print(part, soft_wrap=isinstance(part, str))
             if as_json:
@@ -171,7 +171,7 @@ def train(data: Sequence[Data], runs: int, settings: Settings, seed: int, show: 
         nonlocal done
         done += 1
         show(done, total)
-        engine.interrupts.check()
+        interrupts.check()
 
     exponential, learned = (
         [

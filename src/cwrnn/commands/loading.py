@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import typer
 
 from ..experiments.generation import music as audio
-from ..experiments.sweep.progress import counted
 from ..experiments.sweep.run import Dataset
 from ..experiments.words import corpus
 from ..experiments.words.corpus import Corpus, CorpusError, WordsError
+from .console import show_counts
 
 
 def load_sequences(sources: Sequence[str], offset: float, length: int) -> list[Dataset]:
@@ -23,7 +23,7 @@ def load_corpus(source: str, vocabulary: str | None, quiet: bool) -> Corpus:
     """The words of a source, as `corpus.load_corpus` knows them; some of them only, if a list names them."""
     try:
         chosen = None if vocabulary is None else [word.strip() for word in vocabulary.split(",")]
-        with counted("reading the words", quiet=quiet) as show:
+        with show_counts("reading the words", quiet=quiet) as show:
             return corpus.load_corpus(
                 source, words=chosen, progress=lambda progress: show(progress.done, progress.total)
             )

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from ..experiments.networks.build import METHODS
+from ..experiments.sweep import driver
 from ..schedule import Schedule
+from .console import handle_errors
 
 LARGEST = 10**9
 """Parameters of a network, at most; a number that the store could not hold is refused with it."""
@@ -95,11 +97,9 @@ Out = Path | None
 
 
 def check_engine(engine: EngineName, scheduler: str | None, workers: int | None) -> None:
-    """Refuses what contradicts itself."""
-    if scheduler is not None and engine is not EngineName.DASK:
-        raise typer.BadParameter("needs --engine dask", param_hint="--scheduler")
-    if workers is not None and scheduler is not None:
-        raise typer.BadParameter("is the cluster's to decide", param_hint="--workers")
+    """Refuses an engine, a scheduler and workers that do not fit together."""
+    with handle_errors():
+        driver.check_engine(engine.value, scheduler, workers)
 
 
 def check_scale(paper: bool, search: bool) -> None:

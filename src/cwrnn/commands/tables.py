@@ -78,15 +78,6 @@ def described(rows: Sequence[Row], best: Mapping[tuple[str, int], float]) -> lis
     return found
 
 
-def plain(value: Any) -> Any:
-    """`value` for JSON, which has no NaN and no infinity."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
-
-
 def _empty_table(title: str, caption: str) -> Table:
     # nine columns in the 80 characters of a log
     table = Table(title=title, caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)

@@ -14,11 +14,11 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from ..experiments.errors import ExperimentError
 from ..experiments.file_names import replace_undecodable
 from ..experiments.networks.build import WORD_MODULES, WORD_SIZES, hidden_for
-from ..experiments.sweep import workers as engine
-from ..experiments.sweep.driver import CommandError, console, ends, printing
-from ..experiments.sweep.progress import counted
+from ..experiments.sweep.batches import MOST_RUNS, use_one_thread
+from ..experiments.sweep.interrupts import interrupts
 from ..experiments.words import corpus as corpora
 from ..experiments.words import plan as words
 from ..experiments.words import training as classification
@@ -38,6 +38,7 @@ from ..extras import require
 from ..saved import ModelError
 from ..schedule import Schedule
 from . import options
+from .console import guard_output, handle_errors, show_counts
 from .loading import load_corpus
 
 SIZE = max(WORD_SIZES)
@@ -102,7 +103,7 @@ def train_command(
         int,
         typer.Option(
             min=1,
-            max=engine.REPLICAS,
+            max=MOST_RUNS,
             metavar="N",
             help="Initial weights to try. The network is kept whose cross entropy of the training words is lowest, "
             "never the one that does best in the test.",
@@ -141,15 +142,14 @@ def train_command(
         outputs=len(corpus.words),
     )
     clocks = _schedule(method, size, hidden, schedule, settings)
-    stderr = console(stderr=True, soft_wrap=True)
-    with ends(stderr, None):
+    with handle_errors():
         # all that is needed at the end, before time is spent on training
         require("safetensors", extra="experiments", purpose="saving networks")
         started = time.monotonic()
         trained = _train(corpus, clocks, settings, range(seed, seed + runs), quiet)
         seconds = time.monotonic() - started
         trained.recogniser.save(out)
-        with printing():
+        with guard_output():
             if as_json:
                 print(json.dumps(_summary(trained, corpus, out, seconds), allow_nan=False))
             else:
@@ -204,12 +204,11 @@ def recognise_command(
         raise typer.BadParameter("there is no standard input: pipe samples into it", param_hint="--stream")
     if stream and sys.stdin.isatty():
         raise typer.BadParameter("standard input is a terminal: pipe samples into it", param_hint="--stream")
-    stderr = console(stderr=True, soft_wrap=True)
-    with ends(stderr, None), engine.one_thread():
+    with handle_errors(), use_one_thread():
         try:
             recogniser = Recogniser.load(model)
         except ModelError as error:
-            raise CommandError(replace_undecodable(str(error))) from error
+            raise ExperimentError(replace_undecodable(str(error))) from error
         if stream:
             _listen(recogniser, rate, top, as_json)
         elif not _recognise(recogniser, files or [], top, trim, as_json):
@@ -258,16 +257,16 @@ def _schedule(
 
 
 def _train(corpus: Corpus, schedule: Schedule, settings: classification.Settings, seeds: range, quiet: bool) -> Trained:
-    with counted("training", quiet=quiet) as show:
+    with show_counts("training", quiet=quiet) as show:
 
         def progress(epochs: int) -> None:
-            engine.interrupts.check()
+            interrupts.check()
             show(epochs, max(epochs, settings.usual_epochs))
 
         try:
             return train(corpus, schedule, settings, seeds=seeds, progress=progress)
         except (ModelError, NothingLearntError) as error:
-            raise CommandError(str(error)) from error
+            raise ExperimentError(str(error)) from error
 
 
 def _mistakes(trained: Trained, corpus: Corpus) -> list[tuple[str, str, int]]:
@@ -330,10 +329,10 @@ def _recognise(recogniser: Recogniser, files: list[Path], top: int, trim: bool, 
             continue
         found.append({"file": name, "words": _listed(ranked)})
         if not as_json:
-            with printing():
+            with guard_output():
                 print(f"{name}: {_told(ranked)}")
     if as_json:
-        with printing():
+        with guard_output():
             print(json.dumps({"files": found}, allow_nan=False))
     for problem in problems:
         print(f"cwrnn: {problem}", file=sys.stderr)
@@ -362,7 +361,7 @@ class _Display:
             elif not self.terminal and each.word != self.word:
                 lines.append(_line(each, 1))
             self.word = each.word
-        with printing():
+        with guard_output():
             if self.terminal and decisions:
                 # back to the start of the line, and clear it
                 print(f"\r\x1b[K{_line(decisions[-1], 1)}", end="")
@@ -374,7 +373,7 @@ class _Display:
         if decision is None:
             return
         ranked = decision.ranked[: self.top]
-        with printing():
+        with guard_output():
             if self.as_json:
                 print(json.dumps({"time": decision.time, "words": _listed(ranked), "final": True}))
             else:
@@ -403,7 +402,7 @@ def _listen(recogniser: Recogniser, rate: int | None, top: int, as_json: bool) -
     display.end(listener.decision)
     if listener.decision is None:
         window = recogniser.settings.window
-        raise CommandError(f"standard input: too short: {1000 * samples / rate:.3g} ms, one window is {window:g} ms")
+        raise ExperimentError(f"standard input: too short: {1000 * samples / rate:.3g} ms, one window is {window:g} ms")
     heard = samples / rate
     print(f"{heard:.2f} s heard, {busy:.3f} s of one core: {busy / heard:.4f} of real time", file=sys.stderr)
 
@@ -416,7 +415,9 @@ def _chunks() -> Iterator[NDArray[np.float64]]:
     while data := os.read(sys.stdin.fileno(), CHUNK):
         left += data
         if first and left.startswith(SOUND_FILES):
-            raise CommandError("standard input: this is a sound file, and --stream hears raw samples: name it as FILE")
+            raise ExperimentError(
+                "standard input: this is a sound file, and --stream hears raw samples: name it as FILE"
+            )
         first = False
         whole = len(left) // 2 * 2
         yield np.frombuffer(left[:whole], "<i2") / 32768

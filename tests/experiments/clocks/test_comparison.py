@@ -331,7 +331,7 @@ def test_runs_of_a_search_that_fail_are_told(tmp_path, capsys, monkeypatch):
     assert failed > 0
     assert "generation 1 of 2: best" in err
     assert "4 of 12 runs failed" in err
-    assert f"{failed} runs failed, and are tried again with --resume" in err
+    assert f"{failed} runs failed; --resume tries them again" in err
     assert "no luck" in err
     monkeypatch.undo()
     code, out, err = run(capsys, *SEARCH, "--resume", "--out", tmp_path)
@@ -387,7 +387,7 @@ def test_clocks_of_words(tmp_path, capsys, monkeypatch):
         (["evolve", "--size", "5"], "--size: size must be at least"),
         (["evolve", "--modules", "1"], "--modules: modules must be at least 2, got 1"),
         (["evolve", "--task", "words", "--data", "bundle", "--data", "bundle"], "one source of words"),
-        (["evolve", "--scheduler", "tcp://x:1"], "needs --engine dask"),
+        (["evolve", "--scheduler", "tcp://x:1"], "needs the engine dask"),
     ],
 )
 def test_wrong_usage(arguments, message, tmp_path, capsys):

@@ -251,9 +251,9 @@ def test_an_interruption_ends_it(tmp_path, capsys, monkeypatch):
         if len(calls) == 5:
             raise KeyboardInterrupt
 
-    from cwrnn.experiments.sweep import workers as engine
+    from cwrnn.experiments.sweep.interrupts import interrupts
 
-    monkeypatch.setattr(engine.interrupts, "check", check)
+    monkeypatch.setattr(interrupts, "check", check)
     code, out, err = run(capsys, "--data", "squares:2,3", *TINY, "--out", tmp_path)
     assert (code, out, err.strip()) == (130, "", "Interrupted.")
     assert not (tmp_path / "learned.json").exists()

@@ -21,9 +21,11 @@ from cwrnn.experiments.inspect.loading import Spoken, Subject, SubjectError
 from cwrnn.experiments.networks import build as models
 from cwrnn.experiments.report import drawing
 from cwrnn.experiments.report import page as report
-from cwrnn.experiments.sweep import workers as engine
+from cwrnn.experiments.sweep.batches import make_batches
+from cwrnn.experiments.sweep.driver import train_missing
 from cwrnn.experiments.sweep.run import Dataset
 from cwrnn.experiments.sweep.store import Store
+from cwrnn.experiments.sweep.workers import train_locally
 from cwrnn.experiments.words import plan as words
 from cwrnn.experiments.words.bundle import load_bundled_corpus
 from cwrnn.experiments.words.recogniser import DEVIATION, MEAN, Recogniser
@@ -45,8 +47,8 @@ def word_store(path, **options):
     planned = words.plan(corpus, **{"methods": ["cw"], "sizes": [700], "runs": 1, "epochs": 2, **options})
     with Store.open(path, create=True) as store:
         store.add_dataset(corpus)
-        engine.sweep(
-            store, engine.make_batches(planned, [corpus]), lambda batches: engine.local(batches, 1), lambda event: None
+        train_missing(
+            store, make_batches(planned, [corpus]), lambda batches: train_locally(batches, 1), lambda event: None
         )
     return path
 

@@ -13,9 +13,9 @@ import pytest
 from support import small_sweeps as sweeps
 
 from cwrnn.experiments.sweep import dask_engine as cluster
-from cwrnn.experiments.sweep.dask_engine import ClusterError
+from cwrnn.experiments.sweep.batches import BatchDone, WorkerCount, make_batches, record_failure
+from cwrnn.experiments.sweep.dask_engine import ClusterError, train_on_dask
 from cwrnn.experiments.sweep.store import Store
-from cwrnn.experiments.sweep.workers import Crew, Finished, failed, make_batches
 
 pytest.importorskip("distributed")
 
@@ -23,8 +23,9 @@ pytest.importorskip("distributed")
 @contextmanager
 def processes(count, *words):
     """As many processes of Dask's."""
-    # a worker finds the tests' modules where the client does
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    # workers import the modules that the client imports
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     command = [sys.executable, "-m", "dask", *words, "--host", "127.0.0.1", "--no-dashboard"]
     with ExitStack() as stack:
         started = []
@@ -56,13 +57,13 @@ def test_a_worker_is_killed_in_the_middle(scheduler, tmp_path):
 
         def observe(event):
             events.append(event)
-            if isinstance(event, Finished) and crew[0].returncode is None:
+            if isinstance(event, BatchDone) and crew[0].returncode is None:
                 crew[0].send_signal(signal.SIGKILL)
                 crew[0].wait()
 
-        sweeps.sweep(tmp_path / "dask", waves, runs, lambda batches: cluster.dask(batches, 0, scheduler), observe)
+        sweeps.sweep(tmp_path / "dask", waves, runs, lambda batches: train_on_dask(batches, 0, scheduler), observe)
     assert crew[0].returncode == -signal.SIGKILL
-    assert Crew(2) in events
+    assert WorkerCount(2) in events
     sweeps.sweep(tmp_path / "local", waves, runs)
     assert sweeps.contents(tmp_path / "dask") == sweeps.contents(tmp_path / "local")
 
@@ -76,14 +77,14 @@ def test_the_scheduler_is_killed_in_the_middle(tmp_path, monkeypatch):
         address = said(process, r"Scheduler at: *(tcp://\S+)")
 
         def observe(event):
-            if isinstance(event, Finished) and process.returncode is None:
+            if isinstance(event, BatchDone) and process.returncode is None:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
 
         with processes(1, "worker", address, "--nthreads", "1", "--no-nanny") as (worker,):
             assert said(worker, r"Registered to: *(tcp://\S+)") == address
             with pytest.raises(ClusterError, match=f"the cluster at {address} is gone: .*; go on with --resume"):
-                sweeps.sweep(tmp_path, waves, runs, lambda batches: cluster.dask(batches, 0, address), observe)
+                sweeps.sweep(tmp_path, waves, runs, lambda batches: train_on_dask(batches, 0, address), observe)
     with Store.read(tmp_path) as store:
         assert 1 <= len(store.records()) < len(runs)
         assert {record.status for record in store.records()} == {"finished"}
@@ -101,7 +102,7 @@ def test_what_was_cancelled_has_not_failed():
     (batch,) = make_batches(sweeps.plan(waves, methods=["srn"], sizes=[100], runs=1), waves)
     with (
         pytest.raises(ClusterError, match="the cluster at tcp://somewhere is gone: the scheduler is gone; go on with"),
-        cluster._reached("tcp://somewhere"),
+        cluster._name_lost_cluster("tcp://somewhere"),
     ):
         cluster._records(Cancelled(), batch)
 
@@ -127,7 +128,7 @@ def test_local_workers_do_not_hear_interrupts():
 def test_no_cluster(monkeypatch):
     monkeypatch.setattr(cluster, "JOIN", 0.5)
     with pytest.raises(ClusterError, match="no cluster at tcp://127.0.0.1:9"):
-        next(cluster.dask(iter([]), 0, "tcp://127.0.0.1:9"))
+        next(train_on_dask(iter([]), 0, "tcp://127.0.0.1:9"))
 
 
 def test_a_batch_that_no_worker_survives_is_tried_in_parts():
@@ -145,4 +146,4 @@ def test_a_batch_that_no_worker_survives_is_tried_in_parts():
     (record,) = cluster._records(Lost(), batch.only([1]))
     assert (record.status, record.run.seed) == ("failed", 1)
     assert "three workers died" in record.traceback
-    assert failed(record.run, "").environment == record.environment
+    assert record_failure(record.run, "").environment == record.environment

@@ -34,20 +34,20 @@ def run(arguments, calls, path):
     import warnings
 
     from cwrnn.commands import app as command
-    from cwrnn.experiments.sweep import driver as reproduction
+    from cwrnn.experiments.sweep.store import Store
 
     warnings.simplefilter("error")
     # neither figures nor page: they are made of the store, when all is done
-    reproduction.write_page = lambda store, folder: folder
+    command.write_page = lambda store, folder: folder
     count = 0
     batches = []
 
     def profile(frame, event, argument):
         nonlocal count
-        count += count > 0 or frame.f_code is reproduction.Store.open.__func__.__code__
+        count += count > 0 or frame.f_code is Store.open.__func__.__code__
         if count == calls > 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        if event == "return" and frame.f_code is reproduction.Store.add.__code__:
+        if event == "return" and frame.f_code is Store.add.__code__:
             batches.append(count)
 
     errors = io.StringIO()

@@ -9,14 +9,14 @@ import pytest
 from support import small_sweeps as sweeps
 
 from cwrnn.experiments.sweep import store
-from cwrnn.experiments.sweep import workers as engine
+from cwrnn.experiments.sweep.batches import record_failure
 from cwrnn.experiments.sweep.store import Store, StoreError
 
 
 def record(seed=0, status="finished", **changes):
     dataset = sweeps.wave()
     run = sweeps.plan([dataset], runs=1, seed=seed)[0]
-    made = engine.failed(run, "Traceback: it went wrong")
+    made = record_failure(run, "Traceback: it went wrong")
     if status != "failed":
         made = dataclasses.replace(
             made,

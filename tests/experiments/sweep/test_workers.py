@@ -14,15 +14,25 @@ import pytest
 from support import dying_workers as dying
 from support import small_sweeps as sweeps
 
+from cwrnn.commands import console
 from cwrnn.experiments.generation import plan as generation
 from cwrnn.experiments.generation import training
 from cwrnn.experiments.generation.training import Settings, train_many
 from cwrnn.experiments.report import statistics as outcomes
-from cwrnn.experiments.sweep import workers as engine
-from cwrnn.experiments.sweep.progress import Estimate, shown
+from cwrnn.experiments.sweep import workers
+from cwrnn.experiments.sweep.batches import (
+    MOST_RUNS,
+    BatchDone,
+    EpochsDone,
+    WorkerCount,
+    make_batches,
+    record_failure,
+)
+from cwrnn.experiments.sweep.interrupts import Interrupts
+from cwrnn.experiments.sweep.progress import Estimate, report_to
 from cwrnn.experiments.sweep.run import Dataset, Run
 from cwrnn.experiments.sweep.store import Store
-from cwrnn.experiments.sweep.workers import Crew, EngineError, Finished, Progress
+from cwrnn.experiments.sweep.workers import EngineError, train_locally
 from cwrnn.schedule import Schedule
 
 
@@ -65,11 +75,11 @@ def test_peepholes_are_the_lstms_concern(waves):
 def test_batches_are_of_one_kind_and_the_longest_first(waves):
     longer = sweeps.wave("longer", steps=20)
     runs = sweeps.plan([*waves, longer], methods=["srn", "lstm"], sizes=[100, 1000], runs=40)
-    batches = engine.make_batches(runs, [*waves, longer])
+    batches = make_batches(runs, [*waves, longer])
     assert sorted(run.key for batch in batches for run in batch.runs) == sorted(run.key for run in runs)
     for batch in batches:
         assert len({(run.method, run.size, run.settings) for run in batch.runs}) == 1
-        assert len(batch.runs) <= engine.REPLICAS
+        assert len(batch.runs) <= MOST_RUNS
         for run, target in zip(batch.runs, batch.data, strict=True):
             expected = {dataset.name: dataset.samples for dataset in (*waves, longer)}[run.data]
             np.testing.assert_array_equal(target.samples, expected)
@@ -81,8 +91,8 @@ def test_batches_are_of_one_kind_and_the_longest_first(waves):
 def test_every_worker_has_a_share(waves):
     """But none is made so small that it takes as long as a larger one."""
     runs = sweeps.plan(waves, methods=["srn"], sizes=[100], runs=40)
-    assert [len(engine.make_batches(runs, waves, workers)) for workers in (1, 2, 100)] == [4, 8, 10]
-    assert [len(engine.make_batches(runs[:5], waves, workers)) for workers in (1, 2)] == [1, 1]
+    assert [len(make_batches(runs, waves, workers)) for workers in (1, 2, 100)] == [4, 8, 10]
+    assert [len(make_batches(runs[:5], waves, workers)) for workers in (1, 2)] == [1, 1]
 
 
 def test_a_record_is_what_training_alone_gives(tmp_path, waves):
@@ -152,13 +162,13 @@ def test_what_is_there_is_not_trained_again(tmp_path, waves):
     after = sweeps.times(tmp_path)
     assert len(after) == len(before) * 3 / 2
     assert {key: after[key] for key in before} == before
-    assert sum(len(event.records) for event in events if isinstance(event, Finished)) == len(before) / 2
-    assert sum(len(event.batch.runs) for event in events if isinstance(event, Finished)) == len(after)
+    assert sum(len(event.records) for event in events if isinstance(event, BatchDone)) == len(before) / 2
+    assert sum(len(event.batch.runs) for event in events if isinstance(event, BatchDone)) == len(after)
 
 
 def test_an_interrupt_leaves_what_was_finished(tmp_path, waves):
     def interrupt(event):
-        if isinstance(event, Finished):
+        if isinstance(event, BatchDone):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -177,9 +187,9 @@ def test_training_stops_when_nobody_listens(waves, monkeypatch):
 
     monkeypatch.setattr(training, "train_many", endless)
     runs = sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=5)
-    events = engine.local(iter(engine.make_batches(runs, waves)), 1)
-    assert isinstance(next(events), Crew)
-    assert isinstance(next(events), Progress)
+    events = train_locally(iter(make_batches(runs, waves)), 1)
+    assert isinstance(next(events), WorkerCount)
+    assert isinstance(next(events), EpochsDone)
     events.close()
     assert asked == [[0, 1, 2, 3, 4]]
 
@@ -188,8 +198,10 @@ WORKERS = """
 import multiprocessing, os, signal, sys
 sys.path.insert(0, {tests!r})
 from support import small_sweeps as sweeps
-from cwrnn.experiments.sweep import workers as engine
+from cwrnn.experiments.sweep.batches import BatchDone, EpochsDone, make_batches
+from cwrnn.experiments.sweep.driver import train_missing
 from cwrnn.experiments.sweep.store import Store
+from cwrnn.experiments.sweep.workers import keep_workers
 
 if __name__ == "__main__":
     waves = [sweeps.wave("one"), sweeps.wave("two", phase=1.0)]
@@ -197,22 +209,22 @@ if __name__ == "__main__":
     killed = []
 
     def observe(event):
-        if {kill} and isinstance(event, engine.Finished) and not killed:
+        if {kill} and isinstance(event, BatchDone) and not killed:
             killed.extend(process.pid for process in multiprocessing.active_children())
             os.kill(killed[0], signal.SIGKILL)
-        if {endless} and isinstance(event, engine.Progress):
+        if {endless} and isinstance(event, EpochsDone):
             print("training", flush=True)
 
     def working():
         return {{process.pid for process in multiprocessing.active_children()}}
 
-    batches = engine.make_batches(runs, waves, 2)
-    with Store.open({path!r}, create=True) as store, engine.staying(2) as train:
+    batches = make_batches(runs, waves, 2)
+    with Store.open({path!r}, create=True) as store, keep_workers(2) as train:
         for wave in waves:
             store.add_dataset(wave)
-        engine.sweep(store, batches[:-1], train, observe)
+        train_missing(store, batches[:-1], train, observe)
         before = working()
-        engine.sweep(store, batches[-1:], train, observe)
+        train_missing(store, batches[-1:], train, observe)
         print(len(killed), len(before), working() == before)
     print(working())
 """
@@ -247,25 +259,25 @@ def test_workers_end_with_their_parent(tmp_path):
 
 
 def test_a_run_that_no_worker_survives_has_failed(waves, monkeypatch):
-    monkeypatch.setattr(engine, "_work", dying.work)
+    monkeypatch.setattr(workers, "_work", dying.work)
     runs = sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=2)
-    events = list(engine.local(iter(engine.make_batches(runs, waves)), 2))
-    records = [record for event in events if isinstance(event, Finished) for record in event.records]
+    events = list(train_locally(iter(make_batches(runs, waves)), 2))
+    records = [record for event in events if isinstance(event, BatchDone) for record in event.records]
     assert sorted((record.run.seed, record.status) for record in records) == [(0, "failed"), (1, "failed")]
     assert "died (exit code 3)" in records[0].traceback
 
 
 def test_workers_that_cannot_begin(waves, monkeypatch):
     """No run is to blame."""
-    monkeypatch.setattr(engine, "_work", dying.fail)
-    batches = engine.make_batches(sweeps.plan(waves), waves)
-    with pytest.raises(EngineError, match=r"3 worker processes in a row ended before they began \(exit code 4\)"):
-        list(engine.local(iter(batches), 2))
+    monkeypatch.setattr(workers, "_work", dying.fail)
+    batches = make_batches(sweeps.plan(waves), waves)
+    with pytest.raises(EngineError, match=r"3 worker processes in a row ended before they were ready \(exit code 4\)"):
+        list(train_locally(iter(batches), 2))
 
 
 def test_a_worker_that_died_while_it_waited_is_forgotten():
     """No batch is given to it, and none fails of it."""
-    crew = engine._Workers(2)
+    crew = workers._Processes(2)
     connection, _ = multiprocessing.Pipe()
     crew._processes[connection] = SimpleNamespace(is_alive=lambda: False)
     crew._ready.add(connection)
@@ -277,78 +289,80 @@ def test_a_worker_that_died_while_it_waited_is_forgotten():
 
 def batch_of(method, runs, waves, epochs=100):
     planned = generation.plan(waves, methods=[method], sizes=[100], runs=runs, epochs=epochs)
-    return engine.make_batches(planned, waves)[0]
+    return make_batches(planned, waves)[0]
 
 
 def finished(batch, seconds):
     """As if the batch had taken so long."""
     records = (
-        dataclasses.replace(engine.failed(run, ""), status="finished", seconds=seconds / len(batch.runs))
+        dataclasses.replace(record_failure(run, ""), status="finished", seconds=seconds / len(batch.runs))
         for run in batch.runs
     )
-    return Finished(batch, tuple(records))
+    return BatchDone(batch, tuple(records))
 
 
 def test_estimate_follows_what_was_measured(waves):
     batches = [batch_of("srn", 2, waves), batch_of("srn", 2, waves), batch_of("lstm", 2, waves)]
     time = [0.0]
     estimate = Estimate(batches, clock=lambda: time[0])
-    estimate.observe(Crew(1))
+    estimate.observe(WorkerCount(1))
     assert not estimate.known
     # a tenth of the first batch is done in 2 s
-    estimate.observe(Progress(batches[0], 10))
+    estimate.observe(EpochsDone(batches[0], 10))
     time[0] = 2.0
-    estimate.observe(Progress(batches[0], 20))
+    estimate.observe(EpochsDone(batches[0], 20))
     assert estimate.known
     assert estimate.seconds_left() == pytest.approx(16.0 + 20.0 + 20.0 * batches[2].work / batches[0].work)
-    estimate.observe(Progress(batches[0], 0))
+    estimate.observe(EpochsDone(batches[0], 0))
     assert (estimate.fraction(), estimate.runs_done, estimate.runs) == (0.0, 0, 12)
     estimate.observe(finished(batches[0], 10.0))
     ratio = batches[2].work / batches[0].work
     assert estimate.seconds_left() == pytest.approx(10.0 + 10.0 * ratio)
     # half of the second batch is done; what the third takes is still a guess
-    estimate.observe(Progress(batches[1], 50))
+    estimate.observe(EpochsDone(batches[1], 50))
     assert estimate.seconds_left() == pytest.approx(5.0 + 10.0 * ratio)
     assert estimate.fraction() == pytest.approx(15.0 / (20.0 + 10.0 * ratio))
     estimate.observe(finished(batches[2], 40.0))
     assert estimate.seconds_left() == pytest.approx(5.0)
     assert estimate.fraction() == pytest.approx(55 / 60)
     # two workers share what is left, but not a batch
-    estimate.observe(Crew(2))
+    estimate.observe(WorkerCount(2))
     assert estimate.seconds_left() == pytest.approx(5.0)
     # its worker died
-    estimate.observe(Progress(batches[1], 0))
+    estimate.observe(EpochsDone(batches[1], 0))
     assert estimate.seconds_left() == pytest.approx(5.0)
-    estimate.observe(Crew(1))
+    estimate.observe(WorkerCount(1))
     assert estimate.seconds_left() == pytest.approx(10.0)
     # another process was quicker
-    estimate.observe(Finished(batches[1], ()))
+    estimate.observe(BatchDone(batches[1], ()))
     assert (estimate.fraction(), estimate.seconds_left(), estimate.runs_done) == (1.0, 0.0, 12)
 
 
 def test_plain_lines(waves, capsys):
     batches = [batch_of("srn", 1, waves) for _ in range(4)]
     time = [0.0]
-    with shown(Estimate(batches, clock=lambda: time[0])) as observe:
-        observe(Crew(1))
+    estimate = Estimate(batches, clock=lambda: time[0])
+    with console._show_lines(console.make_error_console(), "runs", True, clock=lambda: time[0]) as show:
+        observe = report_to(show, estimate, activity="training")
+        observe(WorkerCount(1))
         for batch in batches:
-            observe(Progress(batch, 1))
+            observe(EpochsDone(batch, 1))
             time[0] += 30.0
-            observe(Progress(batch, 100))
+            observe(EpochsDone(batch, 100))
             observe(finished(batch, 30.0))
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == " 25 %  0 of 8 runs, 0:30 gone, about 1:31 left"
     assert lines[1] == " 50 %  2 of 8 runs, 1:00 gone, about 1:00 left"
     assert lines[-1] == "100 %  8 of 8 runs, 2:00 gone, about 0:00 left"
     assert len(lines) == 5
-    with shown(Estimate(batches), quiet=True) as observe:
-        observe(finished(batches[0], 30.0))
+    with console.show_progress(quiet=True) as show:
+        report_to(show, Estimate(batches), activity="training")(finished(batches[0], 30.0))
     assert capsys.readouterr() == ("", "")
 
 
 def test_summary_counts_everything(waves):
     run = sweeps.plan(waves[:1], methods=["cw"], sizes=[1000], runs=1)[0]
-    lost = engine.failed(run, "gone")
+    lost = record_failure(run, "gone")
     done = [dataclasses.replace(lost, status="finished", error=nmse) for nmse in (0.1, 0.2, 0.6)]
     (row,) = outcomes.summarise([*done, lost, dataclasses.replace(lost, status="diverged")])
     assert (row.method, row.size, row.hidden, row.parameters) == ("cw", 1000, 40, 980)
@@ -362,7 +376,7 @@ def test_best_rate_is_not_that_of_the_survivors(waves):
     runs = generation.plan_search(waves[:1], rates=[1e-4, 1e-3], methods=["cw"], sizes=[1000], runs=3, epochs=5)
     errors = {1e-4: [0.5, 0.6, 0.7], 1e-3: [0.1, math.nan, math.nan]}
     records = [
-        dataclasses.replace(engine.failed(run, ""), status="diverged" if math.isnan(nmse) else "finished", error=nmse)
+        dataclasses.replace(record_failure(run, ""), status="diverged" if math.isnan(nmse) else "finished", error=nmse)
         for run, nmse in zip(runs, [*errors[1e-4], *errors[1e-3]], strict=True)
     ]
     assert outcomes.best_rates(records) == {("cw", 1000): 1e-4}
@@ -389,12 +403,14 @@ def test_bar_on_a_terminal(waves, capsys, monkeypatch):
         monkeypatch.setenv(name, value)
     batches = [batch_of("srn", 1, waves) for _ in range(2)]
     time = [0.0]
-    with shown(Estimate(batches, clock=lambda: time[0])) as observe:
-        observe(Crew(1))
+    estimate = Estimate(batches, clock=lambda: time[0])
+    with console.show_progress() as show:
+        observe = report_to(show, estimate, activity="training")
+        observe(WorkerCount(1))
         for batch in batches:
-            observe(Progress(batch, 10))
+            observe(EpochsDone(batch, 10))
             time[0] += 90.0
-            observe(Progress(batch, 100))
+            observe(EpochsDone(batch, 100))
             observe(finished(batch, 100.0))
     out, err = capsys.readouterr()
     assert out == ""
@@ -410,8 +426,8 @@ def test_the_bar_of_a_step(waves, capsys, monkeypatch, terminal):
         for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
             monkeypatch.setenv(name, value)
     batch = batch_of("srn", 1, waves)
-    with shown(Estimate([batch]), step="generation [3] of 9") as observe:
-        observe(finished(batch, 100.0))
+    with console.show_progress(lines=False) as show:
+        report_to(show, Estimate([batch]), activity="generation [3] of 9")(finished(batch, 100.0))
     assert ("generation [3] of 9" in capsys.readouterr().err) == terminal
 
 
@@ -426,8 +442,8 @@ def test_an_interrupt_that_python_drops_is_heard(monkeypatch):
             for _ in range(1000):
                 pass
 
-    interrupts = engine.Interrupts()
-    with interrupts.remembered():
+    interrupts = Interrupts()
+    with interrupts.remember():
         interrupts.check()
         Destroyed()
         assert len(dropped) == 1

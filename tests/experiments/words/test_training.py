@@ -12,7 +12,7 @@ from cwrnn.commands.loading import load_corpus
 from cwrnn.experiments.networks import build as models
 from cwrnn.experiments.networks.replicas import Replicas
 from cwrnn.experiments.report import statistics as outcomes
-from cwrnn.experiments.sweep import workers as engine
+from cwrnn.experiments.sweep.batches import make_batches
 from cwrnn.experiments.sweep.run import Run
 from cwrnn.experiments.sweep.store import Store, StoreError
 from cwrnn.experiments.words import plan as words
@@ -265,7 +265,7 @@ def test_through_engine_and_store(tmp_path):
 
 def test_a_batch_has_one_corpus():
     one, other = speech.corpus(name="one"), speech.corpus(name="other", seed=1)
-    batches = engine.make_batches([*plan(one), *plan(other)], [one, other])
+    batches = make_batches([*plan(one), *plan(other)], [one, other])
     assert all(len({run.data for run in batch.runs}) == 1 for batch in batches)
     assert len(batches) == 4
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ...schedule import Schedule
-from ..sweep.driver import CommandError, Order, missing, select, train
+from ..errors import ExperimentError
+from ..progress import ProgressCallback
+from ..sweep.driver import Sweep
 from ..sweep.run import FAILED, FINISHED, Data, Record, Run
-from ..sweep.store import Store
 from .evolution import fitness
 
 
@@ -15,11 +16,11 @@ from .evolution import fitness
 class Judge:
     """Called with schedules, trains their networks and returns their errors; the store keeps what was trained."""
 
-    store: Store
+    sweep: Sweep
     data: Sequence[Data]
     plan: Callable[[Schedule], Sequence[Run]]
     """The networks by which a schedule is judged."""
-    order: Order
+    progress: ProgressCallback | None = None
     step: str = ""
     """What the progress bar calls it."""
     trained: int = 0
@@ -38,23 +39,20 @@ class Judge:
         """The error of each schedule."""
         planned = {schedule: self.plan(schedule) for schedule in schedules}
         every = [run for runs in planned.values() for run in runs]
-        todo = missing(self.store, every)
-        self.trained = len(todo)
-        if todo:
-            train(self.store, self.data, todo, self.order, quiet=self.order.quiet, step=self.step)
-        known = {record.key: record for record in select(self.store, every)}
+        self.trained = self.sweep.train(self.data, every, activity=self.step, progress=self.progress)
+        known = {record.key: record for record in self.sweep.select(every)}
         self.outcomes = Counter(record.status for record in known.values())
         failures = [record for record in known.values() if record.status == FAILED]
         if failures and len(failures) == len(known):
             # it is not the candidates' fault: others would fare no better
-            raise CommandError(f"every run failed; the first one:\n{failures[0].traceback}")
+            raise ExperimentError(f"every run failed; the first one:\n{failures[0].traceback}")
         self.failures += failures
         return [fitness([known[run.key] for run in runs]) for runs in planned.values()]
 
     def lost(self) -> str:
         """How many runs of this step came to nothing, in words; empty if none did.
 
-        >>> judge = Judge(None, [], None, None, outcomes=Counter(finished=20, diverged=3, failed=1))
+        >>> judge = Judge(None, [], None, outcomes=Counter(finished=20, diverged=3, failed=1))
         >>> judge.lost()
         '3 of 24 runs diverged, 1 of 24 runs failed'
         """

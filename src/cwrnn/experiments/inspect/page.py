@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ... import __version__, inspection
-from ...commands.tables import plain
 from ...inspection import Inspection, ModuleSummary
 from ...schedule import Schedule
+from ..json_safe import make_json_safe
 from ..report import drawing
 from ..report import page as report
 from ..report.drawing import Measure, count, short
@@ -76,7 +76,7 @@ def write(subject: Subject, found: Inspection, path: Path) -> None:
 
 def numbers(subject: Subject, found: Inspection) -> dict[str, Any]:
     """All that the page shows but the states, for JSON: what is not finite is None."""
-    told: dict[str, Any] = plain(
+    told: dict[str, Any] = make_json_safe(
         {
             "network": describe(subject),
             "task": subject.task,

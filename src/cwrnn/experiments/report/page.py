@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...commands.tables import plain
 from ...extras import require
 from .. import task as tasks
 from ..clocks import chapter as clocks_chapter
 from ..generation import chapter as generation_chapter
+from ..json_safe import make_json_safe
 from ..sweep.run import Record
 from ..sweep.store import Store
 from ..words import chapter as words_chapter
@@ -62,7 +62,7 @@ def write(store: Store, folder: Path) -> Path:
          "titles": chapter.titles, "contents": chapter.contents, "drawings": _draw(chapter, place / chapter.task)}
         for chapter in chapters
     ]  # fmt: skip
-    numbers = plain(
+    numbers = make_json_safe(
         {
             "commands": store.commands,
             "created": store.created,

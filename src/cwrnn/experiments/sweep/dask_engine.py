@@ -1,8 +1,8 @@
-"""The same sweep on a Dask cluster: one that exists, or processes of this machine that Dask looks after.
+"""The Dask engine: trains on an existing Dask cluster, or on processes of this machine that Dask manages.
 
-Dask gives a batch whose worker died to another one, a few times; after that its runs are tried one by one, and the one
-that no worker survives has failed. The cluster's Python must have cwrnn installed. Dask's messages are pickled: name no
-scheduler that you do not trust.
+Dask gives a batch whose worker died to another worker, a few times. After that the runs of the batch are tried one by
+one, and a run that no worker survives has failed. The Python of the cluster must have cwrnn installed. Dask's messages
+are pickled: do not name a scheduler that you do not trust.
 """
 
 import asyncio
@@ -12,103 +12,116 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from logging import CRITICAL
 from queue import SimpleQueue
 from typing import Any
 
 from ...extras import require
+from ..errors import ExperimentError
+from .batches import Batch, BatchDone, Engine, EpochsDone, Event, WorkerCount, record_failure, train_batch
+from .interrupts import hold_interrupts
 from .run import Record
-from .workers import Batch, Crew, Engine, Event, Finished, Progress, failed, interrupts_held, train
 
-AHEAD = 2
-"""Batches per worker that are handed over before they are needed, so that no worker waits for the next."""
-BETWEEN_WORDS = 1.0
-"""Seconds between what a batch says of its progress."""
+BATCHES_AHEAD = 2
+"""Batches per worker that are submitted before they are needed, so that no worker waits for the next."""
+SECONDS_BETWEEN_REPORTS = 1.0
+"""The time between two progress reports of a batch."""
 JOIN = 60.0
 """Seconds to wait for a scheduler to answer, and for its first worker."""
 
 
-_News = SimpleQueue[tuple[str, int | None]]
-"""Of a batch by its name: how many epochs it has made, or None when it is done."""
+_Reports = SimpleQueue[tuple[str, int | None]]
+"""Reports of batches: the name of the batch, and how many epochs it has made, or None when it is done."""
 
 
-class ClusterError(Exception):
-    """There is no cluster to work on, or none any more; the message says why."""
+class ClusterError(ExperimentError):
+    """There is no cluster to work on, or it has gone. The message says why."""
 
 
-def dask(batches: Iterator[Batch], workers: int, scheduler: str | None = None) -> Iterator[Event]:
+def train_on_dask(batches: Iterator[Batch], workers: int, scheduler: str | None = None) -> Iterator[Event]:
     """Trains on the cluster whose scheduler has the address `scheduler`, or on one of `workers` local processes."""
-    with staying(workers, scheduler) as engine:
+    with keep_cluster(workers, scheduler) as engine:
         yield from engine(batches)
 
 
 @contextmanager
-def staying(workers: int, scheduler: str | None = None) -> Iterator[Engine]:
-    """The same for several sweeps, one after the other: the connection, or the cluster, stays until the end of this."""
+def keep_cluster(workers: int, scheduler: str | None = None) -> Iterator[Engine]:
+    """The Dask engine for several sweeps, one after the other.
+
+    It connects, or starts its cluster, when the first sweep begins, and stays until the context ends.
+    """
     distributed = require("distributed", extra="dask", purpose="the engine 'dask'")
+    reports: _Reports = SimpleQueue()
+    topic = f"cwrnn-{uuid.uuid4().hex}"
+    client: Any = None
     with ExitStack() as stack:
-        client = _connect(distributed, stack, workers, scheduler)
-        news: _News = SimpleQueue()
-        topic = f"cwrnn-{uuid.uuid4().hex}"
-        client.subscribe_topic(topic, lambda event: news.put(event[1]))
-        yield partial(_sweep, client=client, scheduler=scheduler, topic=topic, news=news)
+
+        def engine(batches: Iterator[Batch]) -> Iterator[Event]:
+            nonlocal client
+            if client is None:
+                client = _connect(distributed, stack, workers, scheduler)
+                client.subscribe_topic(topic, lambda event: reports.put(event[1]))
+            return _sweep(batches, client, scheduler, topic, reports)
+
+        yield engine
 
 
-def _sweep(batches: Iterator[Batch], client: Any, scheduler: str | None, topic: str, news: _News) -> Iterator[Event]:
+def _sweep(
+    batches: Iterator[Batch], client: Any, scheduler: str | None, topic: str, reports: _Reports
+) -> Iterator[Event]:
     futures: dict[str, tuple[Any, Batch]] = {}
     again: list[Batch] = []
-    crew = 0
+    known_workers = 0
     while True:
-        # asked each time: workers come and go
-        with _reached(scheduler):
+        # asked again for every batch: workers come and go
+        with _name_lost_cluster(scheduler):
             threads = _threads(client)
-        if len(threads) != crew and threads:
-            crew = len(threads)
-            yield Crew(sum(threads.values()))
-        while len(futures) < AHEAD * max(1, sum(threads.values())):
+        if len(threads) != known_workers and threads:
+            known_workers = len(threads)
+            yield WorkerCount(sum(threads.values()))
+        while len(futures) < BATCHES_AHEAD * max(1, sum(threads.values())):
             batch = again.pop() if again else next(batches, None)
             if batch is None:
                 break
             name = f"cwrnn-{uuid.uuid4().hex}"
-            with _reached(scheduler):
+            with _name_lost_cluster(scheduler):
                 future = client.submit(_train, batch, topic, name, key=name)
             futures[name] = future, batch
-            future.add_done_callback(lambda future: news.put((future.key, None)))
+            future.add_done_callback(lambda future: reports.put((future.key, None)))
         if not futures:
             return
-        name, epochs = news.get()
+        name, epochs = reports.get()
         if name not in futures:
             continue
         future, batch = futures[name]
         if epochs is not None:
-            yield Progress(batch, epochs)
+            yield EpochsDone(batch, epochs)
             continue
         del futures[name]
-        with _reached(scheduler):
+        with _name_lost_cluster(scheduler):
             records = _records(future, batch)
         if records is None:
-            again += reversed(batch.parts())
-            yield Progress(batch, 0)
+            again += reversed(batch.split())
+            yield EpochsDone(batch, 0)
         else:
-            yield Finished(batch, records)
+            yield BatchDone(batch, records)
 
 
 def _connect(distributed: Any, stack: ExitStack, workers: int, scheduler: str | None) -> Any:
     address: Any = scheduler
     if scheduler is None:
-        # what becomes of workers is told by the records; Dask's log would tell it a second time, into the progress
+        # the records say what happened to workers; Dask's log would repeat it in the middle of the progress display
         options: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "silence_logs": CRITICAL}
-        # no dashboard; the scheduler's web server, which it starts all the same, takes a port that is free
+        # no dashboard; the scheduler starts its web server nevertheless, which takes any free port
         options |= {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
-        # Ctrl-C reaches all processes of a terminal, but is for the one that waits; workers inherit that
-        with interrupts_held():
+        # Ctrl-C reaches all processes of a terminal, but only this one must react; workers inherit a blocked SIGINT
+        with hold_interrupts():
             address = stack.enter_context(distributed.LocalCluster(n_workers=workers, **options))
     try:
-        # without the client, the scheduler forgets what it was asked for
+        # the scheduler forgets the work of a client that has gone
         client = stack.enter_context(distributed.Client(address, timeout=JOIN, set_as_default=False))
         client.wait_for_workers(1, timeout=JOIN)
-    # until Python 3.11, asyncio's is another TimeoutError, and no OSError
+    # before Python 3.11, asyncio.TimeoutError is neither TimeoutError nor OSError
     except (OSError, TimeoutError, asyncio.TimeoutError, ValueError) as error:
         raise ClusterError(f"no cluster at {scheduler}: {error}") from error
     return client
@@ -117,15 +130,15 @@ def _connect(distributed: Any, stack: ExitStack, workers: int, scheduler: str | 
 def _threads(client: Any) -> dict[str, int]:
     """The threads of each worker."""
     if client.status != "running":
-        # to ask would be to wait for as long as JOIN
-        raise ConnectionError("its scheduler has hung up")
+        # asking would wait for JOIN seconds
+        raise ConnectionError("its scheduler has closed the connection")
     threads: dict[str, int] = client.nthreads()
     return threads
 
 
 @contextmanager
-def _reached(scheduler: str | None) -> Iterator[None]:
-    """What the cluster is asked for needs its scheduler."""
+def _name_lost_cluster(scheduler: str | None) -> Iterator[None]:
+    """Turns errors of a scheduler that cannot be reached into a ClusterError that names it."""
     try:
         yield
     except (OSError, TimeoutError, asyncio.TimeoutError, CancelledError) as error:
@@ -134,29 +147,29 @@ def _reached(scheduler: str | None) -> Iterator[None]:
 
 
 def _train(batch: Batch, topic: str, name: str) -> tuple[Record, ...]:
-    """What a worker does; says now and then how far it is."""
+    """Trains a batch in a worker of the cluster, and reports the epochs about once a second."""
     worker = require("distributed", extra="dask", purpose="the engine 'dask'").get_worker()
-    said = -BETWEEN_WORDS
+    reported = -SECONDS_BETWEEN_REPORTS
 
     def progress(epochs: int) -> None:
-        nonlocal said
-        if time.monotonic() - said >= BETWEEN_WORDS:
-            said = time.monotonic()
+        nonlocal reported
+        if time.monotonic() - reported >= SECONDS_BETWEEN_REPORTS:
+            reported = time.monotonic()
             worker.log_event(topic, (name, epochs))
 
-    return train(batch, progress)
+    return train_batch(batch, progress)
 
 
 def _records(future: Any, batch: Batch) -> tuple[Record, ...] | None:
-    """What a batch came to; None if it has to be tried in parts."""
+    """The records of a batch, or None if its runs have to be tried one by one."""
     try:
         records: tuple[Record, ...] = future.result()
         return records
     except Exception:
         if future.status != "error":
-            # cancelled or lost, as all are when the scheduler goes: no batch is to blame
+            # cancelled or lost, as everything is when the scheduler goes: no batch is at fault
             raise
-        # training catches its own errors: this is the cluster's, such as workers that died of the batch
+        # training catches its own errors: this one is the cluster's, such as workers that died of the batch
         if len(batch.runs) > 1:
             return None
-        return (failed(batch.runs[0], traceback.format_exc()),)
+        return (record_failure(batch.runs[0], traceback.format_exc()),)

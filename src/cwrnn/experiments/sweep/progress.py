@@ -1,27 +1,19 @@
-"""Progress: how far a sweep is and how long it will take, as a bar on a terminal, elsewhere in plain lines."""
+"""The progress of a sweep: how much of the work is done, and an estimate of the time that the rest will take."""
 
-import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable
 
-from ...extras import require
+from ..progress import Progress, ProgressCallback
+from .batches import Batch, EpochsDone, Event, WorkerCount
 from .run import FINISHED, Run
-from .workers import Batch, Crew, Event, Progress
 
 Kind = tuple[str, int, bool]
-"""Method, hidden units, peepholes: what networks of a kind take is alike."""
-
-BETWEEN_LINES = 0.05
-"""The share of the work after which there is another plain line."""
-BETWEEN_UPDATES = 0.2
-"""Seconds; a sweep has better things to do."""
+"""Method, hidden units, peepholes: networks of one kind take about the same time for the same work."""
 
 
 class Estimate:
-    """What is done and what is left: the work that was planned, times what such work was seen to take."""
+    """Estimates what is done and what is left: the planned work times the seconds that such work has taken so far."""
 
     def __init__(self, batches: Iterable[Batch], clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -32,19 +24,19 @@ class Estimate:
         for batch in batches:
             self._left[_kind(batch)] += batch.work
             self.runs += len(batch.runs)
-        # of the batches that are being trained: the time and the share that was done, when first and last heard of
+        # for each batch that is being trained: time and share done at its first report, then at its last
         self._under_way: dict[Batch, tuple[float, float, float, float]] = {}
-        # of each kind: the work that was done, and the seconds that it took
+        # for each kind: the work that was done, and the seconds that it took
         self._planned: dict[Kind, float] = defaultdict(float)
         self._taken: dict[Kind, float] = defaultdict(float)
 
     def observe(self, event: Event) -> None:
-        """Takes in what an engine says."""
-        if isinstance(event, Crew):
+        """Takes in an event of an engine."""
+        if isinstance(event, WorkerCount):
             self._workers = event.workers
             return
         batch, kind = event.batch, _kind(event.batch)
-        if isinstance(event, Progress):
+        if isinstance(event, EpochsDone):
             if event.epochs == 0:
                 self._under_way.pop(batch, None)
             else:
@@ -57,19 +49,19 @@ class Estimate:
         self._done[kind] += batch.work
         self.runs_done += len(batch.runs)
         for record in event.records:
-            # one that diverged took less than such a network does
+            # a run that diverged took less time than a network of its kind usually does
             if record.status == FINISHED:
                 self._planned[kind] += batch.work / len(batch.runs)
                 self._taken[kind] += record.seconds
 
     @property
     def known(self) -> bool:
-        """Whether it rests on something that was measured."""
+        """True if the estimate rests on a measurement."""
         planned, taken = self._measured(None)
         return planned > 0 and taken > 0
 
     def fraction(self) -> float:
-        """The share of the work that is done, 0 to 1; 1 when all is."""
+        """The share of the work that is done, from 0 to 1; 1 only when all runs are done."""
         if self.runs_done == self.runs:
             return 1.0
         under_way = sum(self._seconds_done(batch) for batch in self._under_way)
@@ -78,30 +70,32 @@ class Estimate:
         return max(0.0, min(done / (done + left), 0.99))
 
     def seconds_left(self) -> float:
-        """How long the rest will take."""
+        """The seconds that the rest will take."""
         if self.runs_done == self.runs:
             return 0.0
         left = self._seconds(self._left) - sum(self._seconds_done(batch) for batch in self._under_way)
-        # a batch is one worker's, and the last ones are not shared
-        last = (self._rate(_kind(batch)) * batch.work - self._seconds_done(batch) for batch in self._under_way)
+        # workers do not share a batch, so the last one takes as long as it takes
+        last = (
+            self._seconds_per_work(_kind(batch)) * batch.work - self._seconds_done(batch) for batch in self._under_way
+        )
         return max(left / self._workers, *last, 0.0)
 
     def _seconds_done(self, batch: Batch) -> float:
-        return self._rate(_kind(batch)) * batch.work * self._under_way[batch][3]
+        return self._seconds_per_work(_kind(batch)) * batch.work * self._under_way[batch][3]
 
     def _seconds(self, works: dict[Kind, float]) -> float:
-        return sum(self._rate(kind) * amount for kind, amount in works.items())
+        return sum(self._seconds_per_work(kind) * amount for kind, amount in works.items())
 
-    def _rate(self, kind: Kind) -> float:
-        """The seconds that a planned one takes: as seen of this kind, or of all so far."""
-        for each in (kind, None):
-            planned, taken = self._measured(each)
+    def _seconds_per_work(self, kind: Kind) -> float:
+        """The seconds that a planned second takes: as measured for this kind, or else for all kinds."""
+        for measured_kind in (kind, None):
+            planned, taken = self._measured(measured_kind)
             if planned > 0 and taken > 0:
                 return taken / planned
         return 1.0
 
     def _measured(self, kind: Kind | None) -> tuple[float, float]:
-        """Work that was done, and the seconds that it took; of all kinds if none is named."""
+        """The work that was done, and the seconds that it took; for all kinds if `kind` is None."""
         planned = self._planned.get(kind, 0.0) if kind else sum(self._planned.values())
         taken = self._taken.get(kind, 0.0) if kind else sum(self._taken.values())
         for batch, (began, before, now, share) in self._under_way.items():
@@ -111,95 +105,25 @@ class Estimate:
         return planned, taken
 
 
-@contextmanager
-def shown(estimate: Estimate, *, quiet: bool = False, step: str = "") -> Iterator[Callable[[Event], None]]:
-    """What to tell every event, so that who waits can see how far it is; on stderr.
+def report_to(
+    progress: ProgressCallback, estimate: Estimate, *, activity: str, already_done: int = 0
+) -> Callable[[Event], None]:
+    """A function that takes the events of an engine and calls `progress` after each.
 
-    A sweep that is one step of many has its name before the bar, which goes when it is done; elsewhere than on a
-    terminal such steps are for their caller to tell.
+    Args:
+        progress: receives a `Progress` value
+        estimate: of the runs that are to be trained
+        activity: the text of the `Progress` values
+        already_done: runs that need no training; they count as done, but not as work
     """
-    if quiet:
-        yield estimate.observe
-        return
-    console = require("rich.console", extra="experiments", purpose="the command line").Console(stderr=True)
-    if step and not console.is_terminal:
-        yield estimate.observe
-        return
-    with _bar(console, estimate, step) if console.is_terminal else _lines(console, estimate) as observe:
-        yield observe
-
-
-@contextmanager
-def counted(text: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """What to tell how many of how many things are done, for a bar on a terminal's stderr; elsewhere there is none."""
-    console = require("rich.console", extra="experiments", purpose="the command line").Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda done, total: None
-        return
-    rich_progress = require("rich.progress", extra="experiments", purpose="the command line")
-    with rich_progress.Progress(console=console, transient=True) as bars:
-        bar = bars.add_task(text, total=None)
-        yield lambda done, total: bars.update(bar, completed=done, total=total)
-
-
-@contextmanager
-def _bar(console: Any, estimate: Estimate, step: str) -> Iterator[Callable[[Event], None]]:
-    rich_progress = require("rich.progress", extra="experiments", purpose="the command line")
-    columns = (
-        *([rich_progress.TextColumn(step, markup=False)] if step else []),
-        rich_progress.BarColumn(bar_width=28),
-        rich_progress.TaskProgressColumn(),
-        rich_progress.TextColumn("{task.fields[runs]} of {task.fields[all]} runs"),
-        rich_progress.TimeElapsedColumn(),
-        rich_progress.TextColumn("{task.fields[left]}"),
-    )
-    with rich_progress.Progress(*columns, console=console, transient=bool(step)) as bars:
-        bar = bars.add_task("", total=1.0, runs=0, all=estimate.runs, left="")
-        updated = -math.inf
-
-        def observe(event: Event) -> None:
-            nonlocal updated
-            estimate.observe(event)
-            last = estimate.runs_done == estimate.runs
-            if last or estimate.clock() - updated >= BETWEEN_UPDATES:
-                updated = estimate.clock()
-                left = f"about {duration(estimate.seconds_left())} left" if estimate.known and not last else ""
-                bars.update(bar, completed=estimate.fraction(), runs=estimate.runs_done, left=left)
-
-        yield observe
-
-
-@contextmanager
-def _lines(console: Any, estimate: Estimate) -> Iterator[Callable[[Event], None]]:
-    started = estimate.clock()
-    shown = -BETWEEN_LINES
 
     def observe(event: Event) -> None:
-        nonlocal shown
         estimate.observe(event)
-        done = estimate.fraction()
-        # the first estimate that rests on a measurement, then one for each part of the work, and the last
-        if done == 1.0 or (estimate.known and done - shown >= BETWEEN_LINES):
-            shown = done
-            gone, left = duration(estimate.clock() - started), duration(estimate.seconds_left())
-            console.print(
-                f"{100 * done:3.0f} %  {estimate.runs_done} of {estimate.runs} runs, {gone} gone, about {left} left",
-                highlight=False,
-                soft_wrap=True,
-            )
+        seconds_left = estimate.seconds_left() if estimate.known or estimate.runs_done == estimate.runs else None
+        done, total = already_done + estimate.runs_done, already_done + estimate.runs
+        progress(Progress(activity, done, total, estimate.fraction(), seconds_left))
 
-    yield observe
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a clock shows them.
-
-    >>> duration(59.6), duration(3661)
-    ('1:00', '1:01:01')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return observe
 
 
 def _kind(batch: Batch) -> Kind:

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ExperimentError
 from ..task import GENERATION, TASKS
 from ..words import bundle
 from ..words.corpus import Corpus
@@ -75,8 +76,8 @@ WEIGHT = "weight:"
 """Stands before a parameter's name in the table of arrays."""
 
 
-class StoreError(Exception):
-    """The store cannot be used; the message says why, and what to do."""
+class StoreError(ExperimentError):
+    """The store cannot be used. The message says why, and what to do about it."""
 
 
 class Store:
