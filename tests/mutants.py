@@ -84,8 +84,8 @@ SERIES = "tests/experiments/clocks/test_comparison.py::test_holm_by_hand"
 SEED = "tests/experiments/clocks/test_comparison.py::test_what_the_user_draws_does_not_change_the_search"
 SAVED = "tests/core/test_saved.py::test_no_bit_can_change"
 SAVING = "tests/core/test_saved.py::test_who_is_stopped_leaves_what_was_there"
-STREAM = "tests/experiments/words/test_recogniser.py::test_a_stream_decides_as_the_whole"
-CHOICE = "tests/experiments/words/test_recogniser.py::test_it_is_the_best_learner_of_the_training_words"
+STREAM = "tests/experiments/words/recogniser/test_model.py::test_stream_decides_as_the_whole_sound"
+CHOICE = "tests/experiments/words/recogniser/test_training.py::test_best_learner_of_the_training_words_is_chosen"
 
 
 class Mutant(NamedTuple):
@@ -285,12 +285,12 @@ MUTANTS = [
     Mutant("saved: a changed bit goes unnoticed", "saved.py",
            'if said.pop("sha256", None) != _digest(said, arrays):', 'if said.pop("sha256", None) is None:', SAVED),
     Mutant("saved: written in place", "saved.py", "with beside.open(", "with path.open(", SAVING),
-    Mutant("recogniser: a stream is not normalised", "experiments/words/recogniser.py",
-           "torch.from_numpy(self._recogniser.normalised(frames))", "torch.from_numpy(frames)", STREAM),
-    Mutant("recogniser: every frame is the first", "experiments/words/recogniser.py",
+    Mutant("recogniser: a stream is not normalised", "experiments/words/recogniser/model.py",
+           "torch.from_numpy(self._recogniser.normalise(features))", "torch.from_numpy(features)", STREAM),
+    Mutant("recogniser: every frame is the first", "experiments/words/recogniser/model.py",
            "layer.step(frame, self._state)", "layer.step(frame, None)", STREAM),
-    Mutant("recogniser: the test chooses", "experiments/words/recogniser.py",
-           "cross_entropy(result) if result.status", "result.error if result.status", CHOICE),
+    Mutant("recogniser: the test chooses", "experiments/words/recogniser/training.py",
+           "lowest_cross_entropy(result) if result.status", "result.error if result.status", CHOICE),
     Mutant("resampler: it begins anew with each part", "experiments/words/features.py",
            "self._kept = np.concatenate([self._kept, np.asarray(samples, dtype=np.float64)])",
            "self._kept = np.asarray(samples, dtype=np.float64)", STREAM),

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import typer
 from rich.console import Console
@@ -29,6 +29,7 @@ from ..experiments.progress import Progress, ProgressCallback
 from ..experiments.sweep.driver import TRAINING
 from ..experiments.sweep.interrupts import interrupts
 from ..experiments.sweep.run import FAILED, Record
+from ..saved import ModelError
 
 FRACTION_BETWEEN_LINES = 0.05
 """The share of the work between two plain lines of progress."""
@@ -67,7 +68,7 @@ def handle_errors(resumable_arguments: Sequence[str] | None = None) -> Iterator[
         raise typer.Exit(130) from None
     except ArgumentError as error:
         raise typer.BadParameter(error.message, param_hint=f"--{error.argument.replace('_', '-')}") from error
-    except (ExperimentError, ImportError) as error:
+    except (ExperimentError, ModelError, ImportError) as error:
         stderr.print(f"cwrnn: {replace_undecodable(str(error))}")
         raise typer.Exit(1) from error
     except BrokenPipeError:
@@ -95,6 +96,22 @@ def guard_output() -> Iterator[None]:
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
         raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+class Result(Protocol):
+    """The result of an experiment: it prints itself as text, and as JSON."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers for JSON."""
+
+
+def print_result(result: Result, *, as_json: bool) -> None:
+    """Prints the result of an experiment on standard output, as text or as one line of JSON."""
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        with guard_output():
+            print(result)
 
 
 def print_json(values: Any) -> None:

@@ -14,6 +14,9 @@ _MODULES: dict[str, str] = {
     "ArgumentError": "errors",
     "ExperimentError": "errors",
     "Progress": "progress",
+    "recognise": "words.recogniser.recognition",
+    "recognise_stream": "words.recogniser.recognition",
+    "train_recogniser": "words.recogniser.training",
 }
 """The module of every public name. Modules are imported when a name is first used: some need packages of extras."""
 

@@ -28,7 +28,7 @@ from cwrnn.experiments.sweep.store import Store
 from cwrnn.experiments.sweep.workers import train_locally
 from cwrnn.experiments.words import plan as words
 from cwrnn.experiments.words.bundle import load_bundled_corpus
-from cwrnn.experiments.words.recogniser import DEVIATION, MEAN, Recogniser
+from cwrnn.experiments.words.recogniser.model import DEVIATION, MEAN, Recogniser
 from cwrnn.inspection import Silenced
 from cwrnn.network import Network
 from cwrnn.saved import SavedNetwork

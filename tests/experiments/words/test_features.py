@@ -16,7 +16,7 @@ from cwrnn.experiments.words.features import (
     mfcc,
     resample,
 )
-from cwrnn.experiments.words.recogniser import _feature_settings
+from cwrnn.experiments.words.recogniser.model import _check_feature_settings
 from cwrnn.saved import ModelError
 
 
@@ -176,8 +176,8 @@ def test_step_may_be_one_sample(rate):
 
 def test_model_with_a_step_below_one_sample_is_refused():
     """The library that computes the features would end the process."""
-    with pytest.raises(ModelError, match="its feature settings make no sense: step must be at least one sample"):
-        _feature_settings({**asdict(FeatureSettings()), "step": 0.05})
+    with pytest.raises(ModelError, match="the feature settings cannot be used: step must be at least one sample"):
+        _check_feature_settings({**asdict(FeatureSettings()), "step": 0.05})
 
 
 @pytest.mark.parametrize("sample_rate", [8000, 11025, 22050, 44100, 48000])

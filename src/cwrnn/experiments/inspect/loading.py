@@ -27,7 +27,7 @@ from ..words import corpus as corpora
 from ..words import training as classification
 from ..words.corpus import Corpus
 from ..words.features import FeatureSettings
-from ..words.recogniser import Recogniser
+from ..words.recogniser.model import Recogniser
 
 METHODS = ("srn", "cw")
 """The networks that have clocks, be it a single one."""
@@ -108,7 +108,7 @@ def load(
     told = recogniser.training.get("corpus")
     if isinstance(told, dict) and "source" in told:
         facts["trained on"] = str(told["source"])
-    return _words(recogniser.saved.method, recogniser.saved.network, recogniser.words, recogniser.normalised, corpus,
+    return _words(recogniser.saved.method, recogniser.saved.network, recogniser.words, recogniser.normalise, corpus,
                   word, facts)  # fmt: skip
 
 

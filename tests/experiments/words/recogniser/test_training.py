@@ -1,0 +1,131 @@
+"""Training a recogniser: which network is kept, what the result says, and which arguments are refused."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from support.made_recognisers import SCHEDULE, load_recordings, make_settings, train_on_recordings, write_recordings
+from support.sound_files import make_voice
+
+from cwrnn.experiments.errors import ArgumentError
+from cwrnn.experiments.words.recogniser.training import (
+    NothingLearntError,
+    fit_recogniser,
+    lowest_cross_entropy,
+    train_recogniser,
+)
+from cwrnn.experiments.words.training import train_many
+from cwrnn.schedule import Schedule
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_recordings(tmp_path_factory.mktemp("recordings"))
+
+
+@pytest.fixture(scope="module")
+def corpus(folder):
+    return load_recordings(folder)
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    return train_on_recordings(folder)
+
+
+@pytest.fixture(scope="module")
+def recogniser(trained):
+    return trained.recogniser
+
+
+@pytest.fixture
+def model(recogniser, tmp_path):
+    path = tmp_path / "model.safetensors"
+    recogniser.save(path)
+    return path
+
+
+def test_best_learner_of_the_training_words_is_chosen(corpus, trained):
+    data = corpus.normalised("train"), corpus.normalised("test")
+    losses = []
+    for result, seed in zip(trained.results, [3, 4], strict=True):
+        [alone] = train_many("cw", 13, *data, [seed], make_settings(schedule=SCHEDULE.spec))
+        assert alone.error == result.error
+        losses.append(lowest_cross_entropy(result))
+    assert losses[trained.chosen] == min(losses)
+    assert losses[0] != losses[1]
+    about = trained.recogniser.training
+    assert about["seed"] == [3, 4][trained.chosen]
+    assert about["cross_entropy"] == min(losses)
+    assert about["test_error"] == trained.result.error
+    assert about["corpus"]["digest"] == corpus.digest
+
+
+def test_network_is_that_of_the_experiment(corpus):
+    """With the same seed, `words train` and `reproduce words` make the same network."""
+    data = corpus.normalised("train"), corpus.normalised("test")
+    [result] = train_many("cw", 14, *data, [5], make_settings(epochs=2))
+    found = fit_recogniser(corpus, Schedule.exponential(14, 7), make_settings(epochs=2), seeds=[5])
+    for name, value in found.recogniser.saved.network.state_dict().items():
+        np.testing.assert_array_equal(value, result.weights[name])
+
+
+def test_one_module_of_period_1_is_an_srn(corpus):
+    found = fit_recogniser(corpus, Schedule((1,), (5,)), make_settings(epochs=1)).recogniser
+    assert found.saved.method == "srn"
+    assert len(found.recognise(make_voice(1), 16000)) == 3
+
+
+@pytest.mark.parametrize("learning_rate", [1e3, 1e30, 1e300])
+def test_training_that_learns_nothing_is_an_error(corpus, learning_rate):
+    with pytest.raises(NothingLearntError, match="nothing was learnt"):
+        fit_recogniser(corpus, SCHEDULE, make_settings(learning_rate=learning_rate))
+
+
+def test_result_has_the_numbers_that_it_prints(corpus, tmp_path):
+    reports = []
+    trained = train_recogniser(tmp_path / "model", data=corpus, schedule=SCHEDULE, epochs=2, learning_rate=0.01,
+                               runs=2, seed=3, progress=reports.append)  # fmt: skip
+    decided = [corpus.words[i] for i in trained.result.output.argmax(axis=1)]
+    wrong = Counter((each.word, word) for each, word in zip(corpus.test, decided, strict=True) if each.word != word)
+    assert {(each.word, each.taken_for): each.count for each in trained.mistakes} == wrong
+    assert trained.test_error == sum(wrong.values()) / len(corpus.test)
+    text = str(trained)
+    assert f"test: {sum(wrong.values())} of 6 taken for another word, {100 * trained.test_error:.1f} %" in text
+    assert f"run {trained.chosen + 1} of 2, {trained.cross_entropy:.2g}" in text
+    numbers = json.loads(json.dumps(trained.to_dict(), allow_nan=False))
+    assert (numbers["test_error"], numbers["schedule"]) == (trained.test_error, SCHEDULE.spec)
+    assert numbers["model"] == str(tmp_path / "model")
+    assert {report.activity for report in reports} == {"training"}
+    assert reports[-1].done == 2
+
+
+def test_nothing_is_written_without_a_file(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trained = train_recogniser(data=corpus, schedule="1:4,2:3", epochs=2, learning_rate=0.01)
+    assert trained.recogniser.saved.schedule.spec == "1:4,2:3"
+    assert trained.to_dict()["model"] is None
+    assert "To use it" not in str(trained)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "argument", "message"),
+    [
+        ({"method": "lstm"}, "method", "expected one of srn, cw, got 'lstm'"),
+        ({"runs": 0}, "runs", "expected 1 to 32, got 0"),
+        ({"epochs": 0}, "epochs", "expected at least 1, got 0"),
+        ({"noise": -1.0}, "noise", "expected a standard deviation, 0 or more, got -1.0"),
+        ({"learning_rate": 0.0}, "learning_rate", "expected a number above 0, got 0.0"),
+        ({"size": 100, "schedule": "1:4"}, "schedule", "expected only one of size and schedule"),
+        ({"hidden": 3}, "hidden", "3"),
+        ({"data": "folder:/nowhere"}, "data", "folder:/nowhere: there is no such folder"),
+        ({"data": "bundle", "words": ["making", "zebra"]}, "words", "there is no example of the word 'zebra'"),
+    ],
+)
+def test_bad_argument_is_named(corpus, options, argument, message):
+    with pytest.raises(ArgumentError) as refused:
+        train_recogniser(**{"data": corpus, **options})
+    assert refused.value.argument == argument
+    assert message in refused.value.message
