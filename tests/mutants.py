@@ -81,7 +81,7 @@ WORDS = "tests/experiments/words/test_training.py::test_one_epoch_by_hand"
 WORDS_EPOCH = "tests/experiments/words/test_training.py::test_an_epoch_has_every_sequence_once"
 WORDS_NORMAL = "tests/experiments/words/test_corpus.py::test_training_frames_alone_normalise_both_splits"
 SERIES = "tests/experiments/clocks/test_comparison.py::test_holm_by_hand"
-SEED = "tests/experiments/clocks/test_comparison.py::test_what_the_user_draws_does_not_change_the_search"
+SEED = "tests/experiments/clocks/test_evolution.py::test_what_the_user_draws_does_not_change_the_search"
 SAVED = "tests/core/test_saved.py::test_no_bit_can_change"
 SAVING = "tests/core/test_saved.py::test_who_is_stopped_leaves_what_was_there"
 STREAM = "tests/experiments/words/recogniser/test_model.py::test_stream_decides_as_the_whole_sound"
@@ -278,9 +278,9 @@ MUTANTS = [
     Mutant("words: the test set is normalised by itself", "experiments/words/corpus.py",
            "((each.features - self.mean) / self.deviation)",
            "((each.features - each.features.mean(0)) / self.deviation)", WORDS_NORMAL),
-    Mutant("series: no correction for the number of comparisons", "experiments/clocks/comparison.py",
+    Mutant("series: no correction for the number of comparisons", "experiments/clocks/rank_test.py",
            "(len(order) - rank) * probabilities[place]", "probabilities[place]", SERIES),
-    Mutant("evolution: it is not its seed's alone", "experiments/clocks/evolution.py",
+    Mutant("evolution: it is not its seed's alone", "experiments/clocks/search.py",
            "np.random.set_state(self._state)", "pass", SEED),
     Mutant("saved: a changed bit goes unnoticed", "saved.py",
            'if said.pop("sha256", None) != _digest(said, arrays):', 'if said.pop("sha256", None) is None:', SAVED),

@@ -1,4 +1,4 @@
-"""Runs the command `cwrnn`: `python -m cwrnn`."""
+"""`python -m cwrnn`."""
 
 import sys
 

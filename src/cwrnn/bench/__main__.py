@@ -1,4 +1,4 @@
-"""Runs the benchmark: `python -m cwrnn.bench`."""
+"""`python -m cwrnn.bench`."""
 
 import sys
 

@@ -31,15 +31,11 @@ from ..experiments.words import plan as words
 from ..experiments.words import training as classification
 from ..experiments.words.corpus import Corpus
 from ..extras import require
-from . import bench as bench_command
 from . import (
     clocks as clocks_command,
 )
 from . import (
     inspect as inspect_command,
-)
-from . import (
-    learn as learn_command,
 )
 from . import (
     options,
@@ -220,11 +216,9 @@ app = typer.Typer(
 )
 reproduce = typer.Typer(rich_markup_mode=None)
 app.add_typer(reproduce, name="reproduce")
-clocks_command.app.command("learn", epilog=learn_command.EXAMPLES)(learn_command.learn)
 app.add_typer(clocks_command.app, name="clocks")
 app.add_typer(words_command.app, name="words")
 app.command("inspect", epilog=inspect_command.EXAMPLES)(inspect_command.inspect)
-bench_command.add_to(app)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -1,40 +1,36 @@
-"""The command line about clocks: `cwrnn clocks compare` holds series of periods side by side, `evolve` finds some."""
+"""The commands about clocks: `cwrnn clocks compare`, `cwrnn clocks evolve` and `cwrnn clocks learn`."""
 
-import json
-import time
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich import box
-from rich.table import Table
 
-from ..environment import environment
-from ..experiments import task as tasks
-from ..experiments.clocks import comparison as series
-from ..experiments.clocks import evolution
-from ..experiments.clocks.judging import Judge
-from ..experiments.errors import ExperimentError
-from ..experiments.json_safe import make_json_safe
-from ..experiments.report.drawing import count as counted
-from ..experiments.report.drawing import percent, short, write
-from ..experiments.sweep.driver import open_sweep
-from ..experiments.sweep.run import Run
+from ..experiments.clocks.comparison import ClockComparison, compare_clocks
+from ..experiments.clocks.evolution import EvolvedClocks, GenerationReport, evolve_clocks
+from ..experiments.clocks.learned_clocks import LearnedClocks
+from ..experiments.clocks.learning import learn_clocks
+from ..experiments.clocks.series import SERIES
 from ..experiments.sweep.store import FILE
-from ..schedule import Schedule
-from . import clocks_options, options
-from .clocks_options import DataOption, ModulesOption, SizeOption, Task, TaskName
+from . import options
+from .clocks_options import (
+    DataOption,
+    EpochsOption,
+    LearningRateOption,
+    ModulesOption,
+    SizeOption,
+    TaskName,
+    TaskOption,
+    make_size_option,
+)
 from .console import (
     exit_if_failed,
     format_command,
     format_duration,
     guard_output,
     handle_errors,
-    make_console,
     make_error_console,
     print_failures,
+    print_json,
     show_progress,
 )
 from .options import EngineName
@@ -44,8 +40,8 @@ COMPARE_EXAMPLES = """examples:
 \b
 cwrnn clocks compare                                         on the bundled music
 cwrnn clocks compare --task words --size 2500 --runs 10      on the bundled words
-cwrnn clocks compare --data squares:3,7,21x20 --schedule 1:4,3:4,7:4,21:4 --modules 4 --size 240
 cwrnn clocks compare --series exponential-2,fibonacci --data song.flac
+cwrnn clocks compare --data squares:3,7,21x20 --schedule 1:4,3:4,7:4,21:4 --modules 4 --size 240
 
 exit codes: 0 every run has a record and none failed, 1 some failed or an error, 2 wrong usage, 130 interrupted
 """
@@ -53,304 +49,262 @@ exit codes: 0 every run has a record and none failed, 1 some failed or an error,
 EVOLVE_EXAMPLES = """examples:
 
 \b
-cwrnn clocks evolve --data squares:3,7,21 --modules 4 --size 240   planted periods are found again
+cwrnn clocks evolve --data squares:3,7,21 --modules 4 --size 240   finds the periods of the square waves
 cwrnn clocks evolve --data song.flac --generations 30              for a piece of music
 cwrnn clocks evolve --task words --size 1000 --sizes               for words, and the sizes of the modules too
-cwrnn clocks evolve --data song.flac --resume                      go on after an interruption
+cwrnn clocks evolve --data song.flac --resume                      continues after an interruption
 
 exit codes: 0 a schedule was found and no run failed, 1 some failed or an error, 2 wrong usage, 130 interrupted
 """
 
-COMPARED = "Where the store and the picture (figures/clocks.svg and .png) go; `cwrnn report DIR` makes a page of them."
-EVOLVED = (
-    "Where the store goes, and in the end schedule.txt with what was found; `cwrnn report DIR` makes a page of it."
+LEARN_EXAMPLES = """examples:
+
+\b
+cwrnn clocks learn --data squares:3,7,21x40 --runs 1 --modules 4 --size 200   on square waves
+cwrnn clocks learn --data song.flac --longest 64             for a piece of music
+cwrnn clocks learn --task words --size 1000 --runs 10        for the bundled words
+cwrnn clocks learn --json --out out/mine                     all numbers, also in out/mine/learned.json
+
+Learning takes minutes. It cannot be resumed: an interrupted training is lost.
+
+exit codes: 0 a schedule was found, 1 an error, 2 wrong usage, 130 interrupted
+"""
+
+COMPARE_FOLDER, EVOLVE_FOLDER, LEARN_FOLDER = (Path("out", name) for name in ("clocks", "evolution", "learned"))
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Compare, evolve or learn other periods than 1, 2, 4, ..."
 )
-
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Other clocks than 1, 2, 4, ...")
-
-
-EpochsOption = Annotated[
-    int | None, typer.Option("--epochs", min=1, metavar="N", help="Of each training.", show_default="the paper's")
-]
-RateOption = Annotated[
-    float | None, typer.Option("--learning-rate", metavar="R", help="Of the weights.", show_default="the paper's")
-]
 
 
 @app.command("compare", epilog=COMPARE_EXAMPLES)
 def compare(
     context: typer.Context,
-    task: Task = TaskName.GENERATION,
+    task: TaskOption = TaskName.GENERATION,
     data: DataOption = None,
-    names: Annotated[
-        str, typer.Option("--series", metavar="LIST", help="Which; the first is what the others are held against.")
-    ] = ",".join(series.SERIES),
+    series: Annotated[
+        str,
+        typer.Option("--series", metavar="LIST", help="Series to compare; the others are compared with the first."),
+    ] = ",".join(SERIES),
     schedule: Annotated[
         list[str] | None,
         typer.Option(
             "--schedule",
             metavar="SPEC",
-            help="A schedule of your own beside them, of --size parameters at most; may be repeated.",
+            help="A schedule of your own to compare too, period:size,period:size,... with at most --size parameters. "
+            "May be repeated.",
         ),
     ] = None,
     size: SizeOption = None,
     modules: ModulesOption = None,
-    runs: Annotated[int, typer.Option(min=1, metavar="N", help="Initial weights, for each series and sequence.")] = 20,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, metavar="N", help="Networks for each series and sequence.")
+    ] = 20,
     epochs: EpochsOption = None,
-    learning_rate: RateOption = None,
+    learning_rate: LearningRateOption = None,
     seed: options.Seed = 0,
     engine_name: options.Engine = EngineName.LOCAL,
     scheduler: options.Scheduler = None,
     workers: options.Workers = None,
-    out: Annotated[Path | None, options.out("out/clocks", COMPARED)] = None,
+    out: Annotated[
+        Path | None,
+        options.out(
+            str(COMPARE_FOLDER),
+            "Folder for the store and the figure (figures/clocks.svg and .png). `cwrnn report DIR` makes a page of it.",
+        ),
+    ] = None,
     resume: options.Resume = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Networks with other series of periods than the paper's, all of about as many parameters.
+    """Compare series of periods, all with the same modules and at most as many parameters.
 
-    Prints what came of every series and whether it differs from the first one by more than chance, and draws it.
+    Prints the errors of every series, and whether they differ from the first one's by more than chance; draws them.
     """
-    options.check_engine(engine_name, scheduler, workers)
-    chosen = _series(names)
-    datasets = clocks_options.load(task, data, quiet)
-    limit, count = clocks_options.budget(task, size), clocks_options.module_count(task, modules)
-    own = {f"own {spec}": _own(spec, limit, series.shape(datasets[0])) for spec in schedule or []}
-    with clocks_options.blamed():
-        planned = series.plan(
-            task.value,
-            datasets,
-            names=chosen,
-            size=limit,
-            modules=count,
-            runs=runs,
-            epochs=epochs,
-            seed=seed,
-            learning_rate=clocks_options.check_rate(learning_rate),
-            own=own,
-        )
-    folder, stderr = out or Path("out/clocks"), make_error_console()
-    with (
-        handle_errors(context.obj),
-        open_sweep(
-            folder,
-            engine=engine_name.value,
-            scheduler=scheduler,
-            workers=workers,
-            resume=resume,
-            command=format_command(context.obj),
-        ) as sweep,
-        show_progress(quiet=quiet, store=folder / FILE) as progress,
-    ):
-        store = sweep.store
-        started = time.monotonic()
-        every = list({run.key: run for group in planned.values() for run in group}.values())
-        series.keep(store, planned)
-        sweep.train(datasets, every, progress=progress)
-        records = sweep.select(every)
-        found = series.compare(series.by_series(planned, records))
-        drawn = _draw(found, task, folder)
-        measure = partial(percent, unit="") if task is TaskName.WORDS else short
-        with guard_output():
-            if not (as_json and quiet):
-                (stderr if as_json else make_console()).print(_table(found, measure, task), soft_wrap=False)
-            if as_json:
-                print(json.dumps(make_json_safe({
-                    "task": tasks.CLOCKS[task.value], "series": [_described(each) for each in found],
-                    "size": limit, "modules": count, "runs": runs, "seed": seed, **_trained(every[0]),
-                    "data": [each.name for each in datasets], "seconds": time.monotonic() - started,
-                    "store": str(store.path.resolve()), "figures": [str(path.resolve()) for path in drawn],
-                    "environment": environment(),
-                }), allow_nan=False))  # fmt: skip
-            else:
-                print(f"\nThe picture is {drawn[-1].resolve()}")
-            print_failures(records)
-        exit_if_failed(records)
+    folder = out or COMPARE_FOLDER
+    with handle_errors(context.obj):
+        with show_progress(quiet=quiet, store=folder / FILE) as progress:
+            result = compare_clocks(
+                task.value,
+                data,
+                series=[name.strip().lower() for name in series.split(",")],
+                schedules=schedule or [],
+                size=size,
+                modules=modules,
+                runs=runs,
+                epochs=epochs,
+                learning_rate=learning_rate,
+                seed=seed,
+                out=folder,
+                engine=engine_name.value,
+                scheduler=scheduler,
+                workers=workers,
+                resume=resume,
+                command=format_command(context.obj),
+                progress=progress,
+            )
+        _print_result(result, as_json, quiet)
+        print_failures(result.failures)
+        exit_if_failed(result.failures)
 
 
 @app.command("evolve", epilog=EVOLVE_EXAMPLES)
 def evolve(
     context: typer.Context,
-    task: Task = TaskName.GENERATION,
+    task: TaskOption = TaskName.GENERATION,
     data: DataOption = None,
     size: SizeOption = None,
     modules: ModulesOption = None,
     longest: Annotated[
         int | None,
         typer.Option(
-            min=2, max=2**20, metavar="P", help="The longest period.", show_default="2^(modules - 1), 32 at least"
+            "--longest",
+            min=2,
+            max=2**20,
+            metavar="P",
+            help="The longest period.",
+            show_default="2^(modules - 1), 32 at least",
         ),
     ] = None,
-    sizes: Annotated[bool, typer.Option("--sizes", help="Evolve the modules' shares of the units too.")] = False,
-    generations: Annotated[int, typer.Option(min=1, metavar="N", help="How long.")] = 15,
-    population: Annotated[int, typer.Option(min=4, metavar="N", help="Candidates of each generation.")] = 12,
-    runs: Annotated[int, typer.Option(min=1, metavar="N", help="Initial weights by which a candidate is judged.")] = 3,
+    sizes: Annotated[bool, typer.Option("--sizes", help="Evolve the sizes of the modules too.")] = False,
+    generations: Annotated[int, typer.Option("--generations", min=1, metavar="N", help="Number of generations.")] = 15,
+    population: Annotated[
+        int, typer.Option("--population", min=4, metavar="N", help="Candidates in each generation.")
+    ] = 12,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, metavar="N", help="Networks for each candidate and sequence.")
+    ] = 3,
     epochs: EpochsOption = None,
-    learning_rate: RateOption = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31, metavar="N", help="Of the search, and of its networks.")] = 0,
+    learning_rate: LearningRateOption = None,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=2**31, metavar="N", help="Seed of the search and of its first network.")
+    ] = 0,
     engine_name: options.Engine = EngineName.LOCAL,
     scheduler: options.Scheduler = None,
     workers: options.Workers = None,
-    out: Annotated[Path | None, options.out("out/evolution", EVOLVED)] = None,
+    out: Annotated[
+        Path | None,
+        options.out(
+            str(EVOLVE_FOLDER),
+            "Folder for the store, and for schedule.txt with the best schedule. `cwrnn report DIR` makes a page of it.",
+        ),
+    ] = None,
     resume: options.Resume = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Find the periods by evolution: many candidates are trained, the better ones lead to the next.
+    """Find periods by evolution: many candidates are trained, and the better ones lead to the next.
 
-    Ends with a schedule that every other command takes as --schedule. Candidates are judged by the median error of
-    their networks, of words by the training set's cross entropy: the test set has no say in it. A run that diverges
-    counts as the worst.
+    Prints the best schedule, which every other command takes as --schedule, and whether it is better than the series
+    1, 2, 4, ... A candidate is judged by the median error of its networks; for words by the cross entropy of the
+    training set, so that the test set does not choose. A run that diverges counts as the worst.
     """
-    options.check_engine(engine_name, scheduler, workers)
-    datasets = clocks_options.load(task, data, quiet)
-    limit, count = clocks_options.budget(task, size), clocks_options.module_count(task, modules)
-    shape = series.shape(datasets[0])
-    with clocks_options.blamed():
-        space = evolution.Space(count, longest or min(2**20, max(32, 2 ** (count - 1))), limit, *shape, sizes)
-        space.decode(space.start)
-    folder, stderr = out or Path("out/evolution"), make_error_console()
-    rate = clocks_options.check_rate(learning_rate)
+    folder, stderr = out or EVOLVE_FOLDER, make_error_console()
 
-    def plan(schedule: Schedule) -> list[Run]:
-        kind = tasks.CLOCKS[task.value]
-        return [
-            run for each in datasets for run in series.plan_schedule(kind, each, schedule, runs, epochs, seed, rate)
-        ]
-
-    with (
-        handle_errors(context.obj),
-        open_sweep(
-            folder,
-            engine=engine_name.value,
-            scheduler=scheduler,
-            workers=workers,
-            resume=resume,
-            command=format_command(context.obj),
-        ) as sweep,
-        show_progress(quiet=quiet, lines=False) as progress,
-    ):
-        store = sweep.store
-        started = time.monotonic()
-        sweep.add_data(datasets)
-        judge = Judge(sweep, datasets, plan, progress)
+    def print_generation(report: GenerationReport) -> None:
+        left = f", about {format_duration(report.seconds_left)} left" if report.seconds_left else ""
         if not quiet:
-            networks = counted(runs * len(datasets), "network")
-            stderr.print(
-                f"{generations} generations of {population} candidates, {networks} each; the store is {store.path}"
+            stderr.print(f"{report}; {format_duration(report.seconds)} gone{left}")
+
+    with handle_errors(context.obj):
+        with show_progress(quiet=quiet, lines=False) as progress:
+            result = evolve_clocks(
+                task.value,
+                data,
+                size=size,
+                modules=modules,
+                longest=longest,
+                sizes=sizes,
+                generations=generations,
+                population=population,
+                runs=runs,
+                epochs=epochs,
+                learning_rate=learning_rate,
+                seed=seed,
+                out=folder,
+                engine=engine_name.value,
+                scheduler=scheduler,
+                workers=workers,
+                resume=resume,
+                command=format_command(context.obj),
+                progress=progress,
+                on_generation=print_generation,
             )
-        last = None
-        took: list[float] = []
-        found = evolution.evolve(space, judge, generations=generations, population=population, seed=seed)
-        for number in range(1, generations + 1):
-            judge.begin(f"generation {number} of {generations}")
-            began = time.monotonic()
-            last = next(found)
-            if judge.trained:
-                took.append(time.monotonic() - began)
-            if not quiet:
-                left = (generations - number) * sum(took) / len(took) if took else 0.0
-                stderr.print(_told(last, judge, time.monotonic() - started, left))
-        assert last is not None
-        if last.best_error >= evolution.WORST:
-            print_failures(judge.failures)
-            raise ExperimentError(
-                "no candidate is of use: of each, half of the runs or more diverged or failed; try a lower "
-                "--learning-rate"
+        _print_result(result, as_json, quiet)
+        print_failures(result.failures)
+        exit_if_failed(result.failures)
+
+
+@app.command("learn", epilog=LEARN_EXAMPLES)
+def learn(
+    task: TaskOption = TaskName.GENERATION,
+    data: DataOption = None,
+    size: Annotated[
+        int | None,
+        make_size_option(
+            "Number of parameters of the networks with the series 1, 2, 4, ..., at most. The others start with as "
+            "many; modules that learn the same period become one module with more weights."
+        ),
+    ] = None,
+    modules: ModulesOption = None,
+    longest: Annotated[int, typer.Option("--longest", min=2, max=4096, metavar="P", help="The longest period.")] = 32,
+    runs: Annotated[
+        int,
+        typer.Option("--runs", min=1, metavar="N", help="Networks of each kind for every sequence; for words, in all."),
+    ] = 8,
+    epochs: Annotated[
+        int | None,
+        typer.Option("--epochs", min=2, metavar="N", help="Epochs of each training.", show_default="1000, words: 200"),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--learning-rate", metavar="R", help="Learning rate of the weights.", show_default="0.02, words: 0.01"
+        ),
+    ] = None,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed", min=0, max=2**31, metavar="N", help="Seed of the first network; the next count from there."
+        ),
+    ] = 0,
+    out: Annotated[
+        Path | None, options.out(str(LEARN_FOLDER), "Folder for learned.json, schedule.txt and the figure.")
+    ] = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Find periods by gradient descent, and train networks with the series 1, 2, 4, ... in the same way.
+
+    Both kinds of networks have the same modules, initial weights and updates. Prints the errors of both, how much they
+    changed when the clocks became integer periods, the periods that were learned, and which kind is better. The best
+    schedule, which every other command takes as --schedule, is that of the network whose training error is the
+    smallest share of the series' on the same data.
+    """
+    with handle_errors():
+        with show_progress(quiet=quiet, lines=False) as progress:
+            result = learn_clocks(
+                task.value,
+                data,
+                size=size,
+                modules=modules,
+                longest=longest,
+                runs=runs,
+                epochs=epochs,
+                learning_rate=learning_rate,
+                seed=seed,
+                out=out or LEARN_FOLDER,
+                progress=progress,
             )
-        (folder / "schedule.txt").write_text(f"{last.best.spec}\n", encoding="utf-8")
+        _print_result(result, as_json, quiet)
+
+
+def _print_result(result: ClockComparison | EvolvedClocks | LearnedClocks, as_json: bool, quiet: bool) -> None:
+    """Print a result as text or as JSON; with JSON, the text goes to standard error unless `quiet`."""
+    if as_json:
+        if not quiet:
+            make_error_console().print(str(result))
+        print_json(result.to_dict())
+    else:
         with guard_output():
-            if as_json:
-                print(json.dumps(make_json_safe({
-                    "schedule": last.best.spec, "periods": last.best.periods, "sizes": last.best.sizes,
-                    "error": last.best_error, "parameters": last.best.parameter_count(*shape),
-                    "task": tasks.CLOCKS[task.value], "size": limit, "modules": count, "runs": runs, "seed": seed,
-                    **_trained(plan(last.best)[0]), "generations": generations, "population": population,
-                    "failed": len(judge.failures), "seconds": time.monotonic() - started,
-                    "store": str(store.path.resolve()), "environment": environment(),
-                }), allow_nan=False))  # fmt: skip
-            else:
-                print(f"The best schedule is {last.best.spec}")
-                print(f"Its error is {last.best_error:.3g}; the median of {runs * len(datasets)} networks.")
-                print(f"\nTo use it:\n  cwrnn reproduce {task.value} --methods cw --schedule {last.best.spec}")
-            print_failures(judge.failures)
-        if judge.failures:
-            raise typer.Exit(1)
-
-
-def _told(found: evolution.Generation, judge: Judge, gone: float, left: float) -> str:
-    """What a generation came to."""
-    known = found.best_error < evolution.WORST
-    best = f"best {found.best_error:.3g} with {found.best.spec}" if known else "none is of use"
-    time_left = f", about {format_duration(left)} left" if left else ""
-    return "; ".join(filter(None, [f"{judge.step}: {best}", judge.lost(), f"{format_duration(gone)} gone{time_left}"]))
-
-
-def _series(text: str) -> list[str]:
-    names = list(dict.fromkeys(word.strip().lower() for word in text.split(",")))
-    for name in names:
-        if name not in series.SERIES:
-            raise typer.BadParameter(
-                f"expected some of {', '.join(series.SERIES)}, got {name!r}", param_hint="--series"
-            )
-    return names
-
-
-def _own(text: str, size: int, shape: tuple[int, int]) -> Schedule:
-    found = options.schedule(text)
-    assert found is not None
-    parameters = found.parameter_count(*shape)
-    if parameters > size:
-        raise typer.BadParameter(
-            f"{text} has {parameters} parameters, and --size allows {size}: all are compared at one budget",
-            param_hint="--schedule",
-        )
-    return found
-
-
-def _trained(run: Run) -> dict[str, Any]:
-    return {"epochs": run.settings.epochs, "learning_rate": run.settings.learning_rate}
-
-
-def _table(found: Sequence[series.Compared], written: Any, task: TaskName) -> Table:
-    measure = "error %" if task is TaskName.WORDS else "NMSE"
-    table = Table(
-        title="Clocks: what came of every series of periods",
-        caption=f"better: how probable it is that a run has a lower error than one of {found[0].name} on the same "
-        "data; p: of so large a difference by chance (ranks within each data set, corrected by Holm's method). Runs "
-        "that diverged count as the worst there. random is one draw.",
-        caption_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False,
-    )  # fmt: skip
-    # a schedule is one long word
-    table.add_column("\nseries", overflow="fold")
-    for header in ("para-\nmeters", f"median\n{measure}", "\nmean", "di-\nverged", "\nbetter", "\np"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for each in found:
-        runs = each.box.finished + each.box.diverged + each.box.failed
-        table.add_row(
-            each.name,
-            str(each.parameters),
-            written(each.box.median),
-            written(each.box.mean),
-            f"{each.box.diverged} of {runs}",
-            "" if each.better is None else f"{100 * each.better:.0f} %",
-            "" if each.p is None else f"{each.p:.2g}",
-        )
-    return table
-
-
-def _draw(found: Sequence[series.Compared], task: TaskName, folder: Path) -> list[Path]:
-    # matplotlib takes its time to load: not before it is needed
-    from ..experiments.clocks.figures import series_plot
-
-    figure = series_plot(found, "error rate" if task is TaskName.WORDS else "NMSE")
-    return list(write(figure, folder / "figures", "clocks").values())
-
-
-def _described(each: series.Compared) -> dict[str, Any]:
-    box_ = each.box
-    return {
-        "name": each.name, "schedules": each.schedules, "parameters": each.parameters, "finished": box_.finished,
-        "diverged": box_.diverged, "failed": box_.failed, "mean": box_.mean, "median": box_.median,
-        "best": box_.minimum, "better": each.better, "p": each.p,
-    }  # fmt: skip
+            print(result)

@@ -12,6 +12,9 @@ from typing import Any
 
 _MODULES: dict[str, str] = {
     "ArgumentError": "errors",
+    "compare_clocks": "clocks.comparison",
+    "evolve_clocks": "clocks.evolution",
+    "learn_clocks": "clocks.learning",
     "ExperimentError": "errors",
     "Progress": "progress",
     "recognise": "words.recogniser.recognition",

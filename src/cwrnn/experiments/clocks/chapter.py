@@ -1,4 +1,4 @@
-"""The chapters of clocks: series of periods that were compared, or the best candidates of a search."""
+"""The chapter about clocks: the series of periods that were compared, or the best candidates of a search."""
 
 import math
 from collections import defaultdict
@@ -8,43 +8,42 @@ from typing import Any
 
 from .. import task as tasks
 from ..report import chapter
-from ..report import statistics as outcomes
 from ..report.chapter import Chapter
 from ..report.drawing import percent, short
+from ..report.statistics import box
 from ..sweep.run import Record
 from ..sweep.store import Store
-from . import comparison as series
-from . import evolution
-from .comparison import Compared
-from .figures import series_plot
+from .comparison import SeriesResult, compare_records, read_comparison
+from .evolution import measure_error
+from .figures import draw_series
 
-BEST = 10
-"""Candidates of a search that are shown."""
+MOST_CANDIDATES = 10
+"""The number of candidates of a search that are shown."""
 
-TITLES = {"series": "What came of each"}
+TITLES = {"series": "The errors of every series or schedule"}
 
 
 def anchor(task: str) -> str:
-    """What the chapter of a task, "generation" or "words", is called in links and folders."""
+    """Return the name of the chapter in links and folders for a task, "generation" or "words"."""
     return f"clocks-{task}"
 
 
 def make(store: Store, task: str) -> Chapter | None:
-    """The chapter, if the store has runs for it."""
+    """Return the chapter, or None if the store has no runs for it."""
     every = store.records(tasks.CLOCKS[task])
     if not every:
         return None
-    compared = series.kept(store, tasks.CLOCKS[task])
-    found = series.compare(compared) if compared else best(every)
+    compared = read_comparison(store, tasks.CLOCKS[task])
+    series = compare_records(compared) if compared else rank_candidates(every)
     contents: dict[str, Any] = {
         "measure": "NMSE" if task == tasks.GENERATION else "error",
         "number": short if task == tasks.GENERATION else percent,
         "compared": bool(compared),
-        "found": found,
+        "series": series,
         "runs": len(every),
         "candidates": len({record.schedule for record in every}),
         "data": sorted({record.run.data for record in every}),
-        "settings": _settings(every),
+        "settings": _list_settings(every),
         "example": None,
         **chapter.lost(every),
     }
@@ -52,7 +51,7 @@ def make(store: Store, task: str) -> Chapter | None:
         "counts": chapter.counts(every),
         "seconds": chapter.seconds(every),
         "compared": bool(compared),
-        "series": [asdict(each) for each in found],
+        "series": [asdict(each) for each in series],
         "data": contents["data"],
     }
     title = "sequence generation" if task == tasks.GENERATION else "spoken words"
@@ -61,35 +60,38 @@ def make(store: Store, task: str) -> Chapter | None:
         task=anchor(task),
         title=f"Clocks: {title}",
         template="clocks/chapter.html.j2",
-        sections=[("result", "Result"), ("lost", "Runs that did not finish"), ("trained", "What was trained")],
+        sections=[("result", "Result"), ("lost", "Runs that did not finish"), ("trained", "Settings")],
         contents=contents,
-        figures={"series": series_plot(found, measure)} if any(each.box.finished for each in found) else {},
+        figures={"series": draw_series(series, measure)} if any(each.box.finished for each in series) else {},
         titles=TITLES,
         numbers=numbers,
         records=every,
     )
 
 
-def best(records: Sequence[Record]) -> list[Compared]:
-    """The candidates that the search finds best, untested: they were chosen by these very runs."""
+def rank_candidates(records: Sequence[Record]) -> list[SeriesResult]:
+    """Return the best candidates of a search, the best one first.
+
+    They are not tested against each other: the search chose them by these very runs.
+    """
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         groups[record.schedule or ""].append(record)
-    errors = {spec: evolution.fitness(of) for spec, of in groups.items()}
-    # those of which something came, if there are any
-    some = [spec for spec in errors if math.isfinite(errors[spec])] or list(errors)
-    order = sorted(some, key=lambda spec: (errors[spec], spec))
+    errors = {spec: measure_error(group) for spec, group in groups.items()}
+    # candidates without a result are shown only if there are no others
+    usable = [spec for spec in errors if math.isfinite(errors[spec])] or list(errors)
+    order = sorted(usable, key=lambda spec: (errors[spec], spec))
     return [
-        Compared(spec, (spec,), groups[spec][0].parameters, outcomes.box(groups[spec]), None, None)
-        for spec in order[:BEST]
+        SeriesResult(spec, (spec,), groups[spec][0].parameters, box(groups[spec]), better=None, p=None)
+        for spec in order[:MOST_CANDIDATES]
     ]
 
 
-def _settings(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The hyper-parameters that occur, apart from the schedules."""
-    plain = {replace(record.run.settings, schedule=None, modules=1): record for record in records}
-    alike = [replace(record, run=replace(record.run, settings=settings)) for settings, record in plain.items()]
-    found = chapter.settings(alike)
-    for each in found:
-        del each["settings"]["schedule"], each["settings"]["modules"]
-    return found
+def _list_settings(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return the settings of the training that occur, without the schedules."""
+    examples = {replace(record.run.settings, schedule=None, modules=1): record for record in records}
+    alike = [replace(record, run=replace(record.run, settings=settings)) for settings, record in examples.items()]
+    rows = chapter.settings(alike)
+    for row in rows:
+        del row["settings"]["schedule"], row["settings"]["modules"]
+    return rows

@@ -1,269 +1,273 @@
-"""Series of periods, compared: the paper's discussion names others than 1, 2, 4, ... that were left untried.
+"""Comparison of series of periods: networks with each series, all with the same modules and at most as many parameters.
 
-    exponential-1.5, exponential-2 (the paper's), exponential-3, linear, fibonacci, logarithmic, random
-    spectrum            the exponential series with modules as large as the data has energy in their bands
-
-All have about as many parameters and the same number of modules; what is left of a unit is left. Every series is held
-against the paper's by a rank test, and the probabilities are corrected for their number.
+Every series is compared with the first one by a rank test, and the p values are corrected for their number.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import textwrap
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ...extras import require
+from ...environment import environment
 from ...schedule import Schedule
 from .. import task as tasks
-from ..generation import plan as generation
-from ..networks.build import MODULES, WORD_MODULES
-from ..report import statistics as outcomes
-from ..sweep.run import FINISHED, Data, Dataset, Record, Run
+from ..errors import ArgumentError
+from ..json_safe import make_json_safe
+from ..progress import ProgressCallback
+from ..report.drawing import percent, short, write
+from ..report.statistics import Box, box
+from ..sweep.driver import check_engine, open_sweep
+from ..sweep.run import FAILED, Data, Record, Run
 from ..sweep.store import Store
-from ..words import plan as words
-from ..words.corpus import Corpus
-
-PAPERS = "exponential-2"
-SERIES = (PAPERS, "exponential-1.5", "exponential-3", "linear", "fibonacci", "logarithmic", "random", "spectrum")
-
-Make = Callable[[int], Schedule]
-"""The schedule of a series with so many units."""
-
-
-class BudgetError(ValueError):
-    """There are too few parameters for what is asked for."""
-
-
-def series(name: str, modules: int, *, seed: int = 0, signal: NDArray[np.float64] | None = None) -> Make:
-    """The schedules of a series with as many modules.
-
-    Args:
-        name: one of SERIES
-        modules: how many; "spectrum" has fewer if the signal is too short for the slowest
-        seed: of "random"
-        signal: (time,) or (time, channels): what "spectrum" looks at
-
-    >>> [series(name, 5)(10).periods for name in ("exponential-3", "linear", "fibonacci")]
-    [(1, 3, 9, 27, 81), (1, 2, 3, 4, 5), (1, 2, 3, 5, 8)]
-    """
-    if name.startswith("exponential-"):
-        base = float(name.removeprefix("exponential-"))
-        # an integer base stays exact
-        return lambda units: Schedule.exponential(units, modules, int(base) if base.is_integer() else base)
-    if name == "spectrum":
-        if signal is None:
-            raise ValueError("the series 'spectrum' needs a signal")
-        heard = signal
-        longest = min(modules, int(math.log2(max(1, len(heard) // 2))) + 1)
-        return lambda units: Schedule.from_spectrum(heard, units, longest)
-    makes: dict[str, Make] = {
-        "linear": lambda units: Schedule.linear(units, modules),
-        "fibonacci": lambda units: Schedule.fibonacci(units, modules),
-        "logarithmic": lambda units: Schedule.logarithmic(units, modules),
-        "random": lambda units: Schedule.random(units, modules, seed),
-    }
-    if name not in makes:
-        raise ValueError(f"expected one of {', '.join(SERIES)}, got {name!r}")
-    return makes[name]
-
-
-def at_budget(make: Make, modules: int, size: int, inputs: int, outputs: int) -> Schedule:
-    """The schedule with the most units that make at most `size` parameters.
-
-    >>> at_budget(series("linear", 9), 9, 1000, 0, 1).hidden_size
-    40
-    """
-
-    def fits(units: int) -> bool:
-        return make(units).parameter_count(inputs, outputs) <= size
-
-    if not fits(modules):
-        least = make(modules).parameter_count(inputs, outputs)
-        raise BudgetError(f"size must be at least {least} parameters for {modules} modules, got {size}")
-    units = modules
-    while fits(2 * units):
-        units *= 2
-    step = units
-    while step > 0:
-        while fits(units + step):
-            units += step
-        step //= 2
-    return make(units)
-
-
-def plan(
-    task: str,
-    data: Sequence[Data],
-    *,
-    names: Sequence[str] = SERIES,
-    size: int,
-    modules: int | None = None,
-    runs: int = 20,
-    epochs: int | None = None,
-    seed: int = 0,
-    learning_rate: float | None = None,
-    own: Mapping[str, Schedule] | None = None,
-) -> dict[str, list[Run]]:
-    """The runs of every series, by its name.
-
-    Args:
-        task: "generation" or "words"
-        data: sequences, or one corpus
-        names: which series
-        size: parameters, at most
-        modules: those of the paper unless given
-        runs: initial weights
-        epochs: the paper's unless given
-        seed: of the first run; "random" is drawn with it
-        learning_rate: the paper's unless given
-        own: more schedules to compare, by name
-    """
-    kind = tasks.CLOCKS[task]
-    modules = modules or (MODULES if task == tasks.GENERATION else WORD_MODULES)
-    found: dict[str, list[Run]] = {}
-    for each in data:
-        for name in names:
-            make = series(name, modules, seed=seed, signal=_signal(each) if name == "spectrum" else None)
-            try:
-                schedule = at_budget(make, modules, size, *shape(each))
-            except BudgetError:
-                raise
-            except ValueError as error:
-                raise ValueError(f"{name} with {modules} modules: {error}") from error
-            planned = plan_schedule(kind, each, schedule, runs, epochs, seed, learning_rate)
-            found.setdefault(name, []).extend(replace(run, size=size) for run in planned)
-        for name, schedule in (own or {}).items():
-            planned = plan_schedule(kind, each, schedule, runs, epochs, seed, learning_rate)
-            found.setdefault(name, []).extend(planned)
-    return found
-
-
-def plan_schedule(
-    task: str,
-    data: Data,
-    schedule: Schedule,
-    runs: int,
-    epochs: int | None = None,
-    seed: int = 0,
-    learning_rate: float | None = None,
-) -> list[Run]:
-    """The runs of one schedule on one data set."""
-    options: dict[str, Any] = {"methods": ["cw"], "schedule": schedule, "runs": runs, "seed": seed, "task": task}
-    if epochs is not None:
-        options["epochs"] = epochs
-    if learning_rate is not None:
-        options["learning_rates"] = {"cw": learning_rate}
-    return generation.plan([data], **options) if isinstance(data, Dataset) else words.plan(data, **options)
+from ..text_table import format_table
+from .rank_test import compare_ranks, correct_by_holm
+from .request import ClockRequest, Source, find_shape, list_sources, load_data, make_request, make_signal
+from .series import SERIES, define_series, fit_budget
 
 
 @dataclass(frozen=True)
-class Compared:
-    """What came of one series, beside the first one."""
+class SeriesResult:
+    """The runs of one series, compared with those of the first series."""
 
     name: str
     schedules: tuple[str, ...]
-    """Its modules; several if they depend on the data."""
+    """Its modules, period:units; several if they depend on the data."""
     parameters: int
-    """The most of its networks."""
-    box: outcomes.Box
+    """The number of parameters of its largest network."""
+    box: Box
+    """Mean, median and quartiles of the errors of the runs that finished, and the number of runs that did not."""
     better: float | None
-    """The probability that a run of it is better than one of the first series on the same data; ties count half."""
+    """The probability that a run has a lower error than a run of the first series on the same data; a tie counts half.
+    None for the first series."""
     p: float | None
-    """Of so large a difference by chance: van Elteren's test of ranks within each data set (for one data set, Mann and
-    Whitney's), two-sided, corrected for the number of series by Holm's method. None for the first series itself."""
+    """The p value of the difference from the first series (van Elteren's rank test, corrected by Holm's method). None
+    for the first series."""
+
+    @property
+    def runs(self) -> int:
+        """The number of runs."""
+        return self.box.finished + self.box.diverged + self.box.failed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all numbers in one dictionary."""
+        values = asdict(self)
+        del values["box"]
+        return values | asdict(self.box) | {"best": self.box.minimum}
 
 
-def compare(records: Mapping[str, Sequence[Record]]) -> list[Compared]:
-    """Every series, the first one first: that is what the others are held against."""
-    names = list(records)
-    first = records[names[0]]
-    tests = {name: _rank_test(records[name], first) for name in names[1:]}
-    corrected = dict(zip(tests, holm([p for _, p in tests.values()]), strict=True))
+@dataclass(frozen=True)
+class ClockComparison:
+    """The result of `compare_clocks`. Printing it shows a table with a line for each series."""
+
+    request: ClockRequest
+    data: tuple[str, ...]
+    """The names of the data sets."""
+    series: tuple[SeriesResult, ...]
+    """The first one is the baseline of the others."""
+    failures: tuple[Record, ...]
+    """The records of the runs that failed."""
+    seconds: float
+    store: Path | None = None
+    """The store with all records; None if it was temporary."""
+    figures: tuple[Path, ...] = ()
+
+    def __str__(self) -> str:
+        words = self.request.task == tasks.WORDS
+
+        def format_error(error: float) -> str:
+            return percent(error, unit="") if words else short(error)
+
+        headers = ["series", "para-\nmeters", "median\nerror %" if words else "median\nNMSE", "mean", "diverged",
+                   "better", "p"]  # fmt: skip
+        rows = [
+            [
+                _break_spec(each.name),
+                str(each.parameters),
+                format_error(each.box.median),
+                format_error(each.box.mean),
+                f"{each.box.diverged} of {each.runs}",
+                "" if each.better is None else f"{100 * each.better:.0f} %",
+                "" if each.p is None else f"{each.p:.2g}",
+            ]
+            for each in self.series
+        ]
+        caption = (
+            f"Median and mean are over the runs that finished. better: the probability that a run has a lower error "
+            f"than a run of {self.series[0].name} on the same data. p: the p value of the difference (ranks within "
+            "each data set, corrected by Holm's method); there, a run that diverged counts as the worst. The series "
+            "random is a single draw."
+        )
+        table = format_table("The errors of every series of periods", headers, rows, caption)
+        return f"{table}\n\nThe picture is {self.figures[-1].resolve()}" if self.figures else table
+
+    def draw(self, folder: str | PathLike[str]) -> tuple[Path, ...]:
+        """Draw the errors of every series into `folder`, as clocks.svg and clocks.png, and return these paths."""
+        # matplotlib takes long to import: not before it is needed
+        from .figures import draw_series
+
+        figure = draw_series(self.series, "error rate" if self.request.task == tasks.WORDS else "NMSE")
+        return tuple(write(figure, Path(folder), "clocks").values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the dictionary that `cwrnn clocks compare --json` prints."""
+        values: dict[str, Any] = make_json_safe({
+            **asdict(self.request),
+            "task": tasks.CLOCKS[self.request.task],
+            "series": [each.to_dict() for each in self.series],
+            "data": self.data,
+            "failed": len(self.failures),
+            "seconds": self.seconds,
+            "store": None if self.store is None else str(self.store.resolve()),
+            "figures": [str(path.resolve()) for path in self.figures],
+            "environment": environment(),
+        })  # fmt: skip
+        return values
+
+
+def compare_clocks(
+    task: str = tasks.GENERATION,
+    data: Source | Sequence[Source] | None = None,
+    *,
+    series: Sequence[str] = SERIES,
+    schedules: Sequence[Schedule | str] = (),
+    size: int | None = None,
+    modules: int | None = None,
+    runs: int = 20,
+    epochs: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    out: str | PathLike[str] | None = None,
+    engine: str = "local",
+    scheduler: str | None = None,
+    workers: int | None = None,
+    resume: bool = False,
+    command: str = "",
+    progress: ProgressCallback | None = None,
+) -> ClockComparison:
+    """Train networks with several series of periods, and compare their errors with those of the first series.
+
+    All networks have the same number of modules and at most the same number of parameters.
+
+    Args:
+        task: "generation" (learn to generate a sequence) or "words" (tell spoken words apart)
+        data: one or more sources as `cwrnn reproduce` takes them, or "squares:3,7,21x20" for square waves, or data
+            sets. Default: the bundled data of the task
+        series: names from `SERIES`; the others are compared with the first
+        schedules: schedules of your own to compare too, each of at most `size` parameters
+        size: number of parameters, at most. Default: 1000, for words 2500
+        modules: number of modules. Default: the paper's, 9, for words 7
+        runs: number of networks for each series and data set
+        epochs: epochs of each training. Default: the paper's
+        learning_rate: learning rate. Default: the paper's
+        seed: seed of the first network; "random" is drawn with it too
+        out: folder for the store and the figure. Default: a temporary folder, and no figure
+        engine: "local" for the cores of this machine, "dask" for a Dask cluster
+        scheduler: address of the Dask cluster
+        workers: number of processes. Default: one per core
+        resume: True to use the records of a store that is in `out` already
+        command: how to repeat the comparison; kept in the store
+        progress: called with a `Progress` while data are read and networks trained
+
+    Returns:
+        A ClockComparison: ``print(result)`` shows the table, ``result.series`` has the numbers.
+
+    Raises:
+        ArgumentError: an argument has a value that cannot be used
+        ExperimentError: the networks cannot be trained
+
+    >>> result = compare_clocks(data="squares:3,5", series=["exponential-2", "linear"], size=60, modules=2, runs=2,
+    ...                         epochs=2, workers=1)
+    >>> [each.name for each in result.series]
+    ['exponential-2', 'linear']
+    """
+    check_engine(engine, scheduler, workers)
+    request = make_request(
+        task, size=size, modules=modules, runs=runs, epochs=epochs, learning_rate=learning_rate, seed=seed
+    )
+    names = _check_series(series)
+    datasets = load_data(task, list_sources(data), progress)
+    own = {}
+    for schedule in schedules:
+        name = f"own {schedule.spec if isinstance(schedule, Schedule) else schedule}"
+        own[name] = _check_schedule(schedule, request.size, find_shape(datasets[0]))
+    planned = plan_comparison(request, datasets, names, own)
+    every = list({run.key: run for group in planned.values() for run in group}.values())
+    with open_sweep(out, engine=engine, scheduler=scheduler, workers=workers, resume=resume, command=command) as sweep:
+        started = time.monotonic()
+        remember_comparison(sweep.store, planned)
+        sweep.train(datasets, every, progress=progress)
+        records = sweep.select(every)
+        result = ClockComparison(
+            request=request,
+            data=tuple(dataset.name for dataset in datasets),
+            series=tuple(compare_records(group_records(planned, records))),
+            failures=tuple(record for record in records if record.status == FAILED),
+            seconds=time.monotonic() - started,
+        )
+        if out is None:
+            return result
+        return replace(result, store=sweep.store.path, figures=result.draw(sweep.folder / "figures"))
+
+
+def plan_comparison(
+    request: ClockRequest, data: Sequence[Data], names: Sequence[str], own: Mapping[str, Schedule] | None = None
+) -> dict[str, list[Run]]:
+    """Return the runs of every series by its name, those of the schedules `own` last."""
+    planned: dict[str, list[Run]] = {}
+    for dataset in data:
+        for name in names:
+            signal = make_signal(dataset) if name == "spectrum" else None
+            make = define_series(name, request.modules, seed=request.seed, signal=signal)
+            try:
+                schedule = fit_budget(make, request.modules, request.size, *find_shape(dataset))
+            except ArgumentError:
+                raise
+            except ValueError as error:
+                raise ArgumentError("modules", f"{name} with {request.modules} modules: {error}") from error
+            runs = request.plan_runs(dataset, schedule)
+            planned.setdefault(name, []).extend(replace(run, size=request.size) for run in runs)
+        for name, schedule in (own or {}).items():
+            planned.setdefault(name, []).extend(request.plan_runs(dataset, schedule))
+    return planned
+
+
+def compare_records(records: Mapping[str, Sequence[Record]]) -> list[SeriesResult]:
+    """Compare the records of every series with those of the first one."""
+    first, *others = records
+    tests = {name: compare_ranks(records[name], records[first]) for name in others}
+    corrected = dict(zip(tests, correct_by_holm([p for _, p in tests.values()]), strict=True))
     return [
-        Compared(
+        SeriesResult(
             name=name,
-            schedules=tuple(dict.fromkeys(record.schedule or "" for record in records[name])),
-            parameters=max(record.parameters for record in records[name]),
-            box=outcomes.box(records[name]),
+            schedules=tuple(dict.fromkeys(record.schedule or "" for record in group)),
+            parameters=max(record.parameters for record in group),
+            box=box(group),
             better=tests[name][0] if name in tests else None,
             p=corrected.get(name),
         )
-        for name in names
+        for name, group in records.items()
     ]
 
 
-def holm(probabilities: Sequence[float]) -> list[float]:
-    """The probabilities, corrected for their number by Holm's method.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    order = sorted(range(len(probabilities)), key=lambda i: probabilities[i])
-    found = [0.0] * len(probabilities)
-    highest = 0.0
-    for rank, place in enumerate(order):
-        highest = max(highest, min(1.0, (len(order) - rank) * probabilities[place]))
-        found[place] = highest
-    return found
-
-
-def _rank_test(records: Sequence[Record], first: Sequence[Record]) -> tuple[float, float]:
-    """How probable it is that a run is better than one of the first, and the test's p.
-
-    Ranks are taken within each data set, since one may be harder than another; a run that did not finish is the worst.
-    The sum over data sets of the first group's ranks, each divided by one more than the runs there, is held against
-    what it would be by chance (van Elteren); with one data set that is the test of Mann and Whitney.
-    """
-    stats = require("scipy.stats", extra="experiments", purpose="the rank test")
-    surplus = variance = wins = pairs = 0.0
-    for name in dict.fromkeys(record.run.data for record in first):
-        a, b = (np.array([_error(record) for record in group if record.run.data == name]) for group in (records, first))
-        m, n = len(a), len(b)
-        ranks = stats.rankdata(np.concatenate((a, b)))
-        surplus += float(ranks[:m].sum() - m * (m + n + 1) / 2) / (m + n + 1)
-        # of a sum of m ranks drawn without replacement; ties make it smaller
-        variance += m * n / (m + n) * float(ranks.var(ddof=1)) / (m + n + 1) ** 2
-        wins += float((a[:, None] < b).sum() + 0.5 * (a[:, None] == b).sum())
-        pairs += m * n
-    p = 2 * float(stats.norm.sf(abs(surplus) / math.sqrt(variance))) if variance > 0 else 1.0
-    return wins / pairs, p
-
-
-def _error(record: Record) -> float:
-    return record.error if record.status == FINISHED and math.isfinite(record.error) else math.inf
-
-
-def shape(data: Data) -> tuple[int, int]:
-    """The inputs and outputs of a network for these data."""
-    return (0, 1) if isinstance(data, Dataset) else (data.settings.channels, len(data.words))
-
-
-def _signal(data: Data) -> NDArray[np.float64]:
-    """What the series "spectrum" looks at: the samples, or the features of all training words one after the other."""
-    if isinstance(data, Corpus):
-        return np.concatenate([features for features, _ in data.normalised("train")]).astype(np.float64)
-    return data.samples
-
-
-def by_series(planned: Mapping[str, Iterable[Run]], records: Iterable[Record]) -> dict[str, list[Record]]:
-    """The records of every series; one that two series have in common is in both."""
+def group_records(planned: Mapping[str, Iterable[Run]], records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Return the records of every series; two series that share a schedule share its records."""
     known = {record.key: record for record in records}
     return {name: [known[run.key] for run in runs] for name, runs in planned.items()}
 
 
-def keep(store: Store, planned: Mapping[str, Iterable[Run]]) -> None:
-    """Has the store remember which runs were compared, and under which names."""
+def remember_comparison(store: Store, planned: Mapping[str, Iterable[Run]]) -> None:
+    """Write into the store which runs are compared, and under which names."""
     task = next(run.task for runs in planned.values() for run in runs)
     store.note(task, {name: [run.key for run in runs] for name, runs in planned.items()})
 
 
-def kept(store: Store, task: str) -> dict[str, list[Record]]:
-    """The records of the runs that were compared last, by series; empty if none were.
+def read_comparison(store: Store, task: str) -> dict[str, list[Record]]:
+    """Return the records of the last comparison by the names of the series; empty if there was none.
 
-    Of a comparison that was interrupted, the series that were begun, on the data sets that all of them have.
+    If the comparison was interrupted, only series with records are returned, on the data sets that all of them have.
     """
     names = store.noted(task)
     known = {record.key: record for record in store.records(task, [key for keys in names.values() for key in keys])}
@@ -274,4 +278,36 @@ def kept(store: Store, task: str) -> dict[str, list[Record]]:
     common = set.intersection(*({record.run.data for record in records} for records in begun.values()))
     if not common:
         return dict([next(iter(begun.items()))])
-    return {name: [each for each in records if each.run.data in common] for name, records in begun.items()}
+    return {name: [record for record in records if record.run.data in common] for name, records in begun.items()}
+
+
+def _check_series(series: Sequence[str]) -> list[str]:
+    names = list(dict.fromkeys(series))
+    for name in names or [""]:
+        if name not in SERIES:
+            raise ArgumentError("series", f"expected some of {', '.join(SERIES)}, got {name!r}")
+    return names
+
+
+def _check_schedule(schedule: Schedule | str, size: int, shape: tuple[int, int]) -> Schedule:
+    try:
+        checked = Schedule.parse(schedule) if isinstance(schedule, str) else schedule
+    except ValueError as error:
+        raise ArgumentError("schedule", str(error)) from error
+    parameters = checked.parameter_count(*shape)
+    if parameters > size:
+        raise ArgumentError(
+            "schedule",
+            f"expected at most {size} parameters, the size of all networks, got {checked.spec} with {parameters}",
+        )
+    return checked
+
+
+def _break_spec(name: str) -> str:
+    """Break the name of a series into lines of at most 30 characters where it has commas.
+
+    >>> _break_spec("own 1:5,2:5,5:5,8:5,12:4,16:4,24:4,48:4")
+    'own 1:5,2:5,5:5,8:5,12:4,16:4,\\n24:4,48:4'
+    """
+    lines = textwrap.wrap(name.replace(",", ", "), 36)
+    return "\n".join(line.replace(", ", ",") for line in lines)

@@ -1,142 +1,76 @@
-"""Evolved clocks: periods, and by option sizes, found by evolution, which needs no derivative of a clock.
+"""Evolved clocks: `evolve_clocks` searches periods, and judges every candidate by networks that are trained with it.
 
-Covariance matrix adaptation (the package `cma`) moves a cloud of candidates through the logarithms of the periods; a
-candidate's periods are rounded to integers. Each is judged by networks that are trained from a few initial weights, all
-of a generation in parallel. Every candidate has as many units as the budget of parameters allows.
-
-The search is a function of its seed and of the errors that it is told, and these lie in a store: a search that was
-interrupted is repeated, and what was trained is not trained again.
+The store keeps every network that was trained. A search that was interrupted can be repeated: it makes the same
+candidates, and trains only those that are missing.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...extras import require
+from ...environment import environment
 from ...schedule import Schedule
-from ..sweep.run import FINISHED, Record
-from .comparison import at_budget
+from .. import task as tasks
+from ..errors import ArgumentError, ExperimentError
+from ..json_safe import make_json_safe
+from ..progress import ProgressCallback
+from ..sweep.driver import Sweep, check_engine, open_sweep
+from ..sweep.run import FAILED, FINISHED, Data, Record
+from .request import ClockRequest, Source, find_shape, list_sources, load_data, make_request
+from .search import WORST, Generation, SearchSpace, check_search, search_schedules
+from .series import make_paper_schedule
+from .verdict import CROSS_ENTROPY, NMSE, Verdict, format_use
 
-SPREAD = 1.2
-"""Of the first generation: standard deviation of the binary logarithm of a period."""
-WORST = 10.0
-"""What a candidate counts at most, and one of which no run finishes."""
-
-
-@dataclass(frozen=True)
-class Space:
-    """What is searched."""
-
-    modules: int
-    longest: int
-    """Period, at most."""
-    size: int
-    """Parameters, at most."""
-    inputs: int
-    outputs: int
-    sizes: bool = False
-    """Whether the modules' shares of the units are searched too; else they are even."""
-
-    def __post_init__(self) -> None:
-        if self.modules < 2:
-            raise ValueError(f"modules must be at least 2, got {self.modules}: one has nothing to be searched with")
-        if self.longest < 2:
-            raise ValueError(f"the longest period must be at least 2, got {self.longest}")
-
-    @property
-    def start(self) -> NDArray[np.float64]:
-        """Periods evenly spread, sizes even."""
-        periods = np.linspace(0, math.log2(self.longest), self.modules + 2)[1:-1]
-        return np.concatenate((periods, np.zeros(self.modules * self.sizes)))
-
-    @property
-    def bounds(self) -> tuple[list[float], list[float]]:
-        """The lowest and the highest of every coordinate."""
-        more = self.modules * self.sizes
-        return [0.0] * self.modules + [-2.0] * more, [math.log2(self.longest)] * self.modules + [2.0] * more
-
-    def decode(self, point: NDArray[np.float64]) -> Schedule:
-        """The schedule at a point.
-
-        >>> Space(3, 32, 500, 0, 1).decode(np.array([1.6, 0.0, 4.4])).periods
-        (1, 3, 21)
-        """
-        periods = [min(self.longest, max(1, round(2.0 ** float(x)))) for x in point[: self.modules]]
-        shares = 2.0 ** point[self.modules :] if self.sizes else np.ones(self.modules)
-
-        def make(units: int) -> Schedule:
-            if not self.sizes:
-                return Schedule.from_periods(units, periods)
-            # one unit each, and the others by their shares, the largest remainders first
-            exact = (units - self.modules) * shares / shares.sum()
-            counts = np.floor(exact).astype(int)
-            rest = np.argsort(-(exact - counts), kind="stable")[: units - self.modules - int(counts.sum())]
-            counts[rest] += 1
-            return Schedule(tuple(periods), tuple((counts + 1).tolist()))
-
-        return at_budget(make, self.modules, self.size, self.inputs, self.outputs)
+SCHEDULE_FILE = "schedule.txt"
+LONGEST_PERIOD = 2**20
 
 
-@dataclass(frozen=True)
-class Generation:
-    """What one generation came to."""
+@dataclass
+class Judge:
+    """Trains networks with schedules and returns their errors; the store keeps the networks."""
 
-    number: int
-    """From 1 on."""
-    schedules: tuple[Schedule, ...]
-    errors: tuple[float, ...]
-    best: Schedule
-    """Of all so far."""
-    best_error: float
+    sweep: Sweep
+    data: Sequence[Data]
+    request: ClockRequest
+    progress: ProgressCallback | None = None
+    trained: int = 0
+    """The number of networks that the last call trained; the store had the others."""
+    statuses: Counter[str] = field(default_factory=Counter)
+    """For the last call, how many runs finished, diverged or failed."""
+    failures: dict[str, Record] = field(default_factory=dict)
+    """The records of the runs that failed in any call, by the keys of the runs."""
+
+    def judge_schedules(self, schedules: Sequence[Schedule], activity: str) -> list[float]:
+        """Return the error of each schedule, after training the networks that are missing."""
+        planned = {
+            schedule: [run for dataset in self.data for run in self.request.plan_runs(dataset, schedule)]
+            for schedule in schedules
+        }
+        every = [run for runs in planned.values() for run in runs]
+        self.trained = self.sweep.train(self.data, every, activity=activity, progress=self.progress)
+        known = {record.key: record for record in self.sweep.select(every)}
+        self.statuses = Counter(record.status for record in known.values())
+        failures = {key: record for key, record in known.items() if record.status == FAILED}
+        if failures and len(failures) == len(known):
+            # the cause is not the candidates: others would fail too
+            first = next(iter(failures.values()))
+            raise ExperimentError(f"every run failed; the first one:\n{first.traceback}")
+        self.failures |= failures
+        return [measure_error([known[run.key] for run in runs]) for runs in planned.values()]
 
 
-def evolve(
-    space: Space,
-    judge: Callable[[Sequence[Schedule]], Sequence[float]],
-    *,
-    generations: int = 15,
-    population: int = 12,
-    seed: int = 0,
-) -> Iterator[Generation]:
-    """The generations, each when it has been judged; the last one's best is what the search found.
+def measure_error(records: Sequence[Record]) -> float:
+    """Return the median error of the runs of a candidate; a run that did not finish counts as infinitely bad.
 
-    Args:
-        space: what is searched
-        judge: the errors of schedules, the lower the better; NaN and infinity are the worst
-        generations: how many
-        population: candidates of each
-        seed: the same search for the same seed
+    The error of a run on words is its lowest cross entropy on the training set: the test set must not choose clocks.
     """
-    if generations < 1 or population < 4:
-        raise ValueError(f"expected 1 generation or more of 4 or more, got {generations} of {population}")
-    cma = require("cma", extra="clocks", purpose="evolving clocks")
-    options = {"bounds": list(space.bounds), "seed": seed + 1, "popsize": population, "verbose": -9}
-    known: dict[Schedule, float] = {}
-    random = _Randomness()
-    with random():
-        strategy = cma.CMAEvolutionStrategy(space.start, SPREAD, options)
-    for number in range(1, generations + 1):
-        with random():
-            points = strategy.ask()
-        schedules = [space.decode(np.asarray(point)) for point in points]
-        new = list(dict.fromkeys(schedule for schedule in schedules if schedule not in known))
-        if new:
-            # a search that has settled has none
-            known |= zip(new, (_bounded(error) for error in judge(new)), strict=True)
-        errors = [known[schedule] for schedule in schedules]
-        with random():
-            # evolution goes by ranks alone
-            strategy.tell(points, errors)
-        best = min(known, key=lambda schedule: (known[schedule], schedule.spec))
-        yield Generation(number, tuple(schedules), tuple(errors), best, known[best])
-
-
-def fitness(records: Sequence[Record]) -> float:
-    """The median error; of words the lowest cross entropy of the training set, since the test set is not to be used."""
     errors = []
     for record in records:
         if record.status != FINISHED or record.curve is None:
@@ -148,22 +82,249 @@ def fitness(records: Sequence[Record]) -> float:
     return float(np.median(errors))
 
 
-def _bounded(error: float) -> float:
-    return min(error, WORST) if math.isfinite(error) else WORST
+@dataclass(frozen=True)
+class GenerationReport:
+    """A generation when it has been judged. Printing it shows the best schedule so far and the runs that were lost."""
+
+    generation: Generation
+    generations: int
+    """The number of generations in all."""
+    statuses: Mapping[str, int]
+    """How many runs of its new candidates finished, diverged or failed."""
+    seconds: float
+    """The time since the search began."""
+    seconds_left: float
+    """The estimated time until the end; 0 if nothing has been trained yet."""
+
+    def __str__(self) -> str:
+        """Return one line.
+
+        >>> generation = Generation(1, (), (), Schedule.exponential(4, 2), 0.5)
+        >>> print(GenerationReport(generation, 15, {"finished": 20, "diverged": 3, "failed": 1}, 9.0, 0.0))
+        generation 1 of 15: best 0.5 with 1:2,2:2; 3 of 24 runs diverged, 1 of 24 runs failed
+        """
+        best = f"best {self.generation.best_error:.3g} with {self.generation.best.spec}"
+        if self.generation.best_error >= WORST:
+            best = "no usable candidate yet"
+        total = sum(self.statuses.values())
+        lost = ", ".join(
+            f"{count} of {total} runs {status}" for status, count in sorted(self.statuses.items()) if status != FINISHED
+        )
+        return "; ".join(filter(None, [f"generation {self.generation.number} of {self.generations}: {best}", lost]))
 
 
-class _Randomness:
-    """`cma` draws from numpy's one global generator: here it has a state of its own, and the user's is left alone."""
+@dataclass(frozen=True)
+class EvolvedClocks:
+    """The result of `evolve_clocks`. Printing it shows the schedule, its error, and whether it beats the series."""
 
-    def __init__(self) -> None:
-        self._state = np.random.RandomState(0).get_state()
+    request: ClockRequest
+    data: tuple[str, ...]
+    """The names of the data sets."""
+    schedule: Schedule
+    """The best schedule of the search."""
+    error: float
+    """The median error of its networks; for words, of their cross entropies on the training set."""
+    parameters: int
+    verdict: Verdict | None
+    """The comparison with the series 1, 2, 4, ... of as many modules; None if its periods would be too long."""
+    use: str
+    """A command that trains networks with the schedule on the same data, or a line of Python."""
+    generations: tuple[Generation, ...]
+    population: int
+    failures: tuple[Record, ...]
+    """The records of the runs that failed."""
+    seconds: float
+    store: Path | None = None
+    """The store with all records; None if it was temporary."""
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        theirs = np.random.get_state()
-        np.random.set_state(self._state)
-        try:
-            yield
-        finally:
-            self._state = np.random.get_state()
-            np.random.set_state(theirs)
+    def __str__(self) -> str:
+        networks = self.request.runs * len(self.data)
+        lines = [
+            f"The best schedule is {self.schedule.spec}",
+            f"Its error is {self.error:.3g}, the median of {networks} networks.",
+        ]
+        if self.verdict is not None:
+            lines += ["", str(self.verdict)]
+            if self.verdict.better:
+                lines.append(
+                    "The search chose them by these very networks: confirm it with `cwrnn clocks compare` and another "
+                    "--seed."
+                )
+        else:
+            lines += ["", f"There is no series 1, 2, 4, ... of {self.request.modules} modules to compare it with."]
+        worse = self.verdict is not None and self.verdict.worse
+        return "\n".join([*lines, "", f"To use it{' all the same' if worse else ''}:", f"  {self.use}"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the dictionary that `cwrnn clocks evolve --json` prints."""
+        values: dict[str, Any] = make_json_safe({
+            **asdict(self.request),
+            "task": tasks.CLOCKS[self.request.task],
+            "schedule": self.schedule.spec,
+            "periods": self.schedule.periods,
+            "sizes": self.schedule.sizes,
+            "error": self.error,
+            "parameters": self.parameters,
+            "verdict": None if self.verdict is None else self.verdict.to_dict(),
+            "use": self.use,
+            "data": self.data,
+            "generations": len(self.generations),
+            "population": self.population,
+            "failed": len(self.failures),
+            "seconds": self.seconds,
+            "store": None if self.store is None else str(self.store.resolve()),
+            "environment": environment(),
+        })  # fmt: skip
+        return values
+
+
+def evolve_clocks(
+    task: str = tasks.GENERATION,
+    data: Source | Sequence[Source] | None = None,
+    *,
+    size: int | None = None,
+    modules: int | None = None,
+    longest: int | None = None,
+    sizes: bool = False,
+    generations: int = 15,
+    population: int = 12,
+    runs: int = 3,
+    epochs: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    out: str | PathLike[str] | None = None,
+    engine: str = "local",
+    scheduler: str | None = None,
+    workers: int | None = None,
+    resume: bool = False,
+    command: str = "",
+    progress: ProgressCallback | None = None,
+    on_generation: Callable[[GenerationReport], None] | None = None,
+) -> EvolvedClocks:
+    """Find periods by evolution: networks are trained with many candidates, and the better ones lead to the next.
+
+    A candidate is judged by the median error of its networks; for words by their cross entropy on the training set, so
+    that the test set does not choose. A run that diverges counts as the worst. The series 1, 2, 4, ... is judged in
+    the same way, and the result says whether the evolved clocks are better.
+
+    Args:
+        task: "generation" (learn to generate a sequence) or "words" (tell spoken words apart)
+        data: one or more sources as `cwrnn reproduce` takes them, or "squares:3,7,21x20" for square waves, or data
+            sets. Default: the bundled data of the task
+        size: number of parameters, at most. Default: 1000, for words 2500
+        modules: number of modules, at least 2. Default: the paper's, 9, for words 7
+        longest: the longest period. Default: that of the series 1, 2, 4, ..., at least 32
+        sizes: True to evolve the sizes of the modules too
+        generations: number of generations
+        population: number of candidates in a generation, at least 4
+        runs: number of networks for each candidate and data set
+        epochs: epochs of each training. Default: the paper's
+        learning_rate: learning rate. Default: the paper's
+        seed: seed of the search and of its first network
+        out: folder for the store and for schedule.txt. Default: a temporary folder
+        engine: "local" for the cores of this machine, "dask" for a Dask cluster
+        scheduler: address of the Dask cluster
+        workers: number of processes. Default: one per core
+        resume: True to use the records of a store that is in `out` already
+        command: how to repeat the search; kept in the store
+        progress: called with a `Progress` while data are read and networks trained
+        on_generation: called with a `GenerationReport` after every generation
+
+    Returns:
+        EvolvedClocks: ``result.schedule`` is the best schedule, ``result.verdict`` compares it with the series.
+
+    Raises:
+        ArgumentError: an argument has a value that cannot be used
+        ExperimentError: every run failed, or no candidate can be trained at this learning rate
+
+    >>> result = evolve_clocks(data="squares:3,5", size=60, modules=2, generations=1, population=4, runs=1, epochs=2,
+    ...                        workers=1)
+    >>> result.schedule.modules
+    2
+    """
+    check_engine(engine, scheduler, workers)
+    request = make_request(
+        task, size=size, modules=modules, runs=runs, epochs=epochs, learning_rate=learning_rate, seed=seed
+    )
+    check_search(generations, population)
+    sources = list_sources(data)
+    datasets = load_data(task, sources, progress)
+    shape = find_shape(datasets[0])
+    if longest is None:
+        longest = min(LONGEST_PERIOD, max(32, 2 ** (request.modules - 1)))
+    space = SearchSpace(request.modules, longest, request.size, *shape, sizes)
+    # a budget that is too small is refused before anything is written
+    space.decode(space.start)
+    with open_sweep(out, engine=engine, scheduler=scheduler, workers=workers, resume=resume, command=command) as sweep:
+        started = time.monotonic()
+        judge = Judge(sweep, datasets, request, progress)
+        series = _make_series(request, shape)
+        series_error = None if series is None else judge.judge_schedules([series], "the series 1, 2, 4, ...")[0]
+        found = _search(space, judge, generations, population, seed, on_generation)
+        best, error = found[-1].best, found[-1].best_error
+        if error >= WORST:
+            failures = [f"; the first run that failed:\n{record.traceback}" for record in judge.failures.values()]
+            raise ExperimentError(
+                "no candidate can be used: for each of them, half of the runs or more diverged or failed; try a lower "
+                f"--learning-rate (learning_rate=...){''.join(failures[:1])}"
+            )
+        verdict = None
+        if series is not None and series_error is not None:
+            measure = CROSS_ENTROPY if task == tasks.WORDS else NMSE
+            verdict = Verdict("evolved", series, error, series_error, measure)
+        if out is not None:
+            (Path(out) / SCHEDULE_FILE).write_text(f"{best.spec}\n", encoding="utf-8")
+        return EvolvedClocks(
+            request=request,
+            data=tuple(dataset.name for dataset in datasets),
+            schedule=best,
+            error=error,
+            parameters=best.parameter_count(*shape),
+            verdict=verdict,
+            use=format_use(
+                task, sources, best, shape=shape, modules=request.modules, out=out and Path(out) / "trained"
+            ),
+            generations=tuple(found),
+            population=population,
+            failures=tuple(judge.failures.values()),
+            seconds=time.monotonic() - started,
+            store=None if out is None else sweep.store.path,
+        )
+
+
+def _search(
+    space: SearchSpace,
+    judge: Judge,
+    generations: int,
+    population: int,
+    seed: int,
+    on_generation: Callable[[GenerationReport], None] | None,
+) -> list[Generation]:
+    """Run all generations of a search and report each of them."""
+    started = time.monotonic()
+    found: list[Generation] = []
+    durations: list[float] = []
+
+    def judge_candidates(schedules: Sequence[Schedule]) -> list[float]:
+        return judge.judge_schedules(schedules, f"generation {len(found) + 1} of {generations}")
+
+    search = search_schedules(space, judge_candidates, generations=generations, population=population, seed=seed)
+    while len(found) < generations:
+        began = time.monotonic()
+        # a generation without a new candidate does not call the judge
+        judge.trained, judge.statuses = 0, Counter()
+        found.append(next(search))
+        if judge.trained:
+            durations.append(time.monotonic() - began)
+        if on_generation is not None:
+            left = (generations - len(found)) * sum(durations) / len(durations) if durations else 0.0
+            on_generation(GenerationReport(found[-1], generations, judge.statuses, time.monotonic() - started, left))
+    return found
+
+
+def _make_series(request: ClockRequest, shape: tuple[int, int]) -> Schedule | None:
+    """Return the schedule of the series 1, 2, 4, ..., or None if so many modules have periods that are too long."""
+    try:
+        return make_paper_schedule(request.modules, request.size, *shape)
+    except ArgumentError:
+        return None

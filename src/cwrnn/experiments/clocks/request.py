@@ -1,0 +1,159 @@
+"""A request: the data and the networks that all experiments with clocks ask for, checked and with their defaults."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...schedule import Schedule
+from .. import task as tasks
+from ..errors import ArgumentError
+from ..generation import music
+from ..generation import plan as generation_plan
+from ..generation import training as generation_training
+from ..networks.build import MODULES, SIZES, WORD_MODULES, WORD_SIZES
+from ..progress import ProgressCallback
+from ..sweep.run import Data, Dataset, Run
+from ..words import plan as words_plan
+from ..words import training as words_training
+from ..words.corpus import Corpus, load_corpus
+from .square_waves import PREFIX, load_square_waves
+
+Source = str | PathLike[str] | Data
+"""A source as `cwrnn reproduce` takes it, a source of square waves such as "squares:3,7,21x20", or the data."""
+
+
+@dataclass(frozen=True)
+class ClockRequest:
+    """The networks that an experiment with clocks trains for each schedule."""
+
+    task: str
+    size: int
+    """Number of parameters, at most."""
+    modules: int
+    runs: int
+    """Number of networks with different initial weights for each schedule and data set."""
+    epochs: int
+    learning_rate: float
+    seed: int
+    """Seed of the first network; the next networks count from there."""
+
+    def plan_runs(self, data: Data, schedule: Schedule) -> list[Run]:
+        """Return the runs of one schedule on one data set."""
+        options: dict[str, Any] = {
+            "methods": ["cw"],
+            "schedule": schedule,
+            "runs": self.runs,
+            "seed": self.seed,
+            "task": tasks.CLOCKS[self.task],
+            "epochs": self.epochs,
+            "learning_rates": {"cw": self.learning_rate},
+        }
+        if isinstance(data, Dataset):
+            return generation_plan.plan([data], **options)
+        return words_plan.plan(data, **options)
+
+
+def make_request(
+    task: str,
+    *,
+    size: int | None,
+    modules: int | None,
+    runs: int,
+    epochs: int | None,
+    learning_rate: float | None,
+    seed: int,
+) -> ClockRequest:
+    """Check the arguments, and replace None by the paper's values.
+
+    >>> make_request("generation", size=None, modules=None, runs=20, epochs=None, learning_rate=None, seed=0).size
+    1000
+    """
+    if task not in tasks.CLOCKS:
+        raise ArgumentError("task", f"expected one of {', '.join(tasks.CLOCKS)}, got {task!r}")
+    words = task == tasks.WORDS
+    counts = {"size": size, "modules": modules, "runs": runs, "epochs": epochs}
+    for argument, value in counts.items():
+        if value is not None and value < 1:
+            raise ArgumentError(argument, f"expected at least 1, got {value}")
+    if seed < 0:
+        raise ArgumentError("seed", f"expected 0 or more, got {seed}")
+    if learning_rate is not None and not 0 < learning_rate <= 1e30:
+        raise ArgumentError("learning_rate", f"expected a number above 0, up to 1e30, got {learning_rate}")
+    rates = words_plan.LEARNING_RATES if words else generation_training.LEARNING_RATES
+    return ClockRequest(
+        task=task,
+        size=size or (WORD_SIZES[2] if words else SIZES[-1]),
+        modules=modules or (WORD_MODULES if words else MODULES),
+        runs=runs,
+        epochs=epochs or (words_training.EPOCHS if words else generation_training.EPOCHS),
+        learning_rate=learning_rate or rates["cw"],
+        seed=seed,
+    )
+
+
+def list_sources(data: Source | Sequence[Source] | None) -> list[Source]:
+    """Return the sources that an argument `data` names: one, several, or "bundle" for None.
+
+    >>> list_sources(None), list_sources("squares:3"), list_sources(["a.wav", "b.wav"])
+    (['bundle'], ['squares:3'], ['a.wav', 'b.wav'])
+    """
+    if data is None:
+        return [music.BUNDLE]
+    return [data] if isinstance(data, (str, PathLike, Dataset, Corpus)) else list(data)
+
+
+def load_data(task: str, sources: Sequence[Source], progress: ProgressCallback | None = None) -> list[Data]:
+    """Return the sequences, or the one corpus, of these sources.
+
+    Args:
+        task: "generation" or "words"
+        sources: where the data come from
+        progress: called while recordings are read
+    """
+    if task == tasks.WORDS:
+        return [_load_corpus(sources, progress)]
+    data = [dataset for source in sources for dataset in _load_sequences(source)]
+    for name, count in Counter(dataset.name for dataset in data).items():
+        if count > 1:
+            raise ArgumentError("data", f"expected sequences of different names, got {count} with the name {name!r}")
+    return list(data)
+
+
+def find_shape(data: Data) -> tuple[int, int]:
+    """Return the number of inputs and of outputs of a network for these data."""
+    return (0, 1) if isinstance(data, Dataset) else (data.settings.channels, len(data.words))
+
+
+def make_signal(data: Data) -> NDArray[np.float64]:
+    """Return the samples of a sequence, or the features of all training words one after the other."""
+    if isinstance(data, Corpus):
+        return np.concatenate([features for features, _ in data.normalised("train")]).astype(np.float64)
+    return data.samples
+
+
+def _load_corpus(sources: Sequence[Source], progress: ProgressCallback | None) -> Corpus:
+    if len(sources) != 1:
+        raise ArgumentError("data", f"expected one source of words, got {len(sources)}")
+    (source,) = sources
+    if isinstance(source, Corpus):
+        return source
+    if isinstance(source, Dataset):
+        raise ArgumentError("data", f"expected words, got the sequence {source.name!r}")
+    return load_corpus(fspath(source), progress=progress)
+
+
+def _load_sequences(source: Source) -> Sequence[Dataset]:
+    if isinstance(source, Dataset):
+        return [source]
+    if isinstance(source, Corpus):
+        raise ArgumentError("data", f"expected sequences, got the corpus {source.name!r}")
+    try:
+        text = fspath(source)
+        return load_square_waves(text) if text.startswith(PREFIX) else music.load([text])
+    except music.AudioError as error:
+        raise ArgumentError("data", str(error)) from error
