@@ -1,4 +1,4 @@
-"""`python -m cwrnn`."""
+"""Runs the command `cwrnn`: `python -m cwrnn`."""
 
 import sys
 

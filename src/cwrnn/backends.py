@@ -68,7 +68,7 @@ def run_reference(
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(refuse=library.refuse, load=lambda: function.run, step=cpu.step),
     "triton": Backend(
-        refuse=triton.refuse, load=lambda: function.run, unsuited=triton.unsuited, outdone=triton.outdone
+        refuse=triton.refuse, load=lambda: function.run, unsuited=triton.refuse_schedule, outdone=triton.advise_against
     ),
     "torch": Backend(refuse=lambda device, dtype: None, load=lambda: cascade),
     "reference": Backend(refuse=lambda device, dtype: None, load=lambda: run_reference),

@@ -1,6 +1,7 @@
-"""The benchmark refuses what is wrong, and reports what it measured."""
+"""The benchmark refuses wrong backends and arguments, and reports its measurements."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -8,14 +9,14 @@ import torch
 from cwrnn import ClockworkRNN, bench
 from cwrnn import backends as recurrence
 from cwrnn.backends import BACKENDS, Backend
-from cwrnn.bench import command, layers, regimes, timing
+from cwrnn.bench import command, gpu, layers, regimes, timing
 from cwrnn.bench.layers import Size
 from cwrnn.kernels.cpu import loader as library
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Nothing here is about speed: as little work as shows that all is done."""
+    """Reduces the work of every regime, because no test here is about speed."""
     monkeypatch.setattr(timing, "SHORTEST", 0)
     monkeypatch.setattr(command, "measure_peak", lambda *arguments: 1e9)
     monkeypatch.setattr(command, "measure_floor", lambda *arguments: (1e-8, 2e-8))
@@ -23,25 +24,33 @@ def quick(monkeypatch):
     monkeypatch.setattr(command, "STEP_UNITS", (16,))
 
 
-def test_table_and_json(tmp_path, capsys):
+def test_the_table_and_the_json_have_every_layer(tmp_path, capsys):
     file = tmp_path / "new" / "bench.json"
     assert bench.main(["12,3,9,2,2", "8,2,5,1,1", "--repeats", "2", "--threads", "1", "--json", str(file)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "threads 1" in lines[0]
+    assert re.match(r"load of the last minute: \d+\.\d on \d+ cores", lines[1])
+    assert any(line.startswith("units modules steps batch inputs") for line in lines)
     rows = [line.split()[:5] for line in lines if line.split()[:1] in (["12"], ["8"])]
     assert rows == [["12", "3", "9", "2", "2"], ["8", "2", "5", "1", "1"]]
     record = json.loads(file.read_text())
     assert record["environment"]["torch"] == torch.__version__
+    assert record["environment"]["cores"] >= 1
+    assert len(record["environment"]["load"]) == 3
+    assert [[row[name] for name in ("n", "modules", "T", "B", "inputs")] for row in record["layers"]] == [
+        [12, 3, 9, 2, 2],
+        [8, 2, 5, 1, 1],
+    ]
     for row in record["layers"]:
         assert row["forward_ratio"] == pytest.approx(row["forward"]["RNN"] / row["forward"]["cwrnn"])
         assert row["training_ratio"] == pytest.approx(row["training"]["RNN"] / row["training"]["cwrnn"])
         assert row["error"] < 1e-5
         for seconds in (row["forward"], row["training"]):
-            assert seconds.keys() == {"cwrnn", "RNN", "LSTM", "loop"}
+            assert seconds.keys() == {"cwrnn", "RNN", "LSTM", "GRU", "loop"}
             assert min(seconds.values()) > 0
 
 
-def test_all_regimes_and_the_picture(tmp_path, capsys, monkeypatch):
+def test_all_regimes_and_the_picture_are_written(tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(layers, "DEFAULT_SIZES", (Size(8, 2, 5, 1, 1),))
     monkeypatch.setattr(regimes, "LONG", 64)
@@ -65,7 +74,7 @@ def test_growth_is_compared_turn_by_turn(monkeypatch):
 
     def timed(functions, repeats, device, shortest):
         asked.append(repeats)
-        # of each point forward and both; the machine is slower in the second turn, and the third is odd
+        # forward and forward + backward of two points; the machine is slower in the second turn, and the third is odd
         return [[1.0, 10.0, 1.0], [2.0, 20.0, 2.0], [3.0, 30.0, 9.0], [8.0, 80.0, 4.0]][: len(functions)]
 
     monkeypatch.setattr(regimes, "time_turns", timed)
@@ -75,15 +84,15 @@ def test_growth_is_compared_turn_by_turn(monkeypatch):
     assert [point[3:] for point in points[:2]] == [(1.0, 2.0, None, None), (9.0, 8.0, 3.0, 4.0)]
 
 
-def test_says_that_there_is_no_kernel(capsys, monkeypatch):
+def test_a_missing_kernel_is_stated(capsys, monkeypatch):
     monkeypatch.setattr(library._Loaded, "isa", None)
     monkeypatch.setattr(library._Loaded, "missing", "its compiled part is missing: no compiler")
     assert bench.main(["8,2,5,1,1", "--repeats", "1"]) == 0
     assert "CPU kernel none: its compiled part is missing: no compiler, backend torch" in capsys.readouterr().out
 
 
-def test_peak_and_floor(monkeypatch):
-    """By a clock that knows what it will show: the load of the machine has no say."""
+def test_peak_and_floor_are_computed_from_the_times(monkeypatch):
+    """A fake clock makes the times known, whatever the load of the machine is."""
 
     def turns(functions, repeats, device):
         for function in functions:
@@ -93,7 +102,7 @@ def test_peak_and_floor(monkeypatch):
     monkeypatch.setattr(timing, "take_turns", turns)
     device = torch.device("cpu")
     assert timing.measure_peak(device, torch.float32) == 1024**3 / 2
-    # 200 steps of the forward pass, and of both
+    # 200 steps forward, and forward + backward
     assert timing.measure_floor("torch", device, torch.float32) == (2 / 200, 6 / 200)
 
 
@@ -109,7 +118,7 @@ def test_a_wrong_backend_is_not_timed(monkeypatch, capsys):
     assert not any(line.split()[:1] == ["12"] for line in captured.out.splitlines())
 
 
-def test_check_sees_a_wrong_gradient(monkeypatch):
+def test_check_refuses_a_wrong_gradient(monkeypatch):
     def wrong(*arguments):
         input, weight_ih, weight_hh, bias, h0, *rest = arguments
         halved = weight_hh.detach() + (weight_hh - weight_hh.detach()) / 2
@@ -120,11 +129,11 @@ def test_check_sees_a_wrong_gradient(monkeypatch):
         bench.check(ClockworkRNN(2, 8, backend="wrong"), torch.randn(9, 2, 2))
 
 
-def test_turns_are_taken():
+def test_functions_take_turns():
     calls = []
     device = torch.device("cpu")
     seconds = bench.take_turns([lambda: calls.append("a"), lambda: calls.append("b")], repeats=2, device=device)
-    # each twice to warm up and to see how long it takes; a turn is three calls at least
+    # two calls of each warm up and show how long a call takes; a turn has at least three calls
     assert "".join(calls) == "aabb" + "aaabbb" * 2
     assert len(seconds) == 2
 
@@ -132,24 +141,107 @@ def test_turns_are_taken():
 def test_turns_are_cut_into_slices(monkeypatch):
     calls = []
 
-    def took(function, device):
+    def fake_time(function, device):
         function()
         return {"a": 0.01, "b": 0.02, "c": 0.2, "d": 1.0}[calls[-1]]
 
     monkeypatch.setattr(timing, "SHORTEST", 0.15)
-    monkeypatch.setattr(timing, "_time", took)
+    monkeypatch.setattr(timing, "_time_call", fake_time)
     functions = [lambda name=name: calls.append(name) for name in "abcd"]
     assert bench.take_turns(functions, repeats=1, device=torch.device("cpu")) == [0.01, 0.02, 0.2, 1.0]
-    # fifteen calls, eight, three and one: a slice has three of them at least, but for what is slow
+    # fifteen calls, eight, three and one: a slice has at least three of them, unless the function is slow
     assert "".join(calls[8:]) == "".join(["aaa", "aaa", "aaabbbb", "aaa", "aaabbbbcccd"])
+
+
+@pytest.mark.parametrize(
+    ("load", "threads", "advice"),
+    [
+        ([0.2, 0.0, 0.0], 2, ""),
+        ([1.5, 0.0, 0.0], 2, "; this machine is busy: use --threads 1"),
+        ([1.5, 0.0, 0.0], 1, "; this machine is busy: the ratios are more reliable than the times"),
+    ],
+)
+def test_the_load_of_the_machine_is_stated_with_advice(load, threads, advice):
+    expected = f"load of the last minute: {load[0]} on 2 cores{advice}"
+    assert timing.format_load(load, cores=2, threads=threads) == expected
+
+
+def test_an_unknown_load_is_stated():
+    assert timing.format_load(None, cores=4, threads=2) == "load of the last minute: unknown, on 4 cores"
+
+
+def test_a_torch_layer_without_finite_results_is_not_timed():
+    layer = torch.nn.GRU(2, 4)
+    layer.weight_hh_l0.data.fill_(float("nan"))
+    with pytest.raises(AssertionError, match=r"torch.nn.GRU gives wrong or infinite results; it is not timed"):
+        layers.check_torch_layer(layer, torch.randn(5, 3, 2), torch.randn(5, 3, 4))
+
+
+def test_gpu_rows_have_every_layer(monkeypatch):
+    """The layers run on the CPU, and a fake clock stands for the events of the GPU."""
+    calls = []
+
+    def fake_time(function, count):
+        function()
+        calls.append((function.__qualname__, count))
+        return 0.3 if "training" in function.__qualname__ else 0.001
+
+    monkeypatch.setattr(gpu, "_time_calls", fake_time)
+    (row,) = gpu.measure([(Size(12, 3, 9, 2, 2), "fp32")], gpu.OTHERS, "torch", torch.device("cpu"))
+    record = row.record()
+    assert [record[name] for name in ("n", "modules", "T", "B", "inputs", "dtype")] == [12, 3, 9, 2, 2, "fp32"]
+    for name in ("forward", "forward_rnn", "forward_lstm", "forward_gru"):
+        assert record[name] == 0.001
+    for name in ("training", "training_rnn", "training_lstm", "training_gru"):
+        assert record[name] == 0.3
+    # four layers in five turns of twenty calls forward, and in three turns of one call forward + backward
+    forward, training = calls[:24], calls[24:]
+    assert [count for _, count in forward] == [1] * 4 + [20] * 4 * 5
+    assert [count for _, count in training] == [1] * 4 + [1] * 4 * 3
+    first, second = gpu.format_row(row, {"fp32": 1e12}).splitlines()
+    assert first.split()[:7] == ["12", "3", "9", "2", "2", "fp32", "forward"]
+    assert first.split("|")[2].split() == second.split("|")[2].split() == ["1.0", "1.0", "1.0"]
+
+
+def test_a_gpu_layer_that_needs_too_much_memory_has_no_time():
+    row = gpu.GpuRow(Size(12, 3, 9, 2, 2), "fp32", 1e-7, {"cwrnn": 0.002, "RNN": None}, {"cwrnn": 0.004, "RNN": 0.008})
+    assert row.record()["forward_rnn"] is None
+    first, second = gpu.format_row(row, {"fp32": 1e12}).splitlines()
+    assert first.split("|")[2].split() == ["memory"]
+    assert second.split("|")[2].split() == ["2.0"]
+
+
+def test_time_on_device_skips_a_function_without_memory(monkeypatch):
+    monkeypatch.setattr(gpu, "_time_calls", lambda function, count: function() or 0.5)
+
+    def needs_too_much():
+        raise torch.OutOfMemoryError
+
+    assert gpu.time_on_device([lambda: None, needs_too_much]) == [0.5, None]
+
+
+def test_cwrnn_bench_forwards_its_arguments(capsys):
+    pytest.importorskip("typer")
+    from cwrnn.commands.main import main
+
+    assert main(["bench", "12,3,9,2,2", "--repeats", "1", "--threads", "1"]) == 0
+    assert "threads 1" in capsys.readouterr().out
+    assert main(["bench", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: cwrnn bench [-h]")
+    assert "--picture" in out
+    assert main(["bench", "--repeats", "0"]) == 2
+    assert "--threads and --repeats must be at least 1" in capsys.readouterr().err
+    assert main(["--help"]) == 0
+    assert re.search(r"bench +Time the layer against torch.nn.RNN, LSTM and GRU", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["12,3,9,2"], "'12,3,9,2' is not n,modules,T,B,inputs"),
-        (["a,b,c,d,e"], "'a,b,c,d,e' is not n,modules,T,B,inputs"),
-        (["2,3,9,2,1"], "modules at most n"),
+        (["12,3,9,2"], "'12,3,9,2' is not units,modules,steps,batch,inputs"),
+        (["a,b,c,d,e"], "'a,b,c,d,e' is not units,modules,steps,batch,inputs"),
+        (["2,3,9,2,1"], "modules at most units"),
         (["2,1,0,2,1"], "all five must be at least 1"),
         (["step", "12,3,9,2,2"], "name no other regime beside them"),
         (["layers", "--picture", "x.png"], "--picture shows all regimes"),
@@ -158,7 +250,7 @@ def test_turns_are_cut_into_slices(monkeypatch):
         (["--device", "toaster"], "toaster"),
     ],
 )
-def test_bad_arguments(arguments, message, capsys):
+def test_bad_arguments_are_refused(arguments, message, capsys):
     with pytest.raises(SystemExit) as caught:
         bench.main(arguments)
     assert caught.value.code == 2

@@ -1,4 +1,4 @@
-"""The GPU kernel: what the battery of all backends does not ask. Run by `make gpu`."""
+"""Tests of the GPU kernel that the battery of all backends does not contain. `make gpu` runs both on a CUDA device."""
 
 import warnings
 
@@ -6,19 +6,19 @@ import pytest
 import torch
 from torch.func import functional_call, stack_module_state, vmap
 
-from cwrnn import ClockworkRNN, Readout, Schedule, clockwork_reference
-from cwrnn import backends as recurrence
+from cwrnn import ClockworkRNN, Readout, Schedule, backends, clockwork_reference
 from cwrnn.backends import BACKENDS, choose
-from cwrnn.kernels import autograd as function
-from cwrnn.kernels.gpu import launch as kernel
+from cwrnn.kernels import autograd
+from cwrnn.kernels.gpu import launch, tables
 
 CUDA = torch.device("cuda")
 COMPACTED = "RNN module weights are not part of single contiguous chunk"
-"""What torch says of its own layers of half precision."""
+"""The warning of torch's own layers in half precision."""
 HALVES = (torch.bfloat16, torch.float16)
 
 
-def tensors(schedule, T, B, I, dtype=torch.float64, seed=0):
+def make_tensors(schedule, T, B, I, dtype=torch.float64, seed=0):
+    """Random input, weight_ih, weight_hh, bias and h0 on the device."""
     N = schedule.hidden_size
     generator = torch.Generator().manual_seed(seed)
     shapes = (T, B, I), (N, I), (N, N), (N,), (B, N)
@@ -27,41 +27,46 @@ def tensors(schedule, T, B, I, dtype=torch.float64, seed=0):
     return [(value * scale).to(CUDA, dtype) for value, scale in zip(values, scales, strict=True)]
 
 
-def gradients(function, values, cotangent):
+def differentiate(function, values, cotangent):
+    """The output of `function`, and its gradients by all `values`."""
     leaves = [value.detach().requires_grad_() for value in values]
     output = function(*leaves)
     return output.detach(), *torch.autograd.grad(output, leaves, cotangent.to(output.dtype))
 
 
-def distance(found, exact):
+def measure_distance(found, exact):
+    """The relative distance of a tensor from the exact one."""
     return ((found.double() - exact).norm() / exact.norm()).item()
 
 
-def forget():
-    """All tables that were kept; and their memory is given to others, who write into it."""
-    kernel._plan_of.cache_clear()
-    kernel._items.cache_clear()
+def drop_tables():
+    """Drop all tables that are kept, and overwrite their memory if it was freed."""
+    tables._make_plan.cache_clear()
+    tables._make_weight_tables.cache_clear()
     for size in (2**i for i in range(1, 16)):
         [torch.full((size,), -1, dtype=torch.int64, device=CUDA) for _ in range(20)]
 
 
-def hold(schedule, t0=0):
-    return lambda *values: function.run(*values, schedule, t0, "tanh").hold()
+def run_kernel(schedule, t0=0):
+    """A function of the tensors that computes the output of the kernel."""
+    return lambda *values: autograd.run(*values, schedule, t0, "tanh").hold()
 
 
-def test_refuses_what_it_cannot_do():
-    assert kernel.refuse(torch.device("cpu"), torch.float32) == "it runs on CUDA devices only"
-    assert kernel.refuse(CUDA, torch.float64) == "it takes float32, bfloat16 and float16 only"
+def test_it_refuses_other_devices_and_dtypes():
+    assert launch.refuse(torch.device("cpu"), torch.float32) == "it runs on CUDA devices only"
+    assert launch.refuse(CUDA, torch.float64) == "it takes float32, bfloat16 and float16 only"
 
 
-def test_sizes_that_suit():
-    assert kernel.unsuited(Schedule((1, 2), (512, 3))) is None
-    assert kernel.unsuited(Schedule((1, 2), (513, 3))) == "it takes modules of at most 512 units, and one has 513"
+def test_it_refuses_modules_of_more_than_512_units():
+    assert launch.refuse_schedule(Schedule((1, 2), (512, 3))) is None
+    assert (
+        launch.refuse_schedule(Schedule((1, 2), (513, 3))) == "it takes modules of at most 512 units, and one has 513"
+    )
 
 
-def test_modules_that_do_not_suit(monkeypatch):
+def test_auto_prefers_matrix_products_for_large_modules(monkeypatch):
     anywhere = BACKENDS["triton"]._replace(refuse=lambda device, dtype: None)
-    monkeypatch.setattr(recurrence, "BACKENDS", {"triton": anywhere, "torch": BACKENDS["torch"]})
+    monkeypatch.setattr(backends, "BACKENDS", {"triton": anywhere, "torch": BACKENDS["torch"]})
 
     def chosen(dtype, *sizes, name="auto"):
         return choose(name, torch.device("cpu"), dtype, Schedule(tuple(range(1, len(sizes) + 1)), sizes))
@@ -71,44 +76,62 @@ def test_modules_that_do_not_suit(monkeypatch):
     assert [chosen(torch.float32, size, 3) for size in (256, 257)] == ["triton", "torch"]
     assert [chosen(torch.float16, size) for size in (320, 321)] == ["triton", "torch"]
     assert [chosen(torch.float16, size, 3) for size in (512, 513)] == ["triton", "torch"]
-    # who chooses it gets it, where it can run at all
+    # an explicit choice is obeyed wherever the kernel can run
     assert chosen(torch.float32, 512, name="triton") == "triton"
     with pytest.raises(RuntimeError, match="at most 512 units, and one has 513. Usable here: 'auto', 'torch'."):
         chosen(torch.float32, 513, name="triton")
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cudnn, "rnn"), reason="this torch has one switch for all of cuDNN")
-def test_the_switch_of_recurrent_layers(monkeypatch):
+def test_precision_follows_the_switch_of_recurrent_layers(monkeypatch):
     for value in ("tf32", "ieee"):
         monkeypatch.setattr(torch.backends.cudnn.rnn, "fp32_precision", value)
-        assert kernel._precision(torch.float32, 129) == value
-        assert kernel._precision(torch.float32, 128) == {"tf32": "tf32x3", "ieee": "ieee"}[value]
-        assert kernel._precision(torch.bfloat16, 129) == "ieee"
+        assert launch._choose_precision(torch.float32, 129) == value
+        assert launch._choose_precision(torch.float32, 128) == {"tf32": "tf32x3", "ieee": "ieee"}[value]
+        assert launch._choose_precision(torch.bfloat16, 129) == "ieee"
 
 
 @pytest.mark.parametrize("periods", [(1, 2, 4, 12), (2, 3, 7, 9)], ids=["nested", "coprime"])
-def test_items_cover_every_block_once(periods):
+def test_parts_and_blocks_cover_every_weight_once(periods):
     schedule = Schedule(periods, (70, 3, 64, 130))
-    plan = kernel._plan(schedule, 5, 100, 9, torch.device("cpu"))
-    items, blocks = kernel._items(schedule, plan.ticks, 9, 65, True, True, torch.device("cpu"))
+    plan = tables.make_plan(schedule, 5, 100, 9, torch.device("cpu"))
+    part_table, block_table = tables.make_weight_tables(schedule, plan.ticks, 9, 65, True, True, torch.device("cpu"))
+    all_parts = [tables.PartRow(*row) for row in part_table.tolist()]
     N, I = schedule.hidden_size, 65
-    times = {0: torch.zeros(N, N), 1: torch.zeros(N, I)}
-    for of_input, j, u, v, first, last in blocks.tolist():
-        units = schedule.slices[j]
-        rows = slice(u, min(u + kernel.BLOCK, units.stop))
-        if of_input:
-            times[1][rows, v : v + kernel.BLOCK] += 1
+    recurrent, inputs = torch.zeros(N, N), torch.zeros(N, I)
+    for block in [tables.BlockRow(*row) for row in block_table.tolist()]:
+        units = schedule.slices[block.module]
+        rows = slice(block.receiver, min(block.receiver + tables.BLOCK_SIZE, units.stop))
+        if block.of_input:
+            inputs[rows, block.sender : block.sender + tables.BLOCK_SIZE] += 1
         else:
-            times[0][rows, units.start + v : min(units.start + v + kernel.BLOCK, units.stop)] += 1
-        # its items: one after the other, all lines
-        parts = items[first:last].tolist()
-        assert all(part[:4] == [of_input, j, u, v] for part in parts)
-        lines = (plan.ticks[j] + (not of_input)) * 9
-        assert [part[4] for part in parts] == list(range(0, lines, kernel.LINES))
-        assert [part[5] for part in parts] == [*[part[4] for part in parts[1:]], lines]
-    assert torch.equal(times[0] > 0, torch.from_numpy(schedule.mask()))
-    assert times[0].max() == 1
-    assert (times[1] == 1).all()
+            first = units.start + block.sender
+            recurrent[rows, first : min(first + tables.BLOCK_SIZE, units.stop)] += 1
+        # the parts of a block cover all lines of its module, one after the other
+        parts = all_parts[block.first_part : block.end_part]
+        for part in parts:
+            assert (part.of_input, part.module) == (block.of_input, block.module)
+            assert (part.receiver, part.sender) == (block.receiver, block.sender)
+        lines = (plan.ticks[block.module] + (not block.of_input)) * 9
+        assert [part.first_line for part in parts] == list(range(0, lines, tables.PART_LINES))
+        assert [part.end_line for part in parts] == [*[part.first_line for part in parts[1:]], lines]
+    assert torch.equal(recurrent > 0, torch.from_numpy(schedule.mask()))
+    assert recurrent.max() == 1
+    assert (inputs == 1).all()
+
+
+def test_table_of_modules_by_hand():
+    """Eleven steps from t = 3: period 2 first ticks at step 1, period 8 at step 5, both counted from the start."""
+    plan = tables.make_plan(Schedule((2, 8), (3, 4)), 3, 11, 5, torch.device("cpu"))
+    assert [tables.ModuleRow(*row) for row in plan.table.tolist()] == [
+        tables.ModuleRow(
+            period=2, size=3, first_unit=0, first_tick=1, ticks=5, states=0, messages=0, g_messages=0
+        ),
+        tables.ModuleRow(
+            period=8, size=4, first_unit=3, first_tick=5, ticks=1, states=90, messages=0, g_messages=90
+        ),
+    ]  # fmt: skip
+    assert plan == (plan.table, (5, 1), 130, 30, 160)
 
 
 @pytest.mark.gpu
@@ -125,44 +148,45 @@ class TestOnDevice:
             pytest.param(Schedule((1, 2), (1, 1)), 5000, 1, 0, id="two units, many steps"),
         ],
     )
-    def test_equals_specification(self, schedule, T, B, I):
-        values = tensors(schedule, T, B, I)
+    def test_it_equals_the_specification(self, schedule, T, B, I):
+        values = make_tensors(schedule, T, B, I)
         cotangent = torch.randn(T, B, schedule.hidden_size, dtype=torch.float64, device=CUDA)
-        exact = gradients(lambda *leaves: clockwork_reference(*leaves, schedule, 3), values, cotangent)
-        found = gradients(hold(schedule, 3), [value.float() for value in values], cotangent)
+        exact = differentiate(lambda *leaves: clockwork_reference(*leaves, schedule, 3), values, cotangent)
+        found = differentiate(run_kernel(schedule, 3), [value.float() for value in values], cotangent)
         for value, right in zip(found, exact, strict=True):
             if right.numel() > 0:
-                assert distance(value, right) < 1e-5
+                assert measure_distance(value, right) < 1e-5
 
     @pytest.mark.parametrize(
         ("dtype", "N"),
         [(torch.float32, 48), (torch.float32, 128), (torch.float32, 256), *((dtype, 128) for dtype in HALVES)],
     )
-    def test_no_less_exact_than_torch(self, dtype, N):
-        """One module of period 1 is a torch.nn.RNN: further from the truth than that, nothing may be."""
+    def test_it_is_no_less_exact_than_torch(self, dtype, N):
+        """One module of period 1 is a torch.nn.RNN, and no result may be further from the exact one than torch's."""
         torch.backends.cudnn.allow_tf32 = True
         T, B, I = 200, 16, 32
         schedule = Schedule((1,), (N,))
-        values = tensors(schedule, T, B, I, dtype)
+        values = make_tensors(schedule, T, B, I, dtype)
         cotangent = torch.randn(T, B, N, dtype=torch.float64, device=CUDA)
-        exact = gradients(
+        exact = differentiate(
             lambda *leaves: clockwork_reference(*leaves, schedule), [value.double() for value in values], cotangent
         )
-        found = gradients(hold(schedule), values, cotangent)
+        found = differentiate(run_kernel(schedule), values, cotangent)
         rnn = torch.nn.RNN(I, N, device=CUDA, dtype=dtype)
         rnn.bias_hh_l0.data.zero_()
 
-        def torchs(x, weight_ih, weight_hh, bias, h0):
+        def run_torch(x, weight_ih, weight_hh, bias, h0):
             parameters = {"weight_ih_l0": weight_ih, "weight_hh_l0": weight_hh, "bias_ih_l0": bias}
             return functional_call(rnn, parameters, (x, h0[None]))[0]
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", COMPACTED)
-            theirs = gradients(torchs, values, cotangent)
+            theirs = differentiate(run_torch, values, cotangent)
         ours, others = (
-            [distance(value, right) for value, right in zip(each, exact, strict=True)] for each in (found, theirs)
+            [measure_distance(value, right) for value, right in zip(results, exact, strict=True)]
+            for results in (found, theirs)
         )
-        # in half precision both are that of the states, rounded: they differ by chance
+        # in half precision rounding the states dominates, and the two distances differ by chance
         allowed = 1.0 if dtype == torch.float32 else 1.1
         assert all(own <= allowed * other for own, other in zip(ours, others, strict=True)), (ours, others)
 
@@ -175,24 +199,24 @@ class TestOnDevice:
         ],
     )
     def test_tf32_follows_torchs_switch(self, schedule):
-        values = tensors(schedule, 64, 9, 16)
+        values = make_tensors(schedule, 64, 9, 16)
         cotangent = torch.randn(64, 9, schedule.hidden_size, dtype=torch.float64, device=CUDA)
-        exact = gradients(lambda *leaves: clockwork_reference(*leaves, schedule), values, cotangent)
-        strict = gradients(hold(schedule), [value.float() for value in values], cotangent)
+        exact = differentiate(lambda *leaves: clockwork_reference(*leaves, schedule), values, cotangent)
+        strict = differentiate(run_kernel(schedule), [value.float() for value in values], cotangent)
         torch.backends.cudnn.allow_tf32 = True
-        fast = gradients(hold(schedule), [value.float() for value in values], cotangent)
+        fast = differentiate(run_kernel(schedule), [value.float() for value in values], cotangent)
         for near, found, right in zip(strict, fast, exact, strict=True):
-            assert distance(near, right) < 2e-6 < 1e-5 < distance(found, right) < 3e-3
+            assert measure_distance(near, right) < 2e-6 < 1e-5 < measure_distance(found, right) < 3e-3
 
-    def test_same_bits_in_every_run(self):
+    def test_every_run_gives_the_same_bits(self):
         schedule = Schedule.exponential(256, 8)
-        values = tensors(schedule, 500, 40, 16, torch.bfloat16)
+        values = make_tensors(schedule, 500, 40, 16, torch.bfloat16)
         cotangent = torch.randn(500, 40, 256, device=CUDA)
-        first = gradients(hold(schedule), values, cotangent)
+        first = differentiate(run_kernel(schedule), values, cotangent)
         for _ in range(5):
-            assert all(map(torch.equal, gradients(hold(schedule), values, cotangent), first))
+            assert all(map(torch.equal, differentiate(run_kernel(schedule), values, cotangent), first))
 
-    def test_lengths(self):
+    def test_padding_is_not_read_and_states_end_with_their_sequences(self):
         rnn = ClockworkRNN(5, 48, schedule=6, device=CUDA)
         slow = ClockworkRNN(5, 48, schedule=6, backend="torch", device=CUDA)
         slow.load_state_dict(rnn.state_dict())
@@ -208,7 +232,7 @@ class TestOnDevice:
         for found, right in zip(rnn.parameters(), slow.parameters(), strict=True):
             torch.testing.assert_close(found.grad, right.grad, rtol=1e-4, atol=1e-4)
 
-    def test_replicas(self):
+    def test_replicas_equal_networks_one_by_one(self):
         networks = [ClockworkRNN(3, 40, schedule=5, device=CUDA) for _ in range(4)]
         parameters, _ = stack_module_state(networks)
         x = torch.randn(4, 33, 6, 3, device=CUDA)
@@ -226,7 +250,7 @@ class TestOnDevice:
                 torch.testing.assert_close(found[name][s], parameter.grad, rtol=1e-4, atol=1e-4)
 
     @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
-    def test_is_the_default(self, dtype):
+    def test_it_is_the_default(self, dtype):
         assert choose("auto", CUDA, dtype) == "triton"
         assert choose("auto", CUDA, torch.float64) == "torch"
 
@@ -244,49 +268,49 @@ class TestOnDevice:
     @pytest.mark.parametrize(
         "schedule",
         [Schedule.exponential(66, 33), Schedule(tuple(range(1, 34)), tuple(1 + j % 3 for j in range(33)))],
-        ids=["nested, the slowest beyond 32 bits", "coprime"],
+        ids=["nested, the slowest period beyond 32 bits", "coprime"],
     )
-    def test_many_modules(self, schedule):
-        values = tensors(schedule, 70, 9, 3)
+    def test_33_modules(self, schedule):
+        values = make_tensors(schedule, 70, 9, 3)
         cotangent = torch.randn(70, 9, schedule.hidden_size, dtype=torch.float64, device=CUDA)
-        exact = gradients(lambda *leaves: clockwork_reference(*leaves, schedule, 2**33 - 20), values, cotangent)
-        found = gradients(hold(schedule, 2**33 - 20), [value.float() for value in values], cotangent)
+        exact = differentiate(lambda *leaves: clockwork_reference(*leaves, schedule, 2**33 - 20), values, cotangent)
+        found = differentiate(run_kernel(schedule, 2**33 - 20), [value.float() for value in values], cotangent)
         for value, right in zip(found, exact, strict=True):
-            assert distance(value, right) < 1e-5
+            assert measure_distance(value, right) < 1e-5
 
     @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
     @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
     @pytest.mark.parametrize("tf32", [False, True])
-    def test_not_a_number_stays_none(self, dtype, nonlinearity, tf32):
+    def test_nan_stays_nan(self, dtype, nonlinearity, tf32):
         torch.backends.cudnn.allow_tf32 = tf32
         schedule = Schedule.exponential(64, 4)
-        input, *others = tensors(schedule, 40, 20, 5, dtype)
-        # as the device makes it: all bits set
+        input, *others = make_tensors(schedule, 40, 20, 5, dtype)
+        # the NaN that the device makes has all bits set
         input[17, 3, 2] = torch.zeros((), device=CUDA).div(0)
         others[3][9, 40] = torch.inf
-        found = function.run(input, *others, schedule, 0, nonlinearity).hold()
+        found = autograd.run(input, *others, schedule, 0, nonlinearity).hold()
         exact = clockwork_reference(input.double(), *(value.double() for value in others), schedule, 0, nonlinearity)
         assert torch.equal(found.isnan(), exact.isnan())
         assert 0 < found.isnan().sum() < found.numel() / 10
 
-    def test_other_stream(self):
-        """The tables were made on one stream, are read on another, and are forgotten before."""
+    def test_tables_that_are_dropped_while_another_stream_reads_them(self):
+        """The tables are made on one stream, and dropped before the other stream has read them."""
         schedule = Schedule.exponential(64, 4)
-        values = tensors(schedule, 100, 9, 5, torch.float32)
+        values = make_tensors(schedule, 100, 9, 5, torch.float32)
         cotangent = torch.randn(100, 9, 64, device=CUDA)
-        right = gradients(hold(schedule), values, cotangent)
+        right = differentiate(run_kernel(schedule), values, cotangent)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             torch.cuda._sleep(50_000_000)
-            found = gradients(hold(schedule), values, cotangent)
-        forget()
+            found = differentiate(run_kernel(schedule), values, cotangent)
+        drop_tables()
         found[0].record_stream(torch.cuda.current_stream())
         torch.cuda.synchronize()
         assert all(map(torch.equal, found, right))
 
     @pytest.mark.parametrize("dtype", HALVES)
-    def test_autocast(self, dtype):
+    def test_autocast_gives_half_precision_and_float32_gradients(self, dtype):
         rnn = ClockworkRNN(5, 64, schedule=4, device=CUDA)
         x = torch.randn(20, 3, 5, device=CUDA)
         with torch.autocast("cuda", dtype=dtype):
@@ -295,7 +319,7 @@ class TestOnDevice:
         assert output.dtype == dtype
         assert all(p.grad.dtype == torch.float32 and p.grad.isfinite().all() for p in rnn.parameters())
 
-    def test_compiled_training_step(self):
+    def test_a_compiled_training_step_has_the_same_gradients(self):
         rnn = ClockworkRNN(5, 64, schedule=4, device=CUDA)
         readout = Readout(64, 2).to(CUDA)
         x, target = torch.randn(50, 3, 5, device=CUDA), torch.randn(50, 3, 2, device=CUDA)
@@ -305,7 +329,7 @@ class TestOnDevice:
 
         parameters = [*rnn.parameters(), *readout.parameters()]
         right = torch.autograd.grad(loss(x, target), parameters)
-        # torch's own compiler warns of its own ways
+        # torch's compiler emits warnings of its own
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = torch.autograd.grad(torch.compile(loss, fullgraph=True)(x, target), parameters)
@@ -313,12 +337,12 @@ class TestOnDevice:
             torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
 
     def test_compiled_into_cuda_graphs(self):
-        """The mode "reduce-overhead", which records every step and plays it back."""
+        """torch.compile's mode "reduce-overhead" records every step and replays it."""
         torch.use_deterministic_algorithms(False)
         rnn = ClockworkRNN(5, 64, schedule=4, device=CUDA)
         lengths = torch.tensor([50, 20, 1], device=CUDA)
-        # the tables are made by the first run, in memory that is lent for the graphs
-        forget()
+        # the first run makes the tables while torch allocates from the pool of the graphs
+        drop_tables()
 
         def loss(x, lengths):
             output, h_n = rnn(x, lengths=lengths)
@@ -334,20 +358,20 @@ class TestOnDevice:
                 for value, expected in zip(found, right, strict=True):
                     torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
 
-    def test_cuda_graph_of_a_training_step(self):
+    def test_a_captured_training_step_can_be_replayed(self):
         torch.use_deterministic_algorithms(False)
         rnn = ClockworkRNN(5, 64, schedule=4, device=CUDA)
         optimiser = torch.optim.SGD(rnn.parameters(), lr=0.01)
         x = torch.randn(50, 3, 5, device=CUDA)
         lengths = torch.tensor([50, 7, 33], device=CUDA)
 
-        def loss_of():
+        def compute_loss():
             output, h_n = rnn(x, lengths=lengths)
             return output.square().mean() + h_n.square().mean() + rnn(x)[0].square().mean()
 
         def step():
             optimiser.zero_grad(set_to_none=True)
-            loss = loss_of()
+            loss = compute_loss()
             loss.backward()
             optimiser.step()
             return loss
@@ -361,26 +385,26 @@ class TestOnDevice:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             loss = step()
-        forget()
+        drop_tables()
         losses = []
         for _ in range(5):
             graph.replay()
             losses.append(loss.item())
         assert losses == sorted(losses, reverse=True)
         assert losses[-1] < losses[0]
-        # other sequences of other lengths, in the same place
+        # other sequences of other lengths, in the same memory
         x.copy_(torch.randn_like(x))
         lengths.copy_(torch.tensor([1, 50, 20]))
-        expected = loss_of().item()
+        expected = compute_loss().item()
         graph.replay()
         assert loss.item() == pytest.approx(expected, rel=1e-5)
 
-    def test_memory_of_a_training_step(self):
+    def test_a_training_step_needs_at_most_half_the_memory_of_torch(self):
         torch.use_deterministic_algorithms(False)
         n, T, B, I = 1024, 8192, 16, 64
         x = torch.randn(T, B, I, device=CUDA, dtype=torch.bfloat16)
 
-        def peak(step, modules):
+        def measure_peak(step, modules):
             torch.cuda.empty_cache()
             torch.cuda.synchronize()
             before = torch.cuda.memory_allocated()
@@ -396,8 +420,8 @@ class TestOnDevice:
             torch.nn.RNN(I, n, device=CUDA, dtype=torch.bfloat16),
             torch.nn.Linear(n, 1, device=CUDA, dtype=torch.bfloat16),
         )
-        ours = peak(lambda: readout(clockwork.ticks(x)[0]), (clockwork, readout))
+        ours = measure_peak(lambda: readout(clockwork.ticks(x)[0]), (clockwork, readout))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", COMPACTED)
-            theirs = peak(lambda: linear(dense(x)[0]), (dense, linear))
+            theirs = measure_peak(lambda: linear(dense(x)[0]), (dense, linear))
         assert ours <= theirs / 2

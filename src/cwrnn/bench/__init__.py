@@ -1,13 +1,15 @@
-"""How fast the package is: side by side with torch's own layers of the same size, in one run.
+"""Times the package side by side with torch's own layers of the same size, in one run.
 
-    python -m cwrnn.bench                                     everything: some minutes
-    python -m cwrnn.bench layers step                         some regimes: layers, replicas, step, growth
-    python -m cwrnn.bench 1024,8,512,32,32 256,8,512,32,32    layers of these sizes: n, modules, T, B, inputs
-    python -m cwrnn.bench --backend torch --threads 2 --json out/bench.json --picture out/bench.png
+    cwrnn bench                                     all regimes: some minutes
+    cwrnn bench layers step                         some regimes: layers, replicas, step, growth
+    cwrnn bench 1024,8,512,32,32 256,8,512,32,32    layers of these sizes: units, modules, steps, batch, inputs
+    cwrnn bench --backend torch --threads 2 --json out/bench.json --picture out/bench.png
 
-A result counts only if it is right: before anything is timed, output and gradients are compared with the
-specification. Each number is the median of several runs, all that are compared taking turns. On a busy machine use
---threads 1: two threads that wait for each other measure the other jobs.
+`python -m cwrnn.bench` does the same and needs no extra.
+
+Before a layer is timed, its output and its gradients are compared with the specification; a wrong layer is not timed.
+Each number is the median of several turns, and everything that is compared takes its turns side by side. On a busy
+machine use --threads 1: two threads that wait for each other measure the other jobs.
 """
 
 from .command import main

@@ -1,4 +1,4 @@
-"""`python -m cwrnn.bench`."""
+"""Runs the benchmark: `python -m cwrnn.bench`."""
 
 import sys
 

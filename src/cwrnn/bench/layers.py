@@ -1,4 +1,4 @@
-"""Layers: one against torch.nn.RNN, torch.nn.LSTM and the loop of the specification, of the same size."""
+"""Layers: ClockworkRNN, torch's recurrent layers and the loop of the specification, all of the same size."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -9,38 +9,54 @@ from torch import Tensor, nn
 
 from ..layer import ClockworkRNN
 from ..schedule import Schedule
-from .timing import forward_of, take_turns, training_of
+from .timing import make_forward, make_training, take_turns
+
+TORCH_LAYERS: dict[str, Callable[..., nn.Module]] = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
+"""The layers of torch.nn that are timed, by their names there."""
+
+TIMED = ("cwrnn", *TORCH_LAYERS, "loop")
+"""The layers of a row: ClockworkRNN, those of torch, and the specification, a loop over time in Python."""
 
 
 class Size(NamedTuple):
-    """One line of the table."""
+    """The size of a layer and of its input."""
 
-    n: int
+    units: int
     modules: int
-    T: int
-    B: int
+    steps: int
+    batch: int
     inputs: int
 
     @classmethod
     def parse(cls, text: str) -> "Size":
-        """The size that `text` names: five whole numbers, separated by commas.
+        """The size that `text` describes: five whole numbers, separated by commas.
 
-        >>> Size.parse("1024,8,512,32,32")
-        Size(n=1024, modules=8, T=512, B=32, inputs=32)
+        >>> Size.parse("1024,8,512,32,16")
+        Size(units=1024, modules=8, steps=512, batch=32, inputs=16)
         """
         try:
             size = cls(*(int(part) for part in text.split(",")))
         except (TypeError, ValueError):
             raise argparse.ArgumentTypeError(
-                f"{text!r} is not n,modules,T,B,inputs: five whole numbers such as 1024,8,512,32,32"
+                f"{text!r} is not units,modules,steps,batch,inputs: five whole numbers such as 1024,8,512,32,32"
             ) from None
-        if min(size) < 1 or size.modules > size.n:
-            raise argparse.ArgumentTypeError(f"{text!r}: all five must be at least 1, and modules at most n")
+        if min(size) < 1 or size.modules > size.units:
+            raise argparse.ArgumentTypeError(f"{text!r}: all five must be at least 1, and modules at most units")
         return size
 
     def __str__(self) -> str:
-        return f"{self.n:5d} {self.modules:3d} {self.T:5d} {self.B:4d} {self.inputs:4d}"
+        return f"{self.units:5d} {self.modules:7d} {self.steps:5d} {self.batch:5d} {self.inputs:6d}"
 
+    def record(self) -> dict[str, int]:
+        """The size as plain data, for JSON.
+
+        >>> Size(1024, 8, 512, 32, 16).record()
+        {'n': 1024, 'modules': 8, 'T': 512, 'B': 32, 'inputs': 16}
+        """
+        return {"n": self.units, "modules": self.modules, "T": self.steps, "B": self.batch, "inputs": self.inputs}
+
+
+SIZE_HEAD = "units modules steps batch inputs"
 
 DEFAULT_SIZES = (
     Size(40, 8, 320, 1, 1),
@@ -50,12 +66,9 @@ DEFAULT_SIZES = (
     Size(1024, 8, 512, 1, 32),
 )
 
-RIVALS = ("cwrnn", "RNN", "LSTM", "loop")
-"""This layer; torch.nn.RNN; torch.nn.LSTM; the specification, one loop over time in Python."""
 
-
-class Row(NamedTuple):
-    """What was measured for one size: seconds, medians, of each rival."""
+class LayerRow(NamedTuple):
+    """The measurements of one size: median seconds of each layer in TIMED."""
 
     size: Size
     backend: str
@@ -66,9 +79,9 @@ class Row(NamedTuple):
     training: dict[str, float]
 
     def record(self) -> dict[str, Any]:
-        """All of it as plain data, for JSON."""
+        """The row as plain data, for JSON; the ratios are those to torch.nn.RNN."""
         return {
-            **self.size._asdict(),
+            **self.size.record(),
             **{name: getattr(self, name) for name in self._fields if name != "size"},
             "forward_ratio": self.forward["RNN"] / self.forward["cwrnn"],
             "training_ratio": self.training["RNN"] / self.training["cwrnn"],
@@ -76,7 +89,7 @@ class Row(NamedTuple):
 
 
 def count_multiply_adds(schedule: Schedule, T: int, B: int, inputs: int) -> tuple[int, int]:
-    """What the cascade multiplies in T steps from 0: forward, and with backward for the weights.
+    """The multiply-adds of the cascade in T steps from clock 0: forward, and forward + backward for the weights.
 
     >>> count_multiply_adds(Schedule((1, 2), (3, 3)), T=4, B=1, inputs=0)
     (72, 216)
@@ -86,35 +99,40 @@ def count_multiply_adds(schedule: Schedule, T: int, B: int, inputs: int) -> tupl
         ticks = -(-T // period)
         recurrent += ticks * size * units.stop * B
         driven += ticks * size * inputs * B
-    # backward multiplies by every weight twice: for the gradient of what came in, and for its own
+    # backward multiplies twice by every recurrent weight, for the gradients of the state and of the weight, and once
+    # by every input weight, for the gradient of the weight
     return recurrent + driven, 3 * recurrent + 2 * driven
 
 
 def check(rnn: ClockworkRNN, input: Tensor) -> float:
     """The largest relative error of output and gradients against the specification; raises if it is not small.
 
-    On a GPU, where a loop over time is very slow, against the cascade in float64.
+    On a GPU, where a loop over time is very slow, the layer is compared with the cascade in float64.
+
+    >>> check(ClockworkRNN(3, 8), torch.randn(20, 4, 3)) < 1e-4
+    True
     """
     specified = ClockworkRNN(
         rnn.input_size, rnn.hidden_size, device=input.device, dtype=torch.float64,
         schedule=rnn.schedule, backend="torch" if input.is_cuda else "reference",
     )  # fmt: skip
     specified.load_state_dict(rnn.state_dict())
-    # the layer runs as it will be timed, but the specification, which is slow, on two of the sequences only
+    # the layer runs on all sequences, as it will be timed; the specification is slow and runs on two of them
     chosen = [0, input.shape[1] - 1]
 
     def evaluate(layer: ClockworkRNN, x: Tensor, sequences: list[int]) -> list[Tensor]:
         output, h_n = (value[:, sequences] for value in layer(x))
-        # such that no gradient is too small or too large for half precision
+        # scaled such that no gradient is too small or too large for half precision
         loss = output.square().sum() / output.shape[0] ** 0.5 + h_n.square().sum()
         return [output, *torch.autograd.grad(loss, list(layer.parameters()))]
 
     worst = 0.0
-    found_values = evaluate(rnn, input, chosen)
-    for found, expected in zip(found_values, evaluate(specified, input[:, chosen].double(), [0, 1]), strict=True):
-        if expected.numel() == 0:  # the weights of no input
+    actual_values = evaluate(rnn, input, chosen)
+    for actual, expected in zip(actual_values, evaluate(specified, input[:, chosen].double(), [0, 1]), strict=True):
+        # without an input its weights are empty
+        if expected.numel() == 0:
             continue
-        error = (found.double() - expected).abs().max() / expected.abs().max()
+        error = (actual.double() - expected).abs().max() / expected.abs().max()
         worst = max(worst, error.item())
     tolerance = {torch.float64: 1e-9, torch.float32: 1e-4}.get(input.dtype, 0.03)
     if input.is_cuda and input.dtype == torch.float32 and torch.backends.cudnn.allow_tf32:
@@ -127,41 +145,72 @@ def check(rnn: ClockworkRNN, input: Tensor) -> float:
     return worst
 
 
-def measure(sizes: Sequence[Size], backend: str, repeats: int, device: torch.device, dtype: torch.dtype) -> list[Row]:
-    """The lines of the table, checked and then timed: all take turns, so that each is spread over the whole time."""
+def check_torch_layer(layer: nn.Module, input: Tensor, gradient: Tensor) -> None:
+    """Raises an AssertionError unless a layer of torch gives finite outputs and gradients of the shape of `gradient`.
+
+    >>> check_torch_layer(nn.GRU(3, 8), torch.randn(20, 4, 3), torch.randn(20, 4, 8))
+    """
+    output = layer(input)[0]
+    output.backward(gradient)
+    gradients = [parameter.grad for parameter in layer.parameters()]
+    finite = all(value is not None and bool(value.isfinite().all()) for value in (output, *gradients))
+    layer.zero_grad()
+    if output.shape != gradient.shape or not finite:
+        raise AssertionError(f"torch.nn.{type(layer).__name__} gives wrong or infinite results; it is not timed")
+
+
+def measure(
+    sizes: Sequence[Size], backend: str, repeats: int, device: torch.device, dtype: torch.dtype
+) -> list[LayerRow]:
+    """The rows of the table: all layers of all sizes are checked, and then timed in the same turns."""
     placed: Any = {"device": device, "dtype": dtype}
     functions: list[Callable[[], None]] = []
     checked = []
     for size in sizes:
         torch.manual_seed(0)
-        rnn = ClockworkRNN(size.inputs, size.n, schedule=size.modules, backend=backend, **placed)
-        x = torch.randn(size.T, size.B, size.inputs, **placed)
-        gradient = torch.randn(size.T, size.B, size.n, **placed)
-        checked.append((check(rnn, x), *count_multiply_adds(rnn.schedule, size.T, size.B, size.inputs)))
-        loop = ClockworkRNN(size.inputs, size.n, schedule=size.modules, backend="reference", **placed)
-        rivals = [rnn, nn.RNN(size.inputs, size.n, **placed), nn.LSTM(size.inputs, size.n, **placed), loop]
-        functions += [forward_of(layer, x) for layer in rivals]
-        functions += [training_of(layer, x, gradient) for layer in rivals]
+        rnn = ClockworkRNN(size.inputs, size.units, schedule=size.modules, backend=backend, **placed)
+        x = torch.randn(size.steps, size.batch, size.inputs, **placed)
+        gradient = torch.randn(size.steps, size.batch, size.units, **placed)
+        error = check(rnn, x)
+        checked.append((error, *count_multiply_adds(rnn.schedule, size.steps, size.batch, size.inputs)))
+        loop = ClockworkRNN(size.inputs, size.units, schedule=size.modules, backend="reference", **placed)
+        torch_layers = [make(size.inputs, size.units, **placed) for make in TORCH_LAYERS.values()]
+        for layer in torch_layers:
+            check_torch_layer(layer, x, gradient)
+        timed = [rnn, *torch_layers, loop]
+        functions += [make_forward(layer, x) for layer in timed]
+        functions += [make_training(layer, x, gradient) for layer in timed]
     seconds = iter(take_turns(functions, repeats, device))
     rows = []
-    for size, found in zip(sizes, checked, strict=True):
-        forward, training = ({name: next(seconds) for name in RIVALS} for _ in range(2))
-        rows.append(Row(size, backend, *found, forward, training))
+    for size, counts in zip(sizes, checked, strict=True):
+        forward, training = ({name: next(seconds) for name in TIMED} for _ in range(2))
+        rows.append(LayerRow(size, backend, *counts, forward, training))
     return rows
 
 
 HEAD = (
-    "    n   G     T    B    I |  forward ms   us/step  GMAC/s  peak |   RNN  LSTM  loop "
-    "|  training ms  us/step  GMAC/s  peak |   RNN  LSTM  loop"
+    f"{'':50s} | {'cwrnn':^30s} | times faster than\n"
+    f"{SIZE_HEAD}  {'pass':16s} | {'ms':>9s} {'us/step':>7s} {'GMAC/s':>6s} {'peak':>5s} | "
+    + " ".join(f"{name:>7s}" for name in TIMED[1:])
+)
+
+LEGEND = (
+    "peak: share of the peak above; RNN, LSTM, GRU: those of torch.nn with as many units;\n"
+    "loop: the specification, a loop over time in Python"
 )
 
 
-def line(row: Row, peak: float) -> str:
-    """The row as text, below HEAD: times, share of the measured peak, how many times faster than each rival."""
-    parts = [str(row.size)]
-    for seconds, count in ((row.forward, row.multiply_adds), (row.training, row.training_multiply_adds)):
+def format_row(row: LayerRow, peak: float) -> str:
+    """The row as two lines of text below HEAD: times, share of the measured peak, how many times faster than others."""
+    lines = []
+    passes = (
+        (str(row.size), "forward", row.forward, row.multiply_adds),
+        ("", "forward+backward", row.training, row.training_multiply_adds),
+    )
+    for size, name, seconds, count in passes:
         own = seconds["cwrnn"]
         rate = count / own
-        parts.append(f"{own * 1e3:11.3f} {own / row.size.T * 1e6:9.2f} {rate / 1e9:7.1f} {rate / peak:5.0%}")
-        parts.append(" ".join(f"{seconds[name] / own:5.1f}" for name in RIVALS[1:]))
-    return " | ".join(parts)
+        times = f"{own * 1e3:9.3f} {own / row.size.steps * 1e6:7.2f} {rate / 1e9:6.1f} {rate / peak:5.0%}"
+        ratios = " ".join(f"{seconds[other] / own:7.1f}" for other in TIMED[1:])
+        lines.append(f"{size:32s}  {name:16s} | {times} | {ratios}")
+    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The picture of a benchmark."""
+"""The picture of a benchmark: how many times faster than torch, and how time grows."""
 
 from pathlib import Path
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from ..extras import require
 
 
-def draw(record: dict[str, Any], file: Path) -> None:
-    """Draws what was measured into `file`: how many times faster, and how time grows."""
+def draw_picture(record: dict[str, Any], file: Path) -> None:
+    """Draws the numbers of all regimes into `file`: how many times faster than torch, and how time grows."""
     matplotlib = require("matplotlib", extra="experiments", purpose="the picture of a benchmark")
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
-    _bars(left, record)
-    _curves(right, record["growth"])
+    _draw_ratios(left, record)
+    _draw_growth(right, record["growth"])
     environment = record["environment"]
     figure.suptitle(
         f"{environment['device']}, {environment['threads']} threads, torch {environment['torch']}, "
@@ -26,14 +26,14 @@ def draw(record: dict[str, Any], file: Path) -> None:
     plt.close(figure)
 
 
-def _bars(axes: Any, record: dict[str, Any]) -> None:
+def _draw_ratios(axes: Any, record: dict[str, Any]) -> None:
     labels, forward, training = [], [], []
     for row in record["layers"]:
-        labels.append(f"n = {row['n']}, G = {row['modules']}\nT = {row['T']}, B = {row['B']}")
+        labels.append(f"{row['n']} units, {row['modules']} modules\n{row['T']} steps, batch {row['B']}")
         forward.append(row["forward_ratio"])
         training.append(row["training_ratio"])
     for row in record["replicas"]:
-        labels.append("100 replicas\nn = 40")
+        labels.append("100 replicas\nof 40 units")
         forward.append(float("nan"))
         training.append(row["ratio"])
     for row in record["step"]:
@@ -48,13 +48,13 @@ def _bars(axes: Any, record: dict[str, Any]) -> None:
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_xlabel("times faster than torch.nn.RNN (RNNCell)")
+    axes.set_xlabel("times faster than torch.nn.RNN (one step: RNNCell)")
     axes.margins(x=0.1)
     axes.legend(loc="lower right", fontsize=8)
     axes.set_title("the same size, side by side")
 
 
-def _curves(axes: Any, growth: list[dict[str, Any]]) -> None:
+def _draw_growth(axes: Any, growth: list[dict[str, Any]]) -> None:
     names = {
         "units": "units (8 modules)",
         "modules": "modules of 64 units, with readout",

@@ -1,4 +1,4 @@
-"""The other regimes: many small networks at once, one step at a time, and how time grows."""
+"""Other regimes: many small networks at once, one step of a stream, and how time grows with the size."""
 
 import copy
 import statistics
@@ -13,23 +13,23 @@ from ..layer import ClockworkRNN
 from ..readout import Readout
 from . import timing
 from .layers import check
-from .timing import forward_of, median_ratio, take_turns, time_turns, training_of
+from .timing import make_forward, make_training, median_ratio, take_turns, time_turns
 
 
 class Comparison(NamedTuple):
-    """One line: what was compared, seconds of ours and of torch's."""
+    """Seconds of cwrnn and of torch for the same work."""
 
     name: str
     ours: float
     theirs: float
 
     def record(self) -> dict[str, Any]:
-        """All of it as plain data, for JSON."""
+        """The comparison as plain data, for JSON."""
         return {**self._asdict(), "ratio": self.theirs / self.ours}
 
 
 def measure_replicas(S: int, backend: str, repeats: int, device: torch.device, dtype: torch.dtype) -> Comparison:
-    """A training step of S networks that generate, at once, against S of torch.nn.RNN in turn: task 1 of the paper."""
+    """A training step of S networks of the paper's task 1 in one call, against S networks of torch.nn.RNN in turn."""
     n, modules, T = 40, 8, 320
     torch.manual_seed(0)
     placed: Any = {"device": device, "dtype": dtype}
@@ -50,21 +50,23 @@ def measure_replicas(S: int, backend: str, repeats: int, device: torch.device, d
         vmap(loss)(parameters).sum().backward()
         optimizer.step()
 
-    # torch.nn.RNN refuses to have no input: it gets one that is zero
+    # torch.nn.RNN does not accept an input of size 0: it gets one feature that is zero
     dense = [_Generator(nn.RNN(1, n, **placed), 1, n) for _ in range(S)]
-    optimizers = [torch.optim.SGD(each.parameters(), lr=1e-5, momentum=0.95, nesterov=True) for each in dense]
+    optimizers = [torch.optim.SGD(network.parameters(), lr=1e-5, momentum=0.95, nesterov=True) for network in dense]
 
     def theirs() -> None:
-        for network, own in zip(dense, optimizers, strict=True):
-            own.zero_grad()
+        for network, optimizer in zip(dense, optimizers, strict=True):
+            optimizer.zero_grad()
             ((network(T) - target).square().sum() / 2).backward()
-            own.step()
+            optimizer.step()
 
     name = f"training step of {S} replicas, {n} units, {modules} modules, T = {T}"
     return Comparison(name, *take_turns([ours, theirs], max(1, repeats // 2), device))
 
 
 class _Generator(nn.Module):
+    """A network that generates a sequence: a recurrent layer on an input of zeros, and a linear readout."""
+
     def __init__(self, rnn: Any, inputs: int, n: int) -> None:
         super().__init__()
         self.rnn = rnn
@@ -73,7 +75,7 @@ class _Generator(nn.Module):
         self.inputs = inputs
 
     def forward(self, T: int) -> Tensor:
-        """What the network generates in T steps."""
+        """The generated sequence (T, 1, 1)."""
         weight = self.rnn.weight_hh_l0
         output, _ = self.rnn(weight.new_zeros(T, 1, self.inputs))
         value: Tensor = self.readout(output)
@@ -81,7 +83,7 @@ class _Generator(nn.Module):
 
 
 def measure_step(n: int, backend: str, repeats: int, device: torch.device, dtype: torch.dtype) -> Comparison:
-    """One step of a stream, on average over many, against one of torch.nn.RNNCell."""
+    """One step of a stream, averaged over many, against one step of torch.nn.RNNCell."""
     torch.manual_seed(0)
     placed: Any = {"device": device, "dtype": dtype}
     inputs, modules, T = 32, 8, LONG // 4
@@ -90,11 +92,11 @@ def measure_step(n: int, backend: str, repeats: int, device: torch.device, dtype
     x = torch.randn(T, 1, inputs, **placed)
 
     @torch.no_grad()
-    def ours(show: Callable[[Tensor], None] = lambda y: None) -> None:
+    def ours(keep: Callable[[Tensor], None] = lambda y: None) -> None:
         state = None
         for x_t in x:
             y, state = rnn.step(x_t, state)
-            show(y)
+            keep(y)
 
     @torch.no_grad()
     def theirs() -> None:
@@ -108,7 +110,7 @@ def measure_step(n: int, backend: str, repeats: int, device: torch.device, dtype
     with torch.no_grad():
         torch.testing.assert_close(torch.stack(outputs), rnn(x)[0], rtol=1e-3, atol=1e-4)
     seconds = take_turns([ours, theirs], repeats, device)
-    return Comparison(f"one step, {n} units, {modules} modules", *(each / T for each in seconds))
+    return Comparison(f"one step, {n} units, {modules} modules", *(total / T for total in seconds))
 
 
 GROWTH = {
@@ -117,18 +119,23 @@ GROWTH = {
     "sequences": (1, 2, 4, 8, 16, 32, 64),
     "modules": (4, 8, 16),
 }
-"""What grows, and to what."""
+"""The values of each axis that grows."""
 
 LONG = 16384
-"""Steps enough for sixteen modules: what is done once per call does not count."""
-
+"""Steps enough for sixteen modules, and so many that work done once per call does not count."""
 
 MORE_TURNS = 5
-"""So many times as many turns as elsewhere, of half the length: neighbours on a curve are compared turn by turn."""
+"""Growth takes this many times as many turns, of half the length: neighbours on a curve are compared turn by turn."""
 
 
-class Point(NamedTuple):
-    """One point of a curve: seconds of forward, and of forward and backward; how many times those of the one before."""
+GROWTH_HEAD = (
+    f"{'how time grows':17s} | {'forward':^25s} | {'forward + backward':^25s}\n"
+    f"{'with':10s} {'to':>6s} | {'ms':>9s} {'us/step':>8s} {'times':>6s} | {'ms':>9s} {'us/step':>8s} {'times':>6s}"
+)
+
+
+class GrowthPoint(NamedTuple):
+    """One point of a curve: seconds forward and forward + backward, and their ratios to those of the point before."""
 
     axis: str
     value: int
@@ -140,21 +147,21 @@ class Point(NamedTuple):
 
 
 def measure_growth(
-    backend: str, repeats: int, device: torch.device, dtype: torch.dtype, report: Callable[[Point], None]
-) -> list[Point]:
-    """How time grows with the units, the modules, the steps and the sequences, one of them at a time."""
+    backend: str, repeats: int, device: torch.device, dtype: torch.dtype, report: Callable[[GrowthPoint], None]
+) -> list[GrowthPoint]:
+    """How time grows with the units, the steps, the sequences and the modules, one of them at a time."""
     placed: Any = {"device": device, "dtype": dtype}
-    points: list[Point] = []
+    points: list[GrowthPoint] = []
 
     def curve(axis: str, cases: list[tuple[int, Any, Tensor, Tensor]]) -> None:
-        functions = [f for _, model, x, g in cases for f in (forward_of(model, x), training_of(model, x, g))]
-        # the points of a curve take turns: what else happens on the machine happens to all of them. Turns are whole:
-        # a point's first calls find the caches full of the others' outputs, and would decide if slices were few calls
+        functions = [f for _, model, x, g in cases for f in (make_forward(model, x), make_training(model, x, g))]
+        # the points of a curve take turns, so that other jobs disturb all of them. Turns are not cut into slices: the
+        # first calls of a slice find the caches full of the outputs of other points, and would decide a short slice
         turns = time_turns(functions, MORE_TURNS * repeats, device, timing.SHORTEST / 2)
         before: list[list[float]] | None = None
         for (value, _, x, _), *both in zip(cases, turns[::2], turns[1::2], strict=True):
             ratios = (None, None) if before is None else tuple(map(median_ratio, both, before))
-            points.append(Point(axis, value, x.shape[0], *map(statistics.median, both), *ratios))
+            points.append(GrowthPoint(axis, value, x.shape[0], *map(statistics.median, both), *ratios))
             report(points[-1])
             before = both
 
@@ -165,7 +172,7 @@ def measure_growth(
     curve("units", [case(n, n, 8, 512, 16) for n in GROWTH["units"]])
     curve("steps", [case(T, 256, 8, T, 32) for T in GROWTH["steps"]])
     curve("sequences", [case(B, 256, 8, 512, B) for B in GROWTH["sequences"]])
-    # through the tick-rate readout, because the held output itself grows with the modules
+    # with the readout at tick rate, because the held output itself would grow with the modules
     T, B, k = LONG, 8, 64
     x, gradient = torch.randn(T, B, 32, **placed), torch.randn(T, B, 8, **placed)
     networks = {G: ClockworkRNN(32, k * G, schedule=G, backend=backend, **placed) for G in GROWTH["modules"]}
@@ -174,6 +181,8 @@ def measure_growth(
 
 
 class _ReadOut(nn.Module):
+    """A layer and its readout at tick rate."""
+
     def __init__(self, rnn: ClockworkRNN) -> None:
         super().__init__()
         self.rnn = rnn
@@ -181,6 +190,6 @@ class _ReadOut(nn.Module):
         self.readout = Readout(rnn.hidden_size, 8, device=weight.device, dtype=weight.dtype)
 
     def forward(self, x: Tensor) -> tuple[Any]:
-        """The readout at every step, without the held output."""
+        """The readout at every step; the held output is never built."""
         ticks, _ = self.rnn.ticks(x)
         return (self.readout(ticks),)

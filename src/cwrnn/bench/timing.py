@@ -1,5 +1,6 @@
-"""Timing: functions that take turns, and what the machine can do at best."""
+"""Timing: functions that take turns, the machine that they run on, and the best that it can do."""
 
+import os
 import platform
 import statistics
 import sys
@@ -10,27 +11,35 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..environment import processor
+from ..environment import cores, processor
 from ..kernels.cpu import loader as library
 from ..layer import ClockworkRNN
 
 SHORTEST = 0.15
-"""Seconds of a turn: what takes less is called several times, as in a training loop."""
+"""Seconds of a turn. A function that takes less is called several times, as in a training loop."""
 
 SLICES = 5
-"""Into so many a turn is cut: other loads of the machine come and go by the second, and all should have their share."""
+"""The number of slices of a turn. Other jobs come and go by the second, and should disturb all functions equally."""
 
 FEWEST = 3
-"""Calls of a slice: the first one finds caches and memory as the others have left them, and must not decide."""
+"""The fewest calls of a slice. The first call finds caches and memory as another function left them."""
 
 SLOW = 1.0
-"""Seconds of a call from which on a turn is one of them: it does not notice how it finds the caches."""
+"""Seconds of a call from which on a turn has one call only: cold caches do not matter to it."""
+
+BUSY = 0.5
+"""Load per core from which on a machine counts as busy before a benchmark starts."""
 
 
 def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: torch.device) -> list[float]:
-    """The median seconds of one call of each function, all of them measured in turn, after one that warms up.
+    """The median seconds of one call of each function, all of them measured in turn after a warm-up.
 
     Turns of many calls are cut into slices, which run side by side.
+
+    >>> import math
+    >>> seconds = take_turns([lambda: math.factorial(9), lambda: math.factorial(99)], 1, torch.device("cpu"))
+    >>> len(seconds), min(seconds) > 0
+    (2, True)
     """
     turns = time_turns(functions, repeats, device, SHORTEST, SLICES)
     return [statistics.median(medians) for medians in turns]
@@ -41,31 +50,31 @@ def time_turns(
 ) -> list[list[float]]:
     """The seconds of one call in each of the turns, for every function.
 
-    A turn is as many calls as fit into `shortest`, and counts with their median: the first ones find cold caches, and
-    memory that the system has taken back.
+    A turn has as many calls as fit into `shortest` seconds and counts with their median, because the first calls find
+    cold caches and memory that the system has taken back.
     """
     counts = []
     for function in functions:
         function()
-        seconds = _time(function, device)
+        seconds = _time_call(function, device)
         counts.append(max(FEWEST if seconds < SLOW else 1, min(1000, round(shortest / seconds))))
     turns: list[list[float]] = [[] for _ in functions]
     for turn in range(repeats):
-        _show(f"turn {turn + 1} of {repeats}")
+        _show_progress(f"turn {turn + 1} of {repeats}")
         calls: list[list[float]] = [[] for _ in functions]
         for part in range(slices):
-            for function, count, found in zip(functions, counts, calls, strict=True):
-                found += [_time(function, device) for _ in range(_share(count, part, slices))]
-        for medians, found in zip(turns, calls, strict=True):
-            medians.append(statistics.median(found))
-    _show("")
+            for function, count, times in zip(functions, counts, calls, strict=True):
+                times += [_time_call(function, device) for _ in range(_calls_of_slice(count, part, slices))]
+        for medians, times in zip(turns, calls, strict=True):
+            medians.append(statistics.median(times))
+    _show_progress("")
     return turns
 
 
 def median_ratio(turns: Sequence[float], others: Sequence[float]) -> float:
-    """How many times as long as the others: the median over the turns, in each of which both were timed.
+    """The median over the turns of the ratio of two functions that were timed in the same turns.
 
-    What comes and goes on the machine meets both in the same turn; of the two medians it may meet one only.
+    Another job on the machine disturbs both functions of a turn, but perhaps only one of the two medians.
 
     >>> median_ratio([2.0, 6.0, 2.2], [1.0, 3.0, 2.2])
     2.0
@@ -73,8 +82,8 @@ def median_ratio(turns: Sequence[float], others: Sequence[float]) -> float:
     return statistics.median(one / other for one, other in zip(turns, others, strict=True))
 
 
-def _share(count: int, part: int, slices: int) -> int:
-    """How many of a turn's calls are in slice `part` of so many: FEWEST at least, or none, or all that there are."""
+def _calls_of_slice(count: int, part: int, slices: int) -> int:
+    """The number of a turn's `count` calls in slice `part`: at least FEWEST, or none, or all of them."""
     wanted = max(1, min(slices, count // FEWEST))
     own = part * wanted // slices
     if own == (part + 1) * wanted // slices:
@@ -82,13 +91,13 @@ def _share(count: int, part: int, slices: int) -> int:
     return count * (own + 1) // wanted - count * own // wanted
 
 
-def _show(text: str) -> None:
-    """Where a benchmark stands, on a line that the next one overwrites; for who sits in front of it."""
+def _show_progress(text: str) -> None:
+    """Shows the progress of a benchmark on a terminal, on a line that the next text overwrites."""
     if sys.stderr.isatty():
         print(f"\r{text:<20}\r", end="", file=sys.stderr, flush=True)
 
 
-def _time(function: Callable[[], Any], device: torch.device) -> float:
+def _time_call(function: Callable[[], Any], device: torch.device) -> float:
     _synchronise(device)
     start = time.perf_counter()
     function()
@@ -102,7 +111,7 @@ def _synchronise(device: torch.device) -> None:
 
 
 def measure_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """The multiply-adds per second of a large matrix product: what torch itself reaches at best."""
+    """The multiply-adds per second of a large matrix product of torch, the highest rate to expect."""
     size = 1024 if device.type == "cpu" else 8192
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     (seconds,) = take_turns([lambda: torch.mm(left, right)], 7, device)
@@ -110,16 +119,16 @@ def measure_peak(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def measure_floor(backend: str, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
-    """Seconds per time step where there is nothing to multiply: one unit, one sequence; forward, and with backward."""
+    """Seconds per time step of a layer of one unit on one sequence, forward and forward + backward."""
     T = 20_000 if backend == "cpu" else 200
     rnn = ClockworkRNN(1, 1, backend=backend, device=device, dtype=dtype)
     x, gradient = (torch.randn(T, 1, 1, device=device, dtype=dtype) for _ in range(2))
-    forward, training = take_turns([forward_of(rnn, x), training_of(rnn, x, gradient)], 5, device)
+    forward, training = take_turns([make_forward(rnn, x), make_training(rnn, x, gradient)], 5, device)
     return forward / T, training / T
 
 
-def forward_of(layer: Callable[[Any], Any], x: Any) -> Callable[[], None]:
-    """A forward pass, as one does it to look at the result."""
+def make_forward(layer: Callable[[Any], Any], x: Any) -> Callable[[], None]:
+    """A function that runs the layer on x without gradients, as for inference."""
 
     def run() -> None:
         with torch.no_grad():
@@ -128,8 +137,8 @@ def forward_of(layer: Callable[[Any], Any], x: Any) -> Callable[[], None]:
     return run
 
 
-def training_of(layer: torch.nn.Module, x: Any, gradient: torch.Tensor) -> Callable[[], None]:
-    """Forward and backward."""
+def make_training(layer: torch.nn.Module, x: Any, gradient: torch.Tensor) -> Callable[[], None]:
+    """A function that runs the layer on x forward and backward, from this gradient of the output."""
 
     def run() -> None:
         layer.zero_grad()
@@ -138,8 +147,14 @@ def training_of(layer: torch.nn.Module, x: Any, gradient: torch.Tensor) -> Calla
     return run
 
 
-def machine(device: torch.device) -> dict[str, Any]:
-    """Where the numbers come from."""
+def describe_machine(device: torch.device) -> dict[str, Any]:
+    """The versions, the device and the load of the machine that the numbers come from.
+
+    `load` has the averages of the last 1, 5 and 15 minutes; it is None where the system has no such averages.
+
+    >>> sorted(describe_machine(torch.device("cpu")))
+    ['CPU kernel', 'cores', 'cwrnn', 'device', 'load', 'python', 'threads', 'torch']
+    """
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     return {
         "cwrnn": __version__,
@@ -148,4 +163,23 @@ def machine(device: torch.device) -> dict[str, Any]:
         "device": name,
         "threads": torch.get_num_threads(),
         "CPU kernel": library.current_isa() or f"none: {library.refuse(torch.device('cpu'), torch.float32)}",
+        "cores": cores(),
+        "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
     }
+
+
+def format_load(load: Sequence[float] | None, cores: int, threads: int) -> str:
+    """A line about the load of the machine before the benchmark, with advice if it is busy.
+
+    >>> format_load([0.1, 0.3, 0.2], cores=2, threads=2)
+    'load of the last minute: 0.1 on 2 cores'
+    >>> format_load([3.25, 2.0, 2.0], cores=2, threads=2)
+    'load of the last minute: 3.2 on 2 cores; this machine is busy: use --threads 1'
+    """
+    if load is None:
+        return f"load of the last minute: unknown, on {cores} cores"
+    text = f"load of the last minute: {load[0]:.1f} on {cores} cores"
+    if load[0] < BUSY * cores:
+        return text
+    advice = "use --threads 1" if threads > 1 else "the ratios are more reliable than the times"
+    return f"{text}; this machine is busy: {advice}"

@@ -31,6 +31,7 @@ from ..experiments.words import plan as words
 from ..experiments.words import training as classification
 from ..experiments.words.corpus import Corpus
 from ..extras import require
+from . import bench as bench_command
 from . import (
     clocks as clocks_command,
 )
@@ -219,6 +220,7 @@ app.add_typer(reproduce, name="reproduce")
 app.add_typer(clocks_command.app, name="clocks")
 app.add_typer(words_command.app, name="words")
 app.command("inspect", epilog=inspect_command.EXAMPLES)(inspect_command.inspect)
+bench_command.add_to(app)
 
 
 def run(arguments: Sequence[str]) -> int:

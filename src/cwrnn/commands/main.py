@@ -1,4 +1,4 @@
-"""The command `cwrnn`: the door to the experiments, which need more packages than the layer does."""
+"""The command `cwrnn`: starts the command line, or names the extra that it needs."""
 
 import sys
 from collections.abc import Sequence
@@ -7,7 +7,11 @@ from ..extras import require
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 all is well, 1 something failed, 2 the command is not understood, 130 interrupted."""
+    """Runs `cwrnn` and returns its exit code: 0 success, 1 an error, 2 wrong usage, 130 interrupted.
+
+    Args:
+        arguments: those of the command line. Default: those of the process
+    """
     try:
         for package in ("typer", "rich"):
             require(package, extra="experiments", purpose="the command cwrnn")

@@ -257,7 +257,7 @@ def _check_operands(
             raise ValueError(f"{name} must be {dtype} on {input.device}, got {tensor.dtype} on {tensor.device}")
     on_cpu = input.device.type == "cpu"
     reason = (library if on_cpu else triton).refuse(input.device, input.dtype)
-    reason = triton.unsuited(schedule) if reason is None and not on_cpu else reason
+    reason = triton.refuse_schedule(schedule) if reason is None and not on_cpu else reason
     if reason is not None:
         raise RuntimeError(f"the kernel cannot run on {input.device} with {input.dtype}: {reason}")
     # nor can anybody while a CUDA graph is captured; but what is captured has run before

@@ -1,0 +1,108 @@
+"""Functions that the programs of the GPU kernel share: reading the table of modules, waiting, and multiplying.
+
+The columns of the tables are compile-time constants to the programs. Each table's numbers are one constant, because
+Triton compares every constant of a program with its first value at every launch.
+"""
+
+import triton
+import triton.language as tl
+
+from .. import tables
+
+MODULE = tl.constexpr(tables.MODULE)
+PART = tl.constexpr(tables.PART)
+BLOCK = tl.constexpr(tables.BLOCK)
+
+
+@triton.jit
+def module_row(table, j):
+    """The address of module j's row in the table of modules."""
+    return table + j * len(MODULE.value)
+
+
+@triton.jit
+def load_module(m):
+    """The period, the size, the first unit, the first tick and the number of ticks of the module in row m."""
+    return (
+        tl.load(m + MODULE.value.period).to(tl.int32),
+        tl.load(m + MODULE.value.size).to(tl.int32),
+        tl.load(m + MODULE.value.first_unit).to(tl.int32),
+        tl.load(m + MODULE.value.first_tick).to(tl.int32),
+        tl.load(m + MODULE.value.ticks).to(tl.int32),
+    )
+
+
+@triton.jit
+def row_at(t, first, period):
+    """The row that a module holds at time t."""
+    return tl.where(t >= first, (t - first) // period + 1, 0)
+
+
+@triton.jit
+def take_turn(turns, tiles):
+    """The replica, the role and the tile of this program.
+
+    Programs take numbers as they begin to run, in whatever order the device starts them. A program waits only for
+    programs with lower numbers. Those run already, so every wait ends.
+    """
+    number = tl.atomic_add(turns, 1, sem="relaxed")
+    of_replica = number % tl.num_programs(0)
+    return (number // tl.num_programs(0)).to(tl.int64), of_replica // tiles, of_replica % tiles
+
+
+@triton.jit
+def wait_for_rows(flag, ready, rows):
+    """Wait until `flag` counts at least `rows` rows, and return its count. `ready` is the count read last."""
+    while ready < rows:
+        ready = tl.atomic_add(flag, 0, sem="acquire")
+    return ready
+
+
+@triton.jit
+def signal_rows(flag, rows):
+    """Set `flag` to `rows`, after all threads of this program have written those rows."""
+    tl.debug_barrier()
+    tl.atomic_xchg(flag, rows, sem="release")
+
+
+@triton.jit
+def tanh(x, FAST: tl.constexpr):
+    """tanh(x), by the device's approximate instruction if FAST."""
+    if FAST:
+        return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    # an exponential that overflows gives 1, and one that underflows gives -1; near zero, where the difference would
+    # lose digits, the series
+    large = 1 - 2 / (tl.exp(2 * x) + 1)
+    y = x * x
+    small = x + x * y * (-1 / 3 + y * (2 / 15 + y * (-17 / 315 + y * (62 / 2835 - y * (1382 / 155925)))))
+    return tl.where(tl.abs(x) < 0.3, small, large)
+
+
+@triton.jit
+def round_operand(x, PRECISION: tl.constexpr):
+    """x rounded to tf32 if the product is one of tf32: the unit that multiplies would cut off the digits."""
+    if PRECISION == "tf32":
+        bits = x.to(tl.int32, bitcast=True)
+        # NaN is left as it is: the device's NaN has all bits set, and rounding would turn it into zero
+        x = tl.where(x == x, ((bits + 0x1000) & ~0x1FFF).to(tl.float32, bitcast=True), x)
+    return x
+
+
+@triton.jit
+def split_rows(h):
+    """The first half of the rows of h, and the second half."""
+    return tl.split(tl.permute(tl.reshape(h, (2, h.shape[0] // 2, h.shape[1])), (1, 2, 0)))
+
+
+@triton.jit
+def multiply_add(W, W2, h, a, PRECISION: tl.constexpr):
+    """a + W h if W2 is None; else a + [W, W2] h, where W = None leaves out the first half of the columns."""
+    h = round_operand(h, PRECISION)
+    if W2 is None:
+        a = tl.dot(W, h, a, input_precision=PRECISION)
+    else:
+        first, second = split_rows(h)
+        if W is not None:
+            a = tl.dot(W, first, a, input_precision=PRECISION)
+        a = tl.dot(W2, second, a, input_precision=PRECISION)
+    return a
