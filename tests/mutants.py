@@ -82,8 +82,8 @@ WORDS_EPOCH = "tests/experiments/words/test_training.py::test_an_epoch_has_every
 WORDS_NORMAL = "tests/experiments/words/test_corpus.py::test_training_frames_alone_normalise_both_splits"
 SERIES = "tests/experiments/clocks/test_comparison.py::test_holm_by_hand"
 SEED = "tests/experiments/clocks/test_evolution.py::test_what_the_user_draws_does_not_change_the_search"
-SAVED = "tests/core/test_saved.py::test_no_bit_can_change"
-SAVING = "tests/core/test_saved.py::test_who_is_stopped_leaves_what_was_there"
+SAVED = "tests/core/test_saved.py::test_a_changed_bit_is_refused"
+SAVING = "tests/core/test_saved.py::test_an_interrupted_save_leaves_the_old_file"
 STREAM = "tests/experiments/words/recogniser/test_model.py::test_stream_decides_as_the_whole_sound"
 CHOICE = "tests/experiments/words/recogniser/test_training.py::test_best_learner_of_the_training_words_is_chosen"
 
@@ -283,7 +283,8 @@ MUTANTS = [
     Mutant("evolution: it is not its seed's alone", "experiments/clocks/search.py",
            "np.random.set_state(self._state)", "pass", SEED),
     Mutant("saved: a changed bit goes unnoticed", "saved.py",
-           'if said.pop("sha256", None) != _digest(said, arrays):', 'if said.pop("sha256", None) is None:', SAVED),
+           'if metadata.pop("sha256", None) != _digest(metadata, arrays):', 'if metadata.pop("sha256", None) is None:',
+           SAVED),
     Mutant("saved: written in place", "saved.py", "with beside.open(", "with path.open(", SAVING),
     Mutant("recogniser: a stream is not normalised", "experiments/words/recogniser/model.py",
            "torch.from_numpy(self._recogniser.normalise(features))", "torch.from_numpy(features)", STREAM),

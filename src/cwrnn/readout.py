@@ -1,11 +1,12 @@
-"""Readout: a linear layer on a Clockwork RNN's output, computed at tick rate.
+"""Readout: a linear layer on the output of a Clockwork RNN, computed at tick rate.
 
-What a linear map makes of a held state is the hold of what it makes of the state:
+The output of a linear map changes only when its input does:
 
     W_out h(t) = sum over j of W_out[:, j] h_j(t),    and h_j(t) changes only when module j ticks
 
-So each module's part is multiplied once per tick, 2 K multiply-adds per output and step for equal modules of
-periods 1, 2, 4, ... instead of N, and the (T, B, N) output is never built, nor kept for backward.
+Each module's part is therefore multiplied once per tick and then held. For equal modules of K units and periods
+1, 2, 4, ... that takes 2 K multiply-adds per output and step instead of N. The held output (T, B, N) is never built,
+nor kept for backward.
 """
 
 from torch import Tensor, nn
@@ -15,9 +16,9 @@ from .held import Ticks
 
 
 class Readout(nn.Linear):
-    """`torch.nn.Linear` that also takes the `Ticks` of a layer in place of its output.
+    """A `torch.nn.Linear` that also takes the `Ticks` of a layer in place of its output, and is then faster.
 
-    Its parameters are Linear's: a trained Linear's state_dict loads as it is.
+    The parameters are those of `torch.nn.Linear`, so the state_dict of a trained one can be loaded.
 
     Examples:
         >>> import torch
@@ -34,7 +35,11 @@ class Readout(nn.Linear):
     """
 
     def forward(self, input: Tensor | Ticks) -> Tensor | PackedSequence:  # type: ignore[override]
-        """The readout at every time step, in the guise of the sequence that went into the layer."""
+        """The readout at every time step, in the form of the layer's input: batched or not, or packed.
+
+        Args:
+            input: the Ticks that `ClockworkRNN.ticks` returns, or a tensor (..., N)
+        """
         if isinstance(input, Ticks):
             return input.linear(self.weight, self.bias)
         if not isinstance(input, Tensor):

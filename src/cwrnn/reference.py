@@ -5,18 +5,18 @@ r"""The specification of the Clockwork RNN (Koutník, Greff, Gomez and Schmidhub
             h_i(t) = f( W_ih[i] x(t) + b[i] + sum over j >= i of W_hh[i, j] h_j(t - 1) )
         every other module holds: h_i(t) = h_i(t - 1), bit for bit
 
-One loop over time, one over modules, nothing clever: this file is read to know what is true, and everything
-else in the package is tested against it. It refuses to be fast.
+One loop over time and one over modules, nothing clever: this file defines what is true, and everything else in the
+package is tested against it. It refuses to be fast.
 
-The letters, for the whole code base:
+The letters of the whole code base:
 
     B   batch                       G    number of modules
     T   time steps of a sequence    P_i  period of module i
     I   inputs                      K_i  units of module i
     N   hidden units                S    replicas: independent networks side by side
 
-Modules are sorted by increasing period. `t` is the absolute clock and counts from 0, so that every module
-executes at t = 0; a sequence that continues a stream starts at t = t0.
+Modules are sorted by increasing period. `t` is the absolute clock and counts from 0, so every module executes at t = 0.
+A sequence that continues a stream starts at t = t0.
 """
 
 from collections.abc import Callable
@@ -27,6 +27,7 @@ from torch import Tensor
 from .schedule import Schedule
 
 NONLINEARITIES: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
+"""The function f, by its name in torch."""
 
 
 def clockwork_reference(
@@ -42,7 +43,7 @@ def clockwork_reference(
     """The hidden states of a Clockwork RNN at every time step, (T, B, N).
 
     Args:
-        input: (T, B, I), and I may be 0
+        input: (T, B, I); I may be 0
         weight_ih: (N, I)
         weight_hh: (N, N), of which only the blocks on and above the diagonal are read
         bias: (N,) or None
@@ -61,7 +62,7 @@ def clockwork_reference(
     ...     schedule=schedule,
     ...     nonlinearity="relu",
     ... )
-    >>> output[:, 0].tolist()  # the slow module counts its ticks, the fast one hears it a step later
+    >>> output[:, 0].tolist()  # the slow module counts its ticks, and the fast one reads the count one step later
     [[1.0, 1.0], [2.0, 1.0], [2.0, 2.0], [3.0, 2.0]]
     """
     f = NONLINEARITIES[nonlinearity]
@@ -82,5 +83,5 @@ def clockwork_reference(
                 a = a + previous[j] @ weight_hh[rows, schedule.slices[j]].T
             h[i] = f(a)
         output.append(torch.cat(h, dim=-1))
-    # T = 0 is a sequence too
+    # a sequence may be empty
     return torch.stack(output) if output else h0.new_zeros((0, *h0.shape))

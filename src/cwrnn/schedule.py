@@ -1,7 +1,7 @@
-"""Schedule: which modules a hidden layer has, and when each of them executes.
+"""Schedule: the modules of a hidden layer, and the times at which each of them executes.
 
-A value made of integers only: built, printed, counted and tested apart from any layer, and passed where the
-number of modules goes.
+A schedule is a value made of integers only. It is built, printed, counted and tested without any layer, and a layer
+takes it in place of the number of modules.
 
     >>> print(Schedule.exponential(hidden_size=10, modules=4))
     10 units in 4 modules, 4.1x fewer multiply-adds than a dense RNN
@@ -25,35 +25,42 @@ from numpy.typing import NDArray
 
 from .extras import require
 
-# beyond it, the strides of a tensor would not fit their integers
 LONGEST = 2**40
+"""The longest period: with longer ones the strides of a tensor would not fit their integers."""
 
 
 class Operations(NamedTuple):
-    """Multiply-adds per time step of the hidden layer, averaged over the clock."""
+    """Multiply-adds per time step of a hidden layer, averaged over the clock and counted in three ways.
+
+    >>> operations = Schedule.exponential(1024, 8).operations()
+    >>> round(operations.dense / operations.cascade, 1)  # the cascade needs 16 times fewer than a dense RNN
+    16.3
+    """
 
     dense: float
-    """An Elman network (SRN) of the same size."""
+    """For an Elman network (SRN) of the same size."""
     paper: float
-    """The paper's appendix: a module that ticks multiplies the outputs of all slower modules again."""
+    """As the paper's appendix counts: a module that ticks multiplies the outputs of all slower modules again."""
     cascade: float
-    """What the cascade does: a module that ticks speaks once, to all faster modules."""
+    """As the cascade computes: a module that ticks computes its message to itself and all faster modules once."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Periods and sizes of the modules, sorted by increasing period; modules of equal period are merged.
+    """The periods and sizes of the modules, sorted by increasing period; modules of equal period are merged.
 
     >>> Schedule(periods=(4, 1, 4), sizes=(2, 3, 1))
     Schedule(periods=(1, 4), sizes=(3, 3))
     """
 
     periods: tuple[int, ...]
+    """P_i: module i executes at the times t with t mod P_i == 0."""
     sizes: tuple[int, ...]
+    """K_i, the number of units of module i."""
     hidden_size: int = field(init=False, repr=False, compare=False)
     """N, the number of hidden units."""
     slices: tuple[slice, ...] = field(init=False, repr=False, compare=False)
-    """Where each module's units lie among the N hidden units."""
+    """The position of each module's units among the N hidden units."""
 
     def __post_init__(self) -> None:
         periods = _positive_integers("periods", self.periods)
@@ -110,7 +117,9 @@ class Schedule:
 
     @classmethod
     def from_periods(cls, hidden_size: int, periods: Iterable[int]) -> "Schedule":
-        """The units split evenly over `periods`; a remainder goes to the fastest modules, one unit each.
+        """The schedule with these periods and modules of equal size.
+
+        If the units cannot be divided evenly, the fastest modules get one unit more.
 
         >>> Schedule.from_periods(11, [1, 2, 4])
         Schedule(periods=(1, 2, 4), sizes=(4, 4, 3))
@@ -125,7 +134,9 @@ class Schedule:
 
     @classmethod
     def exponential(cls, hidden_size: int, modules: int, base: float = 2) -> "Schedule":
-        """Periods 1, base, base^2, ... (rounded, each at least one above the last): the paper's series.
+        """The schedule with the periods 1, base, base^2, ..., the series of the paper, and modules of equal size.
+
+        Periods are rounded, and each is at least 1 above the one before.
 
         >>> Schedule.exponential(9, 9).periods
         (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -140,7 +151,7 @@ class Schedule:
 
     @classmethod
     def linear(cls, hidden_size: int, modules: int, step: int = 1) -> "Schedule":
-        """Periods 1, 1 + step, 1 + 2 step, ...
+        """The schedule with the periods 1, 1 + step, 1 + 2 step, ... and modules of equal size.
 
         >>> Schedule.linear(5, 5, step=3).periods
         (1, 4, 7, 10, 13)
@@ -151,7 +162,7 @@ class Schedule:
 
     @classmethod
     def fibonacci(cls, hidden_size: int, modules: int) -> "Schedule":
-        """Periods 1, 2, 3, 5, 8, ...
+        """The schedule with the Fibonacci numbers 1, 2, 3, 5, 8, ... as periods and modules of equal size.
 
         >>> Schedule.fibonacci(6, 6).periods
         (1, 2, 3, 5, 8, 13)
@@ -164,10 +175,14 @@ class Schedule:
 
     @classmethod
     def logarithmic(cls, hidden_size: int, modules: int, longest: int | None = None) -> "Schedule":
-        """Periods from 1 to `longest` that grow as the logarithm of the module's number.
+        """The schedule with periods from 1 to `longest` that grow as the logarithm of the module's number.
 
-        Dense among the slow modules where the exponential series is dense among the fast ones. `longest` is
-        that of the exponential series with as many modules, 2^(modules - 1), unless given.
+        Most of its modules are slow, whereas most modules of the exponential series are fast.
+
+        Args:
+            hidden_size: N, the number of hidden units
+            modules: G, the number of modules, all of equal size
+            longest: the longest period. Default: 2^(modules - 1), as in the exponential series
 
         >>> Schedule.logarithmic(6, 6).periods
         (1, 13, 20, 25, 29, 32)
@@ -176,14 +191,20 @@ class Schedule:
         longest = _check_longest(longest, modules)
         span = (longest - 1) / math.log(modules) if modules > 1 else 0.0
         periods = _increasing(1 + round(span * math.log(i)) for i in range(1, modules + 1))
-        # the series is flattest at its end: rounding must not push it beyond the longest
+        # at its end the series is so flat that rounding could push it beyond the longest period
         for i in reversed(range(modules)):
             periods[i] = min(periods[i], longest - (modules - 1 - i))
         return cls.from_periods(hidden_size, periods)
 
     @classmethod
     def random(cls, hidden_size: int, modules: int, seed: int, longest: int | None = None) -> "Schedule":
-        """Different periods drawn from 1 to `longest` (2^(modules - 1) unless given), the same for the same seed.
+        """The schedule with different random periods from 1 to `longest`, always the same for the same seed.
+
+        Args:
+            hidden_size: N, the number of hidden units
+            modules: G, the number of modules, all of equal size
+            seed: the seed of the draw
+            longest: the longest period. Default: 2^(modules - 1), as in the exponential series
 
         >>> Schedule.random(4, 4, seed=0, longest=20) == Schedule.random(4, 4, seed=0, longest=20)
         True
@@ -202,17 +223,18 @@ class Schedule:
         *,
         periods: Iterable[int] | None = None,
     ) -> "Schedule":
-        """Module sizes proportional to the energy that the data has in each module's band (paper, section 5).
+        """The schedule with module sizes proportional to the energy of a signal in each module's band.
 
-        A module of period P can follow frequencies up to 1 / (2 P). The band of a module lies below its own
-        limit and above the limit of the next slower one; the slowest takes all that is left, but not the mean.
-        Energies are those of the Welch spectrum (scipy, extra `spectrum`). Every module gets at least one unit.
+        The paper suggests such schedules in section 5. A module of period P can follow frequencies up to 1 / (2 P).
+        The band of a module lies below its own limit and above the limit of the next slower module; the band of the
+        slowest module begins above frequency 0, so that the mean does not count. Energies come from the Welch spectrum
+        (scipy, extra `spectrum`). Every module gets at least one unit.
 
         Args:
-            signal: (time,) or (time, channels): channels are analysed apart and their energies added
-            hidden_size: units in all
-            modules: as many periods 1, 2, 4, ...; or
-            periods: the periods
+            signal: (time,) or (time, channels); the energies of the channels are added
+            hidden_size: N, the number of hidden units
+            modules: the number of modules, with periods 1, 2, 4, ...; give either this or `periods`
+            periods: the periods of the modules
 
         >>> t = np.arange(4096)
         >>> slow = np.sin(2 * np.pi * t / 100)  # a wave of 100 steps needs a period of at most 50
@@ -242,7 +264,7 @@ class Schedule:
         frequency, power = welch(signal, nperseg=min(signal.shape[0], 16 * longest), axis=0)
         power = power.reshape(len(frequency), -1).sum(axis=1)
         limits = 1 / (2 * np.asarray(periods))
-        # the slowest module whose limit still reaches the frequency; beyond all limits, the fastest
+        # the slowest module with a limit at or above the frequency; above all limits, the fastest module
         band = np.maximum((frequency[1:, None] <= limits).sum(axis=1) - 1, 0)
         energy = np.bincount(band, weights=power[1:], minlength=len(periods))
         if not energy.sum() > 0:
@@ -251,7 +273,7 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str) -> "Schedule":
-        """The schedule that `text` names, as `spec` writes it: period:size, separated by commas.
+        """The schedule that `text` describes: pairs period:size, separated by commas, as `spec` writes them.
 
         >>> Schedule.parse("1:3, 2:3, 4:2").periods
         (1, 2, 4)
@@ -264,7 +286,7 @@ class Schedule:
 
     @property
     def spec(self) -> str:
-        """The schedule in one word, which `parse` reads.
+        """The text form of the schedule, which `parse` reads: pairs period:size, separated by commas.
 
         >>> Schedule.exponential(10, 4).spec
         '1:3,2:3,4:2,8:2'
@@ -277,7 +299,7 @@ class Schedule:
         return len(self.periods)
 
     def due(self, t: int) -> tuple[int, ...]:
-        """The modules that execute at time t.
+        """The indices of the modules that execute at time t.
 
         >>> Schedule.exponential(5, 5).due(6)  # figure 2: the modules of period 1 and 2
         (0, 1)
@@ -293,7 +315,7 @@ class Schedule:
         return tuple(range(-(-t0 // period) * period, t0 + T, period) for period in self.periods)
 
     def mask(self) -> NDArray[np.bool_]:
-        """(N, N): True where weight_hh[to, from] exists, that is where `from` is no faster than `to`.
+        """The mask (N, N) of `weight_hh`: True where the weight [to, from] exists, as `from` is no faster than `to`.
 
         >>> Schedule.from_periods(3, [1, 2]).mask().astype(int).tolist()
         [[1, 1, 1], [1, 1, 1], [0, 0, 1]]
@@ -302,7 +324,7 @@ class Schedule:
         return module[:, None] <= module[None, :]
 
     def recurrent_parameter_count(self) -> int:
-        """N_H of the paper's appendix: the weights of W_hh that exist.
+        """The number of recurrent weights that exist, N_H in the paper's appendix.
 
         >>> Schedule.exponential(40, 8).recurrent_parameter_count()  # n^2 / 2 + n k / 2
         900
@@ -310,9 +332,12 @@ class Schedule:
         return sum(self.sizes[i] * (self.hidden_size - rows.start) for i, rows in enumerate(self.slices))
 
     def parameter_count(self, input_size: int, output_size: int = 0, *, count_periods: bool = True) -> int:
-        """The parameters of the hidden layer, with one bias per unit, and of a linear readout.
+        """The number of parameters of the hidden layer, with one bias per unit, and of a linear readout.
 
-        The paper counts the periods as parameters too.
+        Args:
+            input_size: I, the number of features of the input
+            output_size: the number of outputs of the readout; 0 for a hidden layer without one
+            count_periods: whether the G periods count as parameters, as they do in the paper
 
         >>> Schedule.exponential(40, 9).parameter_count(input_size=0, output_size=1)  # table 1
         980
@@ -322,7 +347,10 @@ class Schedule:
         return hidden + readout + count_periods * self.modules
 
     def operations(self, input_size: int = 0) -> Operations:
-        """Multiply-adds per time step, counted three ways.
+        """The multiply-adds per time step of the hidden layer, counted in three ways.
+
+        Args:
+            input_size: I, the number of features of the input; 0 counts the recurrent operations only
 
         >>> Schedule.exponential(1024, 8).operations()
         Operations(dense=1048576.0, paper=229504.0, cascade=64256.0)
@@ -331,9 +359,9 @@ class Schedule:
         dense = paper = cascade = 0.0
         for period, size, rows in zip(self.periods, self.sizes, self.slices, strict=True):
             dense += size * (N + input_size)
-            # appendix: module i reads itself and all that are slower
+            # appendix: module i reads itself and all slower modules
             paper += size * (N - rows.start + input_size) / period
-            # module j speaks to itself and all that are faster
+            # module j sends a message to itself and all faster modules
             cascade += size * (rows.stop + input_size) / period
         return Operations(dense, paper, cascade)
 
@@ -397,7 +425,7 @@ def _increasing(values: Iterable[int]) -> list[int]:
 
 
 def _apportion(units: int, energies: Sequence[float]) -> tuple[int, ...]:
-    """Whole numbers that add up to `units`, at least 1 each, the rest by energy (largest remainders)."""
+    """Sizes of at least 1 that add up to `units`; units beyond 1 are shared out by energy (largest remainders)."""
     spare = units - len(energies)
     shares = [spare * energy / sum(energies) for energy in energies]
     sizes = [1 + math.floor(share) for share in shares]

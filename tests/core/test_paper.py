@@ -1,4 +1,4 @@
-"""What the paper says, as tests. docs/paper.md says which sentence is held by which."""
+"""The statements of the paper as tests; docs/paper.md lists which test holds which statement."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def test_parameter_counts_of_the_tables(modules, task, counts):
     for hidden_size, count in counts.items():
         schedule = Schedule.exponential(hidden_size, modules)
         assert schedule.parameter_count(**task) == count
-        # the same by counting what a layer and its readout really have
+        # the same number by counting the weights of a layer and its readout
         rnn = ClockworkRNN(task["input_size"], hidden_size, schedule=modules)
         weights = rnn.weight_ih_l0.numel() + rnn.bias_l0.numel() + int(schedule.mask().sum())
         readout = torch.nn.Linear(hidden_size, task["output_size"])
@@ -46,7 +46,7 @@ APPENDIX = [(g, k, m) for g in (2, 3, 5, 9, 16) for k in (1, 4, 13, 100) for m i
 
 
 @pytest.mark.parametrize(("g", "k", "m"), APPENDIX)
-def test_appendix(g, k, m):
+def test_the_counts_and_bounds_of_the_appendix_hold(g, k, m):
     n = g * k
     schedule = Schedule.exponential(n, g)
     # N_H = n^2 / 2 + n k / 2, and its share of an SRN's
@@ -82,8 +82,8 @@ def rnn(request):
     return ClockworkRNN(3, 10, schedule=5, dtype=torch.float64, backend=request.param)
 
 
-def test_figure_2(rnn):
-    """At t = 6 exactly the modules with period 1 and 2 change; t = 0 changes all."""
+def test_at_time_6_the_modules_of_figure_2_change(rnn):
+    """At t = 6 exactly the modules of periods 1 and 2 change, and at t = 0 all modules change."""
     output, _ = rnn(torch.randn(7, 1, 3, dtype=torch.float64), torch.randn(1, 1, 10, dtype=torch.float64))
     changed = (output[6, 0] != output[5, 0]).tolist()
     assert changed == [True] * 4 + [False] * 6
@@ -94,7 +94,7 @@ def test_figure_2(rnn):
     assert (state.h != h).all()
 
 
-def test_hold_is_bitwise(rnn):
+def test_a_held_state_is_equal_to_the_bit(rnn):
     output, _ = rnn(torch.randn(40, 2, 3, dtype=torch.float64), torch.randn(1, 2, 10, dtype=torch.float64), t0=5)
     for i, period in enumerate(rnn.schedule.periods):
         module = output[..., rnn.schedule.slices[i]]
@@ -103,8 +103,8 @@ def test_hold_is_bitwise(rnn):
             assert same == ((5 + step) % period != 0)
 
 
-def test_slow_modules_never_hear_fast_ones(rnn):
-    """The derivative of a slow module's states by a fast one's is exactly zero; the reverse is not."""
+def test_slow_modules_never_read_fast_ones(rnn):
+    """The derivative of a slow module's state by a fast one's is exactly zero; the reverse derivative is not."""
     x = torch.randn(40, 1, 3, dtype=torch.float64)
     jacobian = torch.func.jacrev(lambda h: rnn(x, h[None])[0])(torch.randn(1, 10, dtype=torch.float64))
     jacobian = jacobian.squeeze(1).squeeze(-2)  # (T, N, N): output unit by initial unit
@@ -128,7 +128,7 @@ def test_forbidden_blocks_stay_zero(rnn, optimiser):
 
 
 def test_error_is_copied_back_in_time_while_a_module_holds():
-    """Section 3: a held module's error goes back unchanged and is added to what arrives there."""
+    """Section 3: the error of a held module goes back in time unchanged, and the errors of the steps add up."""
     schedule = Schedule((4,), (1,))
     h0 = torch.tensor([[0.3]], dtype=torch.float64, requires_grad=True)
     weights = [torch.empty(1, 0, dtype=torch.float64), torch.tensor([[0.7]], dtype=torch.float64), None]
@@ -138,8 +138,8 @@ def test_error_is_copied_back_in_time_while_a_module_holds():
     assert gradient.item() == 3
 
 
-def test_equation_1_by_hand(close):
-    """One step of the SRN and of a clockwork of two units, worked out on paper."""
+def test_equation_1_equals_a_step_worked_out_by_hand(close):
+    """One step of an SRN and of a Clockwork RNN of two units each."""
     x, h0 = torch.tensor([[[0.5]]], dtype=torch.float64), torch.tensor([[0.1, -0.2]], dtype=torch.float64)
     weight_ih = torch.tensor([[2.0], [3.0]], dtype=torch.float64)
     weight_hh = torch.tensor([[0.4, 0.5], [9.0, 0.6]], dtype=torch.float64)
@@ -157,15 +157,15 @@ def test_equation_1_by_hand(close):
     close(output, torch.tensor([[[fast, dense]]], dtype=torch.float64).tanh())
 
 
-def test_lowest_period_above_one_is_a_low_pass_filter():
-    """Section 5: such a network cannot change its output at every step."""
+def test_a_lowest_period_above_one_is_a_low_pass_filter():
+    """Section 5: a network whose lowest period is 3 changes its output at every third step only."""
     rnn = ClockworkRNN(1, 6, schedule=[3, 6], dtype=torch.float64)
     output, _ = rnn(torch.randn(31, 1, 1, dtype=torch.float64))
     changes = [t for t in range(1, 31) if not torch.equal(output[t], output[t - 1])]
     assert changes == list(range(3, 31, 3))
 
 
-def test_paper_initial_values():
+def test_initial_values_are_those_of_the_paper():
     rnn = init.paper_(ClockworkRNN(40, 400, schedule=8), generator=torch.Generator().manual_seed(2))
     allowed = torch.from_numpy(rnn.schedule.mask())
     for value in (rnn.weight_ih_l0, rnn.weight_hh_l0[allowed], rnn.bias_l0):

@@ -1,4 +1,4 @@
-"""Saved networks: what was saved is what is loaded, and what is anything else is refused."""
+"""Loading restores a saved network exactly, and refuses every other file with the reason."""
 
 import json
 import os
@@ -35,16 +35,16 @@ def path(tmp_path):
 
 
 def parts(path):
-    """What a file says, and its tensors."""
+    """The metadata of a file, and its tensors."""
     with safetensors.safe_open(path, "numpy") as file:
         names = list(file.keys())
         return json.loads(file.metadata()["cwrnn"]), {name: file.get_tensor(name) for name in names}
 
 
-def write(path, said, arrays):
-    """Writes them, with the right checksum; what is ... is left out."""
-    said = {name: value for name, value in said.items() if value is not ... and name != "sha256"}
-    text = json.dumps(said | {"sha256": saved._digest(said, arrays)})
+def write(path, metadata, arrays):
+    """Writes metadata and tensors with the right checksum; values that are ... are left out."""
+    metadata = {name: value for name, value in metadata.items() if value is not ... and name != "sha256"}
+    text = json.dumps(metadata | {"sha256": saved._digest(metadata, arrays)})
     path.write_bytes(safetensors.numpy.save(arrays, {"cwrnn": text}))
 
 
@@ -58,7 +58,7 @@ def refused(path, *words):
         assert word in text
 
 
-def test_round_trip(path, close):
+def test_loading_restores_the_saved_network(path, close):
     before, after = example(), SavedNetwork.load(path)
     assert (after.kind, after.method, after.inputs, after.outputs) == ("words", "cw", 3, 4)
     assert after.schedule == Schedule((1, 3, 4), (3, 1, 2))
@@ -81,7 +81,7 @@ def test_the_same_network_gives_the_same_bytes(path, tmp_path):
     assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
 
 
-def test_a_network_that_generates(tmp_path):
+def test_a_network_without_input_is_restored(tmp_path):
     path = tmp_path / "srn.safetensors"
     SavedNetwork("generation", "srn", network("srn", 0, 1, softmax=False)).save(path)
     after = SavedNetwork.load(path)
@@ -92,10 +92,10 @@ def test_a_network_that_generates(tmp_path):
     assert after.network(torch.zeros(5, 1, 0)).shape == (5, 1, 1)
 
 
-def test_others_can_read_it(path):
-    said, arrays = parts(path)
-    assert len(said.pop("sha256")) == 64
-    assert said == {
+def test_safetensors_reads_the_file(path):
+    metadata, arrays = parts(path)
+    assert len(metadata.pop("sha256")) == 64
+    assert metadata == {
         "version": 1,
         "kind": "words",
         "method": "cw",
@@ -115,14 +115,14 @@ def test_others_can_read_it(path):
     }
 
 
-def test_only_clockwork_layers():
+def test_only_clockwork_layers_can_be_saved():
     with pytest.raises(TypeError, match="only Clockwork RNNs and SRNs can be saved, got a LSTM"):
         SavedNetwork("words", "lstm", Network(LSTM(3, 2), 4))
 
 
-def test_no_byte_can_be_lost(path):
+def test_a_shortened_or_longer_file_is_refused(path):
     data = path.read_bytes()
-    # the tensors are the end: their last bytes, and every place before
+    # every seventh length, and every length near the end, where the tensors are
     for end in [*range(0, len(data) - 40, 7), *range(len(data) - 40, len(data))]:
         path.write_bytes(data[:end])
         refused(path)
@@ -130,8 +130,8 @@ def test_no_byte_can_be_lost(path):
     refused(path, "damaged")
 
 
-def test_no_bit_can_change(path):
-    """But within the spaces at the end of the header, which mean nothing."""
+def test_a_changed_bit_is_refused(path):
+    """The spaces that pad the header are the only exception: they carry no meaning."""
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
     end = 8 + len(data[8 : 8 + length].rstrip())
@@ -144,7 +144,7 @@ def test_no_bit_can_change(path):
         refused(path)
 
 
-def test_files_of_other_kinds(path, tmp_path, monkeypatch):
+def test_files_of_other_formats_are_refused(path, tmp_path, monkeypatch):
     refused(tmp_path / "nowhere", "cannot be read: No such file or directory")
     refused(tmp_path, "cannot be read: Is a directory")
     for content in (b"RIFF....WAVEfmt ", b"{}", bytes(8), bytes(1000), b"\xff" * 100, "ä".encode() * 50):
@@ -153,15 +153,15 @@ def test_files_of_other_kinds(path, tmp_path, monkeypatch):
     path.write_bytes(b"")
     refused(path, "empty")
     path.write_bytes((2).to_bytes(8, "little") + b"{}")
-    refused(path, "a safetensors file, but not a network that cwrnn has saved")
+    refused(path, "a safetensors file, but not a network saved by cwrnn")
     path.write_bytes((20).to_bytes(8, "little") + b'{"__metadata__":   1}')
     refused(path, "not JSON")
     path.write_bytes((10**5).to_bytes(8, "little") + b'{"a":' * (10**5 // 5))
     refused(path, "not JSON")
     safetensors.numpy.save_file({"weight": np.ones(3)}, path)
-    refused(path, "a safetensors file, but not a network that cwrnn has saved")
+    refused(path, "a safetensors file, but not a network saved by cwrnn")
     safetensors.numpy.save_file({"weight": np.ones(3)}, path, {"format": "pt"})
-    refused(path, "a safetensors file, but not a network that cwrnn has saved")
+    refused(path, "a safetensors file, but not a network saved by cwrnn")
 
 
 class Bomb:
@@ -175,7 +175,7 @@ class Bomb:
         return Bomb.explode, ()
 
 
-def test_nothing_is_executed(path):
+def test_loading_executes_nothing(path):
     path.write_bytes(pickle.dumps(Bomb()))
     refused(path, "this is not a safetensors file")
     torch.save({"weight": torch.ones(3), "bomb": Bomb()}, path)
@@ -185,9 +185,9 @@ def test_nothing_is_executed(path):
     assert Bomb.exploded
 
 
-def test_an_edit_is_noticed(path):
-    said, arrays = parts(path)
-    for changed in (said | {"about": {"words": ["oui", "no"]}}, said | {"sha256": ["0"]}, {"version": 1}):
+def test_an_edited_file_is_refused(path):
+    metadata, arrays = parts(path)
+    for changed in (metadata | {"about": {"words": ["oui", "no"]}}, metadata | {"sha256": ["0"]}, {"version": 1}):
         safetensors.numpy.save_file(arrays, path, {"cwrnn": json.dumps(changed)})
         refused(path, "damaged: its contents do not match its checksum")
 
@@ -195,7 +195,7 @@ def test_an_edit_is_noticed(path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "saved in version 2 of the format, and this cwrnn reads version 1"),
+        ({"version": 2}, "saved in version 2 of the format; this cwrnn reads version 1"),
         ({"version": ...}, "saved in version None of the format"),
         ({"about": ["words"]}, "about must be of type dict"),
         ({"schedule": "1:3,3:1,4:3"}, "'layer.weight_ih_l0' must be float32 (7, 3), got float32 (6, 3)"),
@@ -210,15 +210,15 @@ def test_an_edit_is_noticed(path):
         ({"outputs": True}, "outputs must be of type int, got True"),
         ({"softmax": 1}, "softmax must be of type bool, got 1"),
         ({"softmax": ...}, "softmax must be of type bool, got None"),
-        ({"method": "lstm"}, "there is no 'lstm' of schedule"),
-        ({"method": "srn"}, "there is no 'srn' of schedule 1:3,3:1,4:2"),
+        ({"method": "lstm"}, "there is no 'lstm' with the schedule"),
+        ({"method": "srn"}, "there is no 'srn' with the schedule 1:3,3:1,4:2"),
         ({"kind": None}, "kind must be of type str"),
-        ({"layers": 2}, "it says ['layers'], which this cwrnn does not know"),
+        ({"layers": 2}, "its metadata has unknown keys: ['layers']"),
     ],
 )
-def test_what_it_says_must_fit(path, changes, message):
-    said, arrays = parts(path)
-    write(path, said | changes, arrays)
+def test_wrong_metadata_are_refused(path, changes, message):
+    metadata, arrays = parts(path)
+    write(path, metadata | changes, arrays)
     refused(path, message)
 
 
@@ -230,38 +230,38 @@ def test_what_it_says_must_fit(path, changes, message):
         ("readout.bias", np.zeros((4, 1), np.float32), "got float32 (4, 1)"),
         ("readout.bias", np.zeros(4), "got float64 (4,)"),
         ("readout.bias", np.zeros(4, np.float16), "the tensor 'readout.bias' is F16, expected one of F32, F64"),
-        ("layer.weight_hh_l0", np.full((6, 6), np.nan, np.float32), "numbers that are not finite"),
-        ("mean", np.array([0, np.inf]), "the tensor 'mean' has numbers that are not finite"),
+        ("layer.weight_hh_l0", np.full((6, 6), np.nan, np.float32), "values that are not finite"),
+        ("mean", np.array([0, np.inf]), "the tensor 'mean' has values that are not finite"),
         ("layer.weight_hh_l0", np.ones((6, 6), np.float32), "its weights do not fit the schedule"),
     ],
 )
-def test_its_tensors_must_fit(path, name, value, message):
-    said, arrays = parts(path)
+def test_wrong_tensors_are_refused(path, name, value, message):
+    metadata, arrays = parts(path)
     arrays = {key: array for key, array in arrays.items() if key != name}
     if value is not None:
         arrays[name] = value
-    write(path, said, arrays)
+    write(path, metadata, arrays)
     refused(path, message)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"version": NaN}', '{"version": 1e999}', '{"a":' * 10**5])
-def test_words_that_are_no_json(path, text):
+def test_metadata_that_are_not_json_are_refused(path, text):
     safetensors.numpy.save_file(parts(path)[1], path, {"cwrnn": text})
-    refused(path, "damaged: what it says of itself is not")
+    refused(path, "damaged: its metadata is not")
 
 
-def test_what_is_no_json_is_not_saved(tmp_path):
+def test_metadata_that_are_not_json_are_not_saved(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         SavedNetwork("words", "cw", network(), about={"error": float("nan")}).save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("when", ["fsync", "replace"])
-def test_who_is_stopped_leaves_what_was_there(path, monkeypatch, when):
+def test_an_interrupted_save_leaves_the_old_file(path, monkeypatch, when):
     before = path.read_bytes()
 
     def stop(*arguments):
-        # what a kill would leave
+        # a killed process would leave this file
         assert path.read_bytes() == before
         raise KeyboardInterrupt
 

@@ -11,7 +11,7 @@ from cwrnn import ClockworkRNN, Schedule
 
 
 @given(schedules())
-def test_a_value(schedule):
+def test_a_schedule_is_a_frozen_value(schedule):
     assert hash(schedule) == hash(Schedule(schedule.periods, schedule.sizes))
     assert eval(repr(schedule)) == schedule
     assert Schedule.parse(schedule.spec) == schedule
@@ -21,7 +21,7 @@ def test_a_value(schedule):
 
 
 @given(schedules(), st.randoms())
-def test_order_does_not_matter(schedule, random):
+def test_the_order_of_the_modules_does_not_matter(schedule, random):
     pairs = list(zip(schedule.periods, schedule.sizes, strict=True))
     random.shuffle(pairs)
     assert Schedule(tuple(p for p, _ in pairs), tuple(k for _, k in pairs)) == schedule
@@ -33,7 +33,7 @@ def test_equal_periods_are_one_module():
 
 
 @given(st.integers(1, 60), st.data())
-def test_equal_split(hidden_size, data):
+def test_units_are_split_evenly(hidden_size, data):
     periods = data.draw(st.lists(st.integers(1, 500), min_size=1, max_size=hidden_size, unique=True))
     sizes = Schedule.from_periods(hidden_size, periods).sizes
     assert sum(sizes) == hidden_size
@@ -88,7 +88,7 @@ def test_resolve_refuses_with_the_reason(value, error, message):
 
 
 @given(schedules(), st.integers(0, 50), st.integers(0, 40))
-def test_ticks(schedule, t0, T):
+def test_ticks_are_the_times_at_which_a_module_is_due(schedule, t0, T):
     ticks = schedule.ticks(t0, T)
     for t in range(t0, t0 + T):
         assert schedule.due(t) == tuple(i for i in range(schedule.modules) if t in ticks[i])
@@ -97,7 +97,7 @@ def test_ticks(schedule, t0, T):
 
 
 @given(schedules())
-def test_mask_and_counts(schedule):
+def test_the_mask_has_the_weights_from_slower_modules(schedule):
     mask = schedule.mask()
     module = [i for i, size in enumerate(schedule.sizes) for _ in range(size)]
     N = schedule.hidden_size
@@ -111,19 +111,19 @@ def test_mask_and_counts(schedule):
 
 
 @given(schedules(), st.integers(0, 4))
-def test_operations_by_counting(schedule, input_size):
-    """Walk over one turn of all clocks and count every multiply-add."""
-    turn = np.lcm.reduce(schedule.periods)
+def test_operations_equal_a_count_step_by_step(schedule, input_size):
+    """Counts every multiply-add until all clocks are back where they started."""
+    cycle = np.lcm.reduce(schedule.periods)
     paper = cascade = 0
-    for t in range(turn):
+    for t in range(cycle):
         for i in schedule.due(t):
             size, units = schedule.sizes[i], schedule.slices[i]
             paper += size * (schedule.hidden_size - units.start) + size * input_size
             cascade += size * size + size * units.start + size * input_size
     operations = schedule.operations(input_size)
     assert operations.dense == schedule.hidden_size * (schedule.hidden_size + input_size)
-    assert operations.paper == pytest.approx(paper / turn, rel=1e-12)
-    assert operations.cascade == pytest.approx(cascade / turn, rel=1e-12)
+    assert operations.paper == pytest.approx(paper / cycle, rel=1e-12)
+    assert operations.cascade == pytest.approx(cascade / cycle, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_operations_by_counting(schedule, input_size):
         (Schedule.logarithmic(9, 5, longest=6), (1, 3, 4, 5, 6)),
     ],
 )
-def test_series(schedule, periods):
+def test_each_series_has_its_periods(schedule, periods):
     assert schedule.periods == periods
 
 
 @given(st.integers(1, 12), st.integers(0, 100), st.integers(0, 1000))
-def test_random_and_logarithmic(modules, seed, extra):
+def test_random_and_logarithmic_periods_end_at_the_longest(modules, seed, extra):
     longest = modules + extra
     drawn = Schedule.random(modules, modules, seed=seed, longest=longest)
     assert drawn.modules == modules
@@ -159,15 +159,15 @@ def test_random_and_logarithmic(modules, seed, extra):
     assert modules == 1 or series.periods[-1] == longest
 
 
-def test_random_draws_anew_for_another_seed():
+def test_another_seed_draws_other_periods():
     drawn = {Schedule.random(6, 6, seed=seed, longest=1000) for seed in range(20)}
     assert len(drawn) == 20
 
 
-def test_spectrum_of_sines():
-    """The units go where the energy is: to the slowest module that can still follow the wave."""
+def test_sizes_follow_the_energy_of_sines():
+    """Most units go to the slowest module that can still follow the wave."""
     t = np.arange(1 << 14)
-    # limits 1 / (2 P): waves of at least 2, 8, 32 and 128 steps
+    # the limits 1 / (2 P) belong to waves of 2, 8, 32 and 128 steps
     periods = [1, 4, 16, 64]
     for module, wave in enumerate((3.1, 14.0, 60.0, 500.0)):
         sizes = Schedule.from_spectrum(np.sin(2 * np.pi * t / wave) + 5, 100, periods=periods).sizes
@@ -178,8 +178,8 @@ def test_spectrum_of_sines():
     assert Schedule.from_spectrum(both, 84, periods=periods).sizes == (1, 61, 1, 21)
 
 
-def test_spectrum_of_noise():
-    """White noise has energy in proportion to a band's width."""
+def test_sizes_follow_the_width_of_the_bands_for_noise():
+    """The energy of white noise in a band is proportional to the width of the band."""
     noise = np.random.default_rng(0).standard_normal(1 << 18)
     sizes = Schedule.from_spectrum(noise, 1004, 4).sizes
     assert sum(sizes) == 1004
@@ -224,13 +224,13 @@ def test_spectrum_of_noise():
         (lambda: Schedule.from_spectrum(np.arange(9.0), 4, 2, periods=[1]), "give either modules or periods"),
     ],
 )  # fmt: skip
-def test_bad_schedules(call, message):
+def test_bad_schedules_are_refused_with_the_reason(call, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         call()
     assert str(caught.value) == message
 
 
-def test_drawing():
+def test_print_draws_the_ticks():
     lines = str(Schedule((2, 3), (4, 1))).splitlines()
     assert lines[0].startswith("5 units in 2 modules")
     assert lines[1] == "module  period  size  t = 0       8       16      24      32      40      48      56"
@@ -240,7 +240,7 @@ def test_drawing():
     assert lines[2].split()[:3] == ["1", "2", "4"]
 
 
-def test_missing_extra_is_named(monkeypatch):
+def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "scipy.signal", None)
     with pytest.raises(ImportError, match=r"Schedule.from_spectrum needs scipy: pip install 'cwrnn\[spectrum\]'"):
         Schedule.from_spectrum(np.arange(100.0), 4, 2)
