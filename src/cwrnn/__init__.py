@@ -1,4 +1,11 @@
-"""The Clockwork RNN (Koutník, Greff, Gomez and Schmidhuber, 2014) for PyTorch."""
+"""The Clockwork RNN (Koutník, Greff, Gomez and Schmidhuber, 2014) for PyTorch.
+
+>>> import torch, cwrnn
+>>> rnn = cwrnn.ClockworkRNN(13, 104, schedule=8)  # 8 modules with periods 1, 2, 4, ..., 128
+>>> output, h_n = rnn(torch.randn(200, 4, 13))  # as torch.nn.RNN
+>>> output.shape
+torch.Size([200, 4, 104])
+"""
 
 from . import init
 from .held import Ticks
@@ -8,7 +15,7 @@ from .readout import Readout
 from .reference import clockwork_reference
 from .schedule import Operations, Schedule
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ClockworkRNN",
