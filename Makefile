@@ -1,20 +1,21 @@
-# make demo: set everything up and see it work.   make test: everything that guards the project.
+# make demo: install everything and see it work.   make test: run every check.   make help: all targets.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test install lint types unit mutants bench gpu clean
+.PHONY: help demo test install lint types unit mutants docs bench gpu clean
 
 help:
-	@echo "make demo     install into .venv, repeat both experiments of the paper in small, make a page of them"
+	@echo "make demo     install into .venv, repeat both experiments of the paper in small, write a page about them"
 	@echo "make test     install into .venv, then lint, types, unit, mutants"
-	@echo "make lint     ruff: style and format"
-	@echo "make types    mypy on src"
-	@echo "make unit     the tests, the docstring examples, the examples, the README"
-	@echo "make mutants  break the code on purpose; the tests must notice every break"
-	@echo "make bench    time the layer against torch.nn.RNN"
-	@echo "make gpu      the GPU tests, from source; PYTHON=python3 must have torch, pytest and hypothesis"
-	@echo "make clean    remove .venv and all that was built"
+	@echo "make lint     check style and format with ruff"
+	@echo "make types    check the types of src with mypy"
+	@echo "make unit     run the tests, the examples, and the code of docstrings and documents"
+	@echo "make mutants  break the code on purpose; every break must make a test fail"
+	@echo "make docs     build the documentation into out/docs"
+	@echo "make bench    time the layer against torch's layers"
+	@echo "make gpu      run the GPU tests from source; PYTHON=python3 must have torch, pytest and hypothesis"
+	@echo "make clean    remove .venv and everything that was built"
 
 install: .venv/installed
 
@@ -43,6 +44,10 @@ unit: install
 
 mutants: install
 	$(BIN)/python tests/mutants.py
+
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open out/docs/index.html"
 
 bench: install
 	$(BIN)/python -m cwrnn.bench

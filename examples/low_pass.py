@@ -1,8 +1,8 @@
-"""The lowest period as a low-pass filter: a network that cannot tick at every step cannot learn the noise by heart.
+"""Use the lowest period as a low-pass filter: a network that does not tick at every step cannot learn noise by heart.
 
-Two networks without input learn to generate the same slow wave with noise on it. One has clocks from 1 on, the other
-from 8 on. Both are judged by the wave without the noise, which neither has seen. `python examples/low_pass.py FILE.png`
-also draws them.
+Two networks without input learn to generate the same slow wave with noise on it. One has periods from 1 on, the other
+from 8 on. Both are compared with the wave without noise, which neither has seen.
+`python examples/low_pass.py FILE.png` also draws them.
 """
 
 import sys
@@ -20,7 +20,8 @@ target = torch.from_numpy(noisy).float()
 nothing = torch.zeros(T, 1, 0)  # (T, B, I): no input
 
 
-def learnt(schedule: cwrnn.Schedule) -> np.ndarray:
+def train(schedule: cwrnn.Schedule) -> np.ndarray:
+    """The output of a network with this schedule after training."""
     torch.manual_seed(0)
     rnn = cwrnn.ClockworkRNN(0, schedule.hidden_size, schedule=schedule)
     readout = cwrnn.Readout(schedule.hidden_size, 1)
@@ -39,10 +40,10 @@ def learnt(schedule: cwrnn.Schedule) -> np.ndarray:
 outputs = {}
 for name, periods in (("from 1 on", (1, 2, 4, 8, 16, 32)), ("from 8 on", (8, 16, 32, 64))):
     schedule = cwrnn.Schedule.from_periods(48, periods)
-    outputs[name] = output = learnt(schedule)
-    heard, clean = ((output - each) ** 2 / each.var() for each in (noisy, wave))
+    outputs[name] = output = train(schedule)
+    errors = [((output - signal) ** 2).mean() / signal.var() for signal in (noisy, wave)]
     print(
-        f"clocks {name}: NMSE {heard.mean():.3f} of what was heard, {clean.mean():.3f} of the wave beneath; "
+        f"periods {name}: NMSE {errors[0]:.3f} against the noisy wave, {errors[1]:.3f} against the clean wave; "
         f"{schedule.operations().cascade:.0f} multiply-adds per step"
     )
 
@@ -51,10 +52,10 @@ if len(sys.argv) > 1:
 
     figure, panels = plt.subplots(2, 1, figsize=(8, 5), sharex=True, sharey=True, layout="constrained")
     for panel, (name, output) in zip(panels, outputs.items(), strict=True):
-        panel.plot(t, noisy, ".", markersize=3, color="#9aa5b0", label="what was heard")
-        panel.plot(t, wave, color="#34495e", linestyle=(0, (4, 2)), linewidth=1.2, label="the wave beneath")
-        panel.plot(t, output, color="#009e73", linewidth=1.3, label="what was learnt")
-        panel.set_title(f"clocks {name}", loc="left")
+        panel.plot(t, noisy, ".", markersize=3, color="#9aa5b0", label="noisy wave")
+        panel.plot(t, wave, color="#34495e", linestyle=(0, (4, 2)), linewidth=1.2, label="clean wave")
+        panel.plot(t, output, color="#009e73", linewidth=1.3, label="network")
+        panel.set_title(f"periods {name}", loc="left")
     panels[0].legend(ncols=3, fontsize=8, frameon=False, loc="upper right")
     panels[-1].set_xlabel("time step")
     figure.savefig(sys.argv[1], dpi=130)

@@ -1,4 +1,4 @@
-"""Choose the clocks: by hand, by a series, or from the data; and train through the readout at tick rate."""
+"""Choose the periods by hand, by a series or from the data, and train through a readout at tick rate."""
 
 import numpy as np
 import torch
@@ -6,7 +6,7 @@ import torch
 import cwrnn
 from cwrnn import Schedule
 
-# a signal with a slow and a fast part, which the network has to predict one step ahead
+# the network predicts the next step of a signal with a slow and a fast part
 t = np.arange(1025)
 signal = np.sin(2 * np.pi * t / 200) + 0.3 * np.sin(2 * np.pi * t / 9)
 
@@ -23,7 +23,7 @@ for name, schedule in {"by hand": by_hand, "by series": by_series, "by data": by
     readout = cwrnn.Readout(32, 1)
     optimiser = torch.optim.Adam([*rnn.parameters(), *readout.parameters()], lr=0.01)
     for _ in range(15):
-        ticks, _ = rnn.ticks(x)  # one value per tick: (T, B, 32) is never built
+        ticks, _ = rnn.ticks(x)  # one value per tick; (T, B, 32) is never built
         loss = (readout(ticks) - target).square().mean()
         optimiser.zero_grad()
         loss.backward()

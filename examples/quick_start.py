@@ -1,11 +1,11 @@
-"""Train a Clockwork RNN to say, at the end of a sequence, what it saw at its beginning."""
+"""Train a Clockwork RNN to name, at the end of a sequence, the mark that it saw at the beginning."""
 
 import torch
 
 import cwrnn
 
 torch.manual_seed(0)
-T, B = 60, 64  # remember for 60 steps
+T, B = 60, 64  # 64 sequences of 60 steps
 
 # 32 units in 6 modules with the periods 1, 2, 4, 8, 16 and 32
 rnn = cwrnn.ClockworkRNN(input_size=1, hidden_size=32, schedule=6)
@@ -15,7 +15,7 @@ print(rnn.schedule)
 
 accuracy = 0.0
 for step in range(1, 61):
-    # noise, but for a mark at the first step: +2 or -2
+    # the first step is a mark, +2 or -2; the others are noise
     x = 0.5 * torch.randn(T, B, 1)
     label = torch.randint(2, (B,))
     x[0, :, 0] = 4.0 * label - 2.0

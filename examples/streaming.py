@@ -1,4 +1,4 @@
-"""Feed a stream chunk by chunk, then sample by sample: the result is that of one call on all of it."""
+"""Process a stream chunk by chunk, then step by step: the result equals that of one call."""
 
 import torch
 
@@ -11,19 +11,19 @@ stream = torch.randn(1000, 1, 3)  # (time, batch, features)
 with torch.no_grad():
     whole, _ = rnn(stream)
 
-    # chunks of any length: the state of a stream is (h, t), the hidden state and the clock
+    # chunks may have any length; the state of a stream is (h, t), the hidden state and the clock
     first, h = rnn(stream[:137])
     second, h = rnn(stream[137:500], h, t0=137)
 
-    # one step at a time: only the modules that are due are computed
+    # one step at a time; only the modules that tick are computed
     state = cwrnn.State(h, t=500)
     steps = []
     for x_t in stream[500:]:
         y, state = rnn.step(x_t, state)
         steps.append(y)
 
-pieces = torch.cat([first, second, torch.stack(steps)])
-print(f"{state.t} steps, largest difference to one call: {(pieces - whole).abs().max():.1e}")
+parts = torch.cat([first, second, torch.stack(steps)])
+print(f"{state.t} steps, largest difference from one call: {(parts - whole).abs().max():.1e}")
 
 operations = rnn.schedule.operations(rnn.input_size)
 print(f"multiply-adds per step: {operations.dense:.0f} dense, {operations.paper:.0f} by step()")
