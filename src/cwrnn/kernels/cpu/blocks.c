@@ -1,14 +1,15 @@
-/* Large blocks of memory for tensors, kept for a while.
+/* Large blocks of memory for tensors, kept for a while after the tensor is freed.
  *
- * The C library returns what is larger than some megabytes to the system as soon as it is free, and the system clears
- * every page of it before it lends it again. For a layer whose output is new at every call that is as much work as to
- * compute it. So what a tensor leaves behind is kept here, and the next tensor of about that size gets it:
+ * The C library returns blocks of some megabytes to the system as soon as they are free, and the system clears every page
+ * before it lends it again. For a layer whose output is new at every call, this costs as much as computing the output. So
+ * the block of a freed tensor is kept here, and the next tensor of about the same size gets it:
  *
- * - Kept and lent together are never more than what was lent at once before.
- * - What nobody has wanted for some seconds goes back to the system. A thread sees to that, which ends when nothing is
- *   kept any more. Before a fork all of it goes back.
+ * - Kept and lent blocks together never exceed the most that was lent at once.
+ * - A block that no tensor has needed for some seconds goes back to the system. A thread does this, which ends when
+ *   nothing is kept any more. Before a fork all kept blocks go back.
  *
- * A tensor gets its block by DLPack, whose deleter needs no Python: tensors die on any thread, and at the very end. */
+ * A tensor gets its block by DLPack, whose deleter needs no Python: tensors are freed on any thread, and also when the
+ * process ends. */
 
 #include "cpu.h"
 
@@ -18,10 +19,10 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* Pages are 4, 16 or 64 KiB; where they are 4, large ones are 2 MiB. */
-enum { SMALL_PAGE = 64 << 10, LARGE_PAGE = 2 << 20, MOST_DIMS = 8 };
+/* Pages have 4, 16 or 64 KiB; where they have 4 KiB, large ones have 2 MiB. */
+enum { SMALL_PAGE = 64 << 10, LARGE_PAGE = 2 << 20, MAX_DIMS = 8 };
 
-/* DLPack, as all its versions lay out a tensor that does not say which. */
+/* The structures of DLPack, in the layout that all its versions use for a tensor without a version number. */
 typedef struct {
     void *data;
     int32_t device_type, device_id, ndim;
@@ -37,42 +38,42 @@ typedef struct Managed {
     void (*deleter)(struct Managed *);
 } Managed;
 
-enum { ON_CPU = 1, REAL_NUMBERS = 2 };
+enum { ON_CPU = 1, FLOATING_POINT = 2 };
 
 typedef struct Block {
-    struct Block *next; /* of those that are kept, the latest first */
+    struct Block *next; /* in the list of kept blocks, the latest first */
     void *memory;
     int64_t bytes, kept_since; /* nanoseconds */
     Managed managed;
-    int64_t shape[MOST_DIMS], strides[MOST_DIMS];
+    int64_t shape[MAX_DIMS], strides[MAX_DIMS];
 } Block;
 
 static struct {
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* patience */
+    pthread_cond_t changed; /* signalled when `patience` changes */
     Block *kept;
-    int64_t kept_bytes, lent_bytes, most_bytes; /* most: what was lent at once */
-    int64_t patience;                           /* nanoseconds that a block is kept; 0: none is */
-    int is_watched;                             /* whether the thread runs */
+    int64_t kept_bytes, lent_bytes, most_bytes; /* most_bytes: the most that was lent at once */
+    int64_t patience;                           /* for how many nanoseconds a block is kept; 0 keeps none */
+    int is_watched;                             /* true if the thread runs that returns old blocks */
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void lock(void) { pthread_mutex_lock(&pool.mutex); }
 static void unlock(void) { pthread_mutex_unlock(&pool.mutex); }
 
 static void unlock_in_child(void) {
-    pool.is_watched = 0; /* a child has none of its parent's threads */
+    pool.is_watched = 0; /* a child process has none of its parent's threads */
     pthread_cond_init(&pool.changed, NULL);
     unlock();
 }
 
-static int64_t now(void) {
+static int64_t read_clock(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* `bytes` of new memory that begins with a large page. */
-static void *map(int64_t bytes) {
+/* `bytes` of new memory, aligned to a large page; NULL if there is none. */
+static void *map_memory(int64_t bytes) {
     char *memory = mmap(NULL, (size_t)(bytes + LARGE_PAGE), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return NULL;
     const size_t before = (size_t)(-(uintptr_t)memory % LARGE_PAGE), after = LARGE_PAGE - before;
@@ -82,7 +83,7 @@ static void *map(int64_t bytes) {
     return memory + before;
 }
 
-static void destroy(Block *blocks) {
+static void free_blocks(Block *blocks) {
     while (blocks != NULL) {
         Block *block = blocks;
         blocks = block->next;
@@ -98,7 +99,7 @@ static Block *take_out(Block **place) {
     return block;
 }
 
-/* The blocks that are to be kept no longer: those since before that time, and all those for which there is no room. */
+/* Takes out the blocks that must go back: those kept since that time or longer, and those for which there is no room. */
 static Block *take_out_old(int64_t before) {
     Block *old = NULL, **place = &pool.kept;
     int64_t room = pool.most_bytes - pool.lent_bytes;
@@ -115,29 +116,29 @@ static Block *take_out_old(int64_t before) {
     return old;
 }
 
-/* What is kept would be the child's for ever, and its parent would have to copy every page that it writes. */
+/* A child process would hold the kept blocks for ever, and its parent would have to copy every page that it writes. */
 static void lock_for_fork(void) {
     lock();
-    destroy(take_out_old(INT64_MAX));
+    free_blocks(take_out_old(INT64_MAX));
 }
 
 __attribute__((constructor)) static void survive_forks(void) { pthread_atfork(lock_for_fork, unlock, unlock_in_child); }
 
-/* The thread: gives back what nobody wants, until nothing is kept. */
+/* The thread that returns old blocks to the system, and ends when nothing is kept. */
 static void *watch(void *nothing) {
     (void)nothing;
     lock();
     for (;;) {
-        Block *old = take_out_old(now() - pool.patience);
+        Block *old = take_out_old(read_clock() - pool.patience);
         if (pool.kept == NULL) {
             pool.is_watched = 0;
             pool.most_bytes = pool.lent_bytes;
             unlock();
-            destroy(old);
+            free_blocks(old);
             return NULL;
         }
         unlock();
-        destroy(old);
+        free_blocks(old);
         lock();
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
@@ -148,13 +149,13 @@ static void *watch(void *nothing) {
     }
 }
 
-/* Whether there is such a thread now, started by a caller who holds the lock. */
-static int is_watched(void) {
+/* Starts that thread unless it runs, and returns whether it runs. The caller holds the lock. */
+static int start_watching(void) {
     if (!pool.is_watched) {
         pthread_t thread;
         sigset_t all, before;
         sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
+        pthread_sigmask(SIG_SETMASK, &all, &before); /* leave signals to the program's own threads */
         pool.is_watched = pthread_create(&thread, NULL, watch, NULL) == 0;
         pthread_sigmask(SIG_SETMASK, &before, NULL);
         if (pool.is_watched) pthread_detach(thread);
@@ -162,13 +163,14 @@ static int is_watched(void) {
     return pool.is_watched;
 }
 
+/* The deleter of a tensor: keeps its block, or returns it to the system. */
 static void give_back(Managed *managed) {
     Block *block = managed->context;
     lock();
     pool.lent_bytes -= block->bytes;
-    const int keep = pool.patience > 0 && is_watched();
+    const int keep = pool.patience > 0 && start_watching();
     if (keep) {
-        block->kept_since = now();
+        block->kept_since = read_clock();
         block->next = pool.kept;
         pool.kept = block;
         pool.kept_bytes += block->bytes;
@@ -176,11 +178,11 @@ static void give_back(Managed *managed) {
     unlock();
     if (!keep) {
         block->next = NULL;
-        destroy(block);
+        free_blocks(block);
     }
 }
 
-/* For how many nanoseconds blocks are kept from now on. Those that are kept already go back to the system. */
+/* Sets for how many nanoseconds blocks are kept from now on. Blocks that are already kept go back to the system. */
 EXPORT void cwrnn_keep(int64_t patience) {
     lock();
     pool.patience = patience;
@@ -188,18 +190,18 @@ EXPORT void cwrnn_keep(int64_t patience) {
     Block *all = take_out_old(INT64_MAX);
     pthread_cond_signal(&pool.changed);
     unlock();
-    destroy(all);
+    free_blocks(all);
 }
 
-/* Eight sizes from one power of two to the next, so that batches of about one size share their blocks. */
-static int64_t rounded(int64_t bytes) {
+/* Rounds up to one of eight sizes between successive powers of two, so that batches of similar size share blocks. */
+static int64_t round_size(int64_t bytes) {
     int64_t step = SMALL_PAGE;
     while (step * 16 <= bytes) step *= 2;
     return (bytes + step - 1) / step * step;
 }
 
-/* A kept block of at least so many bytes, and at most twice as many; NULL if there is none. */
-static Block *find(int64_t bytes) {
+/* Takes out the smallest kept block of at least `bytes`, and at most twice as many; NULL if there is none. */
+static Block *find_block(int64_t bytes) {
     Block **best = NULL;
     for (Block **place = &pool.kept; *place != NULL; place = &(*place)->next) {
         const int64_t has = (*place)->bytes;
@@ -208,37 +210,37 @@ static Block *find(int64_t bytes) {
     return best == NULL ? NULL : take_out(best);
 }
 
-static Block *make(int64_t bytes) {
+static Block *make_block(int64_t bytes) {
     Block *block = malloc(sizeof *block);
     if (block == NULL) return NULL;
     block->bytes = bytes;
-    block->memory = map(bytes);
+    block->memory = map_memory(bytes);
     if (block->memory != NULL) return block;
     free(block);
     return NULL;
 }
 
-/* A tensor of numbers of 32 or 64 bits, as DLPack. NULL if there is no memory for it. */
+/* A new tensor of floats or doubles (`bits` is 32 or 64), as DLPack; NULL if there is no memory for it. */
 EXPORT void *cwrnn_lend(int64_t bits, int64_t ndim, const int64_t *shape) {
     int64_t bytes = bits / 8;
-    if (ndim > MOST_DIMS) return NULL;
+    if (ndim > MAX_DIMS) return NULL;
     for (int64_t d = 0; d < ndim; d++)
         if (__builtin_mul_overflow(bytes, shape[d], &bytes) || bytes > INT64_MAX / 4) return NULL;
-    bytes = rounded(bytes);
+    bytes = round_size(bytes);
 
     lock();
-    Block *block = find(bytes), *old = NULL;
+    Block *block = find_block(bytes), *old = NULL;
     if (block != NULL) bytes = block->bytes;
     pool.lent_bytes += bytes;
     if (pool.lent_bytes > pool.most_bytes) pool.most_bytes = pool.lent_bytes;
     if (block == NULL) old = take_out_old(0);
     unlock();
-    destroy(old);
-    if (block == NULL) block = make(bytes);
+    free_blocks(old);
+    if (block == NULL) block = make_block(bytes);
     if (block == NULL) {
         lock();
         pool.lent_bytes -= bytes;
-        pool.most_bytes = pool.kept_bytes + pool.lent_bytes; /* what there was no memory for was never lent */
+        pool.most_bytes = pool.kept_bytes + pool.lent_bytes; /* this block was counted, but never lent */
         unlock();
         return NULL;
     }
@@ -248,14 +250,14 @@ EXPORT void *cwrnn_lend(int64_t bits, int64_t ndim, const int64_t *shape) {
     }
     block->managed = (Managed){
         .tensor = {.data = block->memory, .device_type = ON_CPU, .ndim = (int32_t)ndim,
-                   .code = REAL_NUMBERS, .bits = (uint8_t)bits, .lanes = 1, .shape = block->shape, .strides = block->strides},
+                   .code = FLOATING_POINT, .bits = (uint8_t)bits, .lanes = 1, .shape = block->shape, .strides = block->strides},
         .context = block,
         .deleter = give_back,
     };
     return &block->managed;
 }
 
-/* How many bytes are kept, and how many are lent. */
+/* Writes how many bytes are kept, and how many are lent. */
 EXPORT void cwrnn_count(int64_t counts[2]) {
     lock();
     counts[0] = pool.kept_bytes;

@@ -1,20 +1,20 @@
-/* What is the same for every instruction set and precision: the description of one call, and the threads. */
+/* Declarations that are the same for every instruction set and precision: the description of each call, and threads. */
 
 #ifndef CWRNN_CPU_H
 #define CWRNN_CPU_H
 
 #include <stdint.h>
 
-/* Changes with anything that Python must know of: it refuses a library that was built for another one. */
+/* To be changed with every structure or function that Python uses: Python refuses a library with another number. */
 #define CWRNN_ABI 5
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* What a call returns. */
+/* The result of a call. */
 enum { FINE = 0, OUT_OF_MEMORY = 1, OTHER_WEIGHTS = 2 };
 
-/* One call, for one precision. Python fills it as an array of 64-bit words, so every member is one word.
- * Strides count elements; features are always contiguous. A stride of 0 repeats: what all replicas share.
+/* One call, for one precision. Python fills it as an array of 64-bit integers, so every member has 64 bits.
+ * Strides count elements; features are always contiguous. A stride of 0 means that all replicas share the tensor.
  * "ticks" is (S, the states of module 0 (n_0 + 1, B, K_0), those of module 1, ...). */
 typedef struct {
     int64_t S, T, B, I, G, rectify, threads;
@@ -28,43 +28,43 @@ typedef struct {
     int64_t bias_s;
     const int64_t *lengths; /* (S, B), or NULL if every sequence has T steps */
     int64_t lengths_s;
-    void *ticks; /* forward writes them, unless NULL, backward reads them */
+    void *ticks; /* forward writes them unless this is NULL, backward reads them */
     /* forward */
-    const void *h0; /* (S, B, N), or NULL: zero */
+    const void *h0; /* (S, B, N), or NULL for zero */
     int64_t h0_s, h0_b;
     void *final; /* (S, B, N): the state at each sequence's own end */
-    void *held;  /* (S, T, B, N): the state at every step, zero beyond a sequence's end; or NULL: not wanted */
-    /* backward: the gradients of what forward wrote, each of which may be NULL */
+    void *held;  /* (S, T, B, N): the state at every step, zero beyond a sequence's end; or NULL if not wanted */
+    /* backward: the gradients of the tensors that forward wrote, each of which may be NULL */
     const void *g_ticks, *g_final, *g_held;
     int64_t g_held_s, g_held_t, g_held_b;
-    /* and those of what it read, NULL where not wanted */
+    /* and the gradients of the tensors that it read, NULL where not wanted */
     void *g_input;     /* (S, T, B, I) */
     void *g_weight_ih; /* (S, N, I) */
     void *g_weight_hh; /* (S, N, N) */
     void *g_bias;      /* (S, N) */
     void *g_h0;        /* (S, B, N) */
-    int64_t modules[]; /* G words each: periods, sizes, and first ticks, counted from the start of the sequence */
+    int64_t modules[]; /* G periods, G sizes, and G first ticks, counted from the start of the sequence */
 } Call;
 
-/* Time step by time step, with weights that were packed before. */
+/* One time step, with weights that were packed before. */
 typedef struct {
     int64_t B, I, G, rectify, threads;
     const void *weight_ih, *weight_hh;
     void *packed;
-    int64_t *sizes; /* step_sizes: of `packed` and of a row of `said`, to be written */
+    int64_t *sizes; /* step_sizes writes the sizes of `packed` and of a row of `messages` here */
     /* step: h (B, N) at t - 1 becomes next (B, N) at t */
     const void *input;
     int64_t input_b;
     const void *bias, *h;
     int64_t h_b;
-    void *next, *output; /* both of them the new state: one to go on with, one to show */
-    void *said;          /* a state, and what all modules say in that state; left as that of next */
-    int64_t known;       /* how many steps have left something in it */
+    void *next, *output; /* the new state, twice: one copy for the next step, one for the caller */
+    void *messages;      /* a state and the messages of all modules in that state; the step leaves those of `next` */
+    int64_t known;       /* how many steps have written `messages`; 0 if it holds nothing yet */
     int64_t t;           /* modulo the periods' least common multiple */
-    int64_t modules[];   /* G words each: sizes, and periods */
+    int64_t modules[];   /* G sizes and G periods */
 } Step;
 
-/* LSTMs that read a sequence each (lstm.c). Gates are in the order i, f, g, o. */
+/* S LSTMs, each of which reads its own sequence (lstm.c). Gates are in the order i, f, g, o. */
 typedef struct {
     int64_t S, T, I, N, threads;
     const void *input; /* (S, T, I) */
@@ -79,11 +79,11 @@ typedef struct {
     int64_t bias_s;
     const int64_t *lengths; /* (S), or NULL if every sequence has T steps */
     void *kept;             /* forward writes it, backward reads it */
-    int64_t *kept_size;     /* lstm_size: to be written */
+    int64_t *kept_size;     /* lstm_size writes the size of `kept` here */
     void *hidden;           /* (S, T, N), zero beyond a sequence's end */
     const void *g_hidden;   /* (S, T, N), steps contiguous */
     int64_t g_hidden_s;
-    void *g_input; /* as input, or NULL: not wanted */
+    void *g_input; /* (S, T, I), or NULL if not wanted */
     void *g_weight_ih, *g_weight_hh, *g_weight_ch, *g_bias;
 } Lstm;
 
@@ -101,11 +101,11 @@ typedef struct {
     void *g_hidden, *g_weight, *g_bias;
 } Linear;
 
-/* Calls body(context, task, worker) once for every task, on at most `threads` threads, numbered as workers. */
+/* Calls body(context, task, worker) once for every task, on at most `threads` threads; `worker` is the thread's number. */
 typedef void Body(void *context, int64_t task, int64_t worker);
 void cwrnn_parallel(Body *body, void *context, int64_t tasks, int64_t threads);
 
-/* Asks for large pages where memory is about to be written for the first time, as numpy does for its arrays. */
+/* Asks the system for large pages in memory that is about to be written for the first time, as numpy does. */
 void cwrnn_prefer_large_pages(void *memory, int64_t bytes);
 
 #endif

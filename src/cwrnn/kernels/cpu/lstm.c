@@ -1,22 +1,22 @@
 /* Long Short-Term Memory on a CPU: many small networks at once, forward and backward.
  *
- * Compiled once per instruction set and precision, as cpu.c. Letters: S networks, each of which reads a sequence of its
- * own, T time steps, I inputs, N cells. What is computed stands in experiments/lstm.py.
+ * Compiled once per instruction set and precision, as cpu.c is. Letters: S networks, each of which reads its own sequence,
+ * T time steps, I inputs, N cells. experiments/networks/lstm.py defines the computation.
  *
- * A network of 15 cells fills no vector, and every network has weights of its own, so nothing can be shared between
- * them: here a lane of a vector is a network. A block of LANES networks runs as if it were one, on numbers that are
- * vectors, and blocks are the tasks for the threads. Nothing ever crosses lanes: a network gives the same bits alone as
- * among a hundred. Lanes that no network fills hold zeros.
+ * A network of 15 cells fills no vector, and every network has its own weights, so networks cannot share any work. Here a
+ * lane of a vector is a network: a block of LANES networks runs as if it were one, on numbers that are vectors, and the
+ * blocks are the tasks of the threads. No operation crosses lanes: a network gives the same bits alone as among a hundred.
+ * Lanes without a network hold zeros.
  *
- * Weights are packed by block as [cell][input][gate][lane]: forward reads them in that order, four sums at a time, and
- * backward takes from the same rows what each gate hands back to an input. The weights' gradients are added up in the
- * same layout. Not step by step, which would carry all of them through the cache for every step: the gates' gradients of
- * SPAN steps are kept, and then each weight's sum runs over these steps in a register, the last one first.
+ * Weights are packed by block as [cell][input][gate][lane]. Forward reads them in that order, four sums at a time, and
+ * backward uses the same rows to compute the gradients of the inputs from those of the gates. The weights' gradients are
+ * added up in the same layout, but not step by step, because then all of them would pass through the cache at every step:
+ * the gates' gradients of SPAN steps are kept, and each weight's sum over these steps, last step first, stays in a register.
  *
- * Sequences that have ended: their input and states are zero from there on, so that no gradient comes back.
+ * After the end of a sequence its input and states are zero, so that it contributes no gradient.
  *
- * What is too small for a normal number counts as zero. Where gates are shut gradients become that small, and a
- * processor may take a hundred times as long for them: backward of trained networks took three times as long. */
+ * Subnormal numbers count as zero. Closed gates make gradients that small, and a processor may need a hundred times as long
+ * for them: backward of trained networks took three times as long. */
 
 #include "vectors.h"
 
@@ -27,14 +27,14 @@
 
 enum {
     SPAN = 16,                           /* steps whose gates' gradients are kept */
-    ACROSS = REGISTERS == 32 ? 4 : 2,    /* inputs whose weights' gradients are summed together */
-    TOGETHER = REGISTERS == 32 ? 12 : 8, /* inputs whose own gradients are summed together */
+    ACROSS = REGISTERS == 32 ? 4 : 2,    /* inputs whose weights' gradients are summed at once */
+    TOGETHER = REGISTERS == 32 ? 12 : 8, /* inputs whose own gradients are summed at once */
 };
 
 typedef struct {
     const Lstm *call;
     int64_t blocks, workers;
-    /* places in what is kept of a block, and in a worker's memory; the latter begins with the packed weights */
+    /* places in the kept numbers of a block, then places in a worker's memory, which begins with the packed weights */
     int64_t x, h, c, squashed, gates, kept_size;
     int64_t weight_ih, weight_hh, weight_ch, bias, weights_size;
     int64_t g_weight_ih, g_weight_hh, g_weight_ch, g_bias, sums_size;
@@ -74,9 +74,9 @@ static Plan make_plan(const Lstm *c, int backward) {
     return plan;
 }
 
-/* some networks, and until when each of them reads */
+/* The networks in the lanes of a vector, and the lengths of their sequences. */
 typedef struct {
-    int64_t s, lanes, steps; /* the first, how many, the longest of their sequences */
+    int64_t s, lanes, steps; /* the first network, the number of networks, the length of the longest sequence */
     mask lengths;
 } Block;
 
@@ -84,16 +84,18 @@ static Block make_block(const Lstm *c, int64_t number) {
     Block block = {.s = number * LANES, .lanes = smaller(LANES, c->S - number * LANES)};
     for (int64_t i = 0; i < block.lanes; i++) {
         const int64_t length = c->lengths != NULL ? larger(0, smaller(c->T, c->lengths[block.s + i])) : c->T;
-        block.lengths[i] = (word)length;
+        block.lengths[i] = (integer)length;
         block.steps = larger(block.steps, length);
     }
     return block;
 }
 
-/* zero in the lanes whose sequence has ended */
-INLINE vec while_reading(const Block *block, int64_t t, vec value) { return (vec)((block->lengths > (word)t) & (mask)value); }
+/* The value, with zero in the lanes whose sequence has ended. */
+INLINE vec while_reading(const Block *block, int64_t t, vec value) {
+    return (vec)((block->lengths > (integer)t) & (mask)value);
+}
 
-/* (S, 4 N, J) to [cell][input][gate][lane] */
+/* Packs weights (S, 4 N, J) as [cell][input][gate][lane]. */
 static void pack(real *to, const void *from, int64_t stride, const Block *block, int64_t N, int64_t J) {
     const real *weight = (const real *)from + block->s * stride;
     for (int64_t n = 0; n < N; n++)
@@ -120,8 +122,6 @@ static void pack_weights(const Plan *plan, const Block *block, real *memory) {
                   block->lanes, 3 * N);
 }
 
-/* ---- forward ---- */
-
 static void read_input(const Plan *plan, const Block *block, real *x) {
     const Lstm *c = plan->call;
     const int64_t I = c->I;
@@ -134,8 +134,8 @@ static void read_input(const Plan *plan, const Block *block, real *x) {
     }
 }
 
-/* z[gate] += sum over j of weight[j][gate] u[j] */
-INLINE void hear(vec z[4], const real *weight, const real *u, int64_t J) {
+/* z[gate] += sum over j of weight[j][gate] u[j]. */
+INLINE void add_products(vec z[4], const real *weight, const real *u, int64_t J) {
     for (int64_t j = 0; j < J; j++, weight += 4 * LANES) {
         const vec heard = load(u + j * LANES);
         UNROLL for (int gate = 0; gate < 4; gate++) z[gate] += load(weight + gate * LANES) * heard;
@@ -161,8 +161,8 @@ static void forward_block(void *context, int64_t task, int64_t worker) {
             const int64_t at = n * LANES, now = (t * N + n) * LANES, next = now + N * LANES;
             vec z[4];
             UNROLL for (int gate = 0; gate < 4; gate++) z[gate] = load(memory + plan->bias + 4 * at + gate * LANES);
-            hear(z, memory + plan->weight_ih + 4 * at * I, x, I);
-            hear(z, memory + plan->weight_hh + 4 * at * N, h_before, N);
+            add_products(z, memory + plan->weight_ih + 4 * at * I, x, I);
+            add_products(z, memory + plan->weight_hh + 4 * at * N, h_before, N);
             const vec before = load(c_before + at);
             const vec i = logistic(z[0] + load(peephole + at) * before);
             const vec f = logistic(z[1] + load(peephole + N * LANES + at) * before);
@@ -171,7 +171,7 @@ static void forward_block(void *context, int64_t task, int64_t worker) {
             if (call->lengths != NULL) c = while_reading(&block, t, c);
             const vec squashed = hyperbolic_tangent(c);
             const vec o = logistic(z[3] + load(peephole + 2 * N * LANES + at) * c);
-            /* where a sequence has ended, tanh(0) makes h zero as well */
+            /* after the end of a sequence, tanh(0) makes h zero as well */
             real *gates = kept + plan->gates + 4 * now;
             store(gates, i);
             store(gates + LANES, f);
@@ -188,10 +188,8 @@ static void forward_block(void *context, int64_t task, int64_t worker) {
     for (int64_t i = 0; i < block.lanes; i++) clear(hidden + i * T * N + block.steps * N, (T - block.steps) * N);
 }
 
-/* ---- backward ---- */
-
-/* du[j] = sum over cells and gates of weight[cell][j][gate] dz[cell][gate], for some inputs from j on */
-INLINE void hand_back_some(const int some, real *du, const real *weight, const real *dz, int64_t N, int64_t J, int64_t j) {
+/* du[j] = sum over cells and gates of weight[cell][j][gate] dz[cell][gate], for `some` inputs from j on. */
+INLINE void multiply_some_back(const int some, real *du, const real *weight, const real *dz, int64_t N, int64_t J, int64_t j) {
     vec sum[TOGETHER] = {0};
     for (int64_t n = 0; n < N; n++) {
         UNROLL for (int gate = 0; gate < 4; gate++) {
@@ -202,15 +200,16 @@ INLINE void hand_back_some(const int some, real *du, const real *weight, const r
     UNROLL for (int i = 0; i < some; i++) store(du + (j + i) * LANES, sum[i]);
 }
 
-INLINE void hand_back(real *du, const real *weight, const real *dz, int64_t N, int64_t J) {
+INLINE void multiply_back(real *du, const real *weight, const real *dz, int64_t N, int64_t J) {
     int64_t j = 0;
-    for (; j + TOGETHER <= J; j += TOGETHER) hand_back_some(TOGETHER, du, weight, dz, N, J, j);
-    for (; j + TOGETHER / 4 <= J; j += TOGETHER / 4) hand_back_some(TOGETHER / 4, du, weight, dz, N, J, j);
-    for (; j < J; j++) hand_back_some(1, du, weight, dz, N, J, j);
+    for (; j + TOGETHER <= J; j += TOGETHER) multiply_some_back(TOGETHER, du, weight, dz, N, J, j);
+    for (; j + TOGETHER / 4 <= J; j += TOGETHER / 4) multiply_some_back(TOGETHER / 4, du, weight, dz, N, J, j);
+    for (; j < J; j++) multiply_some_back(1, du, weight, dz, N, J, j);
 }
 
-/* sum[j][gate] += sum over `steps` steps, the last one first, of dz[gate] u[j], for some inputs; one cell's weights */
-INLINE void learn_some(const int some, real *sum, const real *dz, const real *u, int64_t steps, int64_t N, int64_t J) {
+/* sum[j][gate] += sum over `steps` steps, the last one first, of dz[gate] u[j], for `some` inputs of one cell. */
+INLINE void add_some_weight_gradients(const int some, real *sum, const real *dz, const real *u, int64_t steps, int64_t N,
+                                      int64_t J) {
     vec total[ACROSS][4];
     UNROLL for (int i = 0; i < some; i++) {
         UNROLL for (int gate = 0; gate < 4; gate++) total[i][gate] = load(sum + (i * 4 + gate) * LANES);
@@ -226,17 +225,18 @@ INLINE void learn_some(const int some, real *sum, const real *dz, const real *u,
     }
 }
 
-static void learn(real *sums, const real *dz, const real *u, int64_t steps, int64_t N, int64_t J) {
+static void add_weight_gradients(real *sums, const real *dz, const real *u, int64_t steps, int64_t N, int64_t J) {
     for (int64_t n = 0; n < N; n++) {
         int64_t j = 0;
         for (; j + ACROSS <= J; j += ACROSS)
-            learn_some(ACROSS, sums + (n * J + j) * 4 * LANES, dz + n * 4 * LANES, u + j * LANES, steps, N, J);
-        for (; j < J; j++) learn_some(1, sums + (n * J + j) * 4 * LANES, dz + n * 4 * LANES, u + j * LANES, steps, N, J);
+            add_some_weight_gradients(ACROSS, sums + (n * J + j) * 4 * LANES, dz + n * 4 * LANES, u + j * LANES, steps, N, J);
+        for (; j < J; j++)
+            add_some_weight_gradients(1, sums + (n * J + j) * 4 * LANES, dz + n * 4 * LANES, u + j * LANES, steps, N, J);
     }
 }
 
-/* the biases and the peepholes: what the gates heard is 1, c(t - 1) and c(t) */
-static void learn_rest(const Plan *plan, real *memory, const real *c, int64_t steps) {
+/* Adds to the gradients of the biases and the peepholes, whose inputs are 1, c(t - 1) and c(t). */
+static void add_other_gradients(const Plan *plan, real *memory, const real *c, int64_t steps) {
     const int64_t N = plan->call->N;
     for (int64_t n = 0; n < N; n++) {
         real *to_bias = memory + plan->g_bias + n * 4 * LANES, *to_peephole = memory + plan->g_weight_ch + n * LANES;
@@ -256,7 +256,7 @@ static void learn_rest(const Plan *plan, real *memory, const real *c, int64_t st
     }
 }
 
-/* the gradients of the gates before their activation at step t, and of c(t - 1) */
+/* Computes the gradients of the gates' sums at step t, and of c(t - 1). */
 static void backward_step(const Plan *plan, real *memory, const real *kept, int64_t t, const real *arriving, real *dz) {
     const int64_t N = plan->call->N;
     const real *peephole = memory + plan->weight_ch;
@@ -302,14 +302,14 @@ static void backward_block(void *context, int64_t task, int64_t worker) {
             for (int64_t n = 0; call->lengths != NULL && n < N; n++)
                 store(now + n * LANES, while_reading(&block, t, load(now + n * LANES)));
             backward_step(plan, memory, kept, t, now, dz);
-            hand_back(memory + plan->dh, memory + plan->weight_hh, dz, N, N);
+            multiply_back(memory + plan->dh, memory + plan->weight_hh, dz, N, N);
             if (call->g_input == NULL) continue;
-            hand_back(memory + plan->dx, memory + plan->weight_ih, dz, N, I);
+            multiply_back(memory + plan->dx, memory + plan->weight_ih, dz, N, I);
             transpose((real *)call->g_input + (block.s * T + t) * I, T * I, memory + plan->dx, LANES, I, block.lanes);
         }
-        learn(memory + plan->g_weight_hh, memory + plan->dz, kept + plan->h + from * N * LANES, end - from, N, N);
-        learn(memory + plan->g_weight_ih, memory + plan->dz, kept + plan->x + from * I * LANES, end - from, N, I);
-        learn_rest(plan, memory, kept + plan->c + from * N * LANES, end - from);
+        add_weight_gradients(memory + plan->g_weight_hh, memory + plan->dz, kept + plan->h + from * N * LANES, end - from, N, N);
+        add_weight_gradients(memory + plan->g_weight_ih, memory + plan->dz, kept + plan->x + from * I * LANES, end - from, N, I);
+        add_other_gradients(plan, memory, kept + plan->c + from * N * LANES, end - from);
     }
 
     for (int64_t i = 0; call->g_input != NULL && i < block.lanes; i++)
@@ -321,10 +321,10 @@ static void backward_block(void *context, int64_t task, int64_t worker) {
         transpose((real *)call->g_weight_ch + block.s * 3 * N, 3 * N, memory + plan->g_weight_ch, LANES, 3 * N, block.lanes);
 }
 
-static void without_small_numbers(Body *body, void *context, int64_t task, int64_t worker) {
+static void run_without_subnormals(Body *body, void *context, int64_t task, int64_t worker) {
 #if defined(__x86_64__)
     const unsigned usual = _mm_getcsr();
-    _mm_setcsr(usual | 0x8040); /* as results, and as operands */
+    _mm_setcsr(usual | 0x8040); /* subnormal results and operands become zero */
     body(context, task, worker);
     _mm_setcsr(usual);
 #else
@@ -333,23 +333,23 @@ static void without_small_numbers(Body *body, void *context, int64_t task, int64
 }
 
 static void forward_task(void *context, int64_t task, int64_t worker) {
-    without_small_numbers(forward_block, context, task, worker);
+    run_without_subnormals(forward_block, context, task, worker);
 }
 
 static void backward_task(void *context, int64_t task, int64_t worker) {
-    without_small_numbers(backward_block, context, task, worker);
+    run_without_subnormals(backward_block, context, task, worker);
 }
 
 static int run(const Lstm *call, Body *body, int backward) {
     Plan plan = make_plan(call, backward);
-    plan.memory = aligned(plan.workers * plan.memory_size, sizeof(real));
+    plan.memory = allocate(plan.workers * plan.memory_size, sizeof(real));
     if (plan.memory == NULL) return OUT_OF_MEMORY;
     cwrnn_parallel(body, &plan, plan.blocks, plan.workers);
     free(plan.memory);
     return FINE;
 }
 
-/* how many numbers forward keeps for backward */
+/* Writes how many numbers forward keeps for backward. */
 EXPORT int NAME(lstm_size)(const Lstm *call) {
     const Plan plan = make_plan(call, 0);
     *call->kept_size = plan.blocks * plan.kept_size;

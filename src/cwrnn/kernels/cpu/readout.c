@@ -1,13 +1,13 @@
-/* The linear readout of many networks at once, each of its own states: output = W h + b at every step, and back.
+/* The linear readouts of many networks at once, each with its own weights: output = W h + b at every step, and backward.
  *
- * Compiled once per instruction set and precision, as cpu.c. Units are in the lanes of the vectors. Every sum has its
- * order: a network gives the same bits alone as among a hundred, which a batched product of torch's does not promise. */
+ * Compiled once per instruction set and precision, as cpu.c is. Units are in the lanes of the vectors. Every sum has a
+ * fixed order: a network gives the same bits alone as among a hundred, which torch's batched products do not guarantee. */
 
 #include "vectors.h"
 
 #include "memory.h"
 
-/* halves on halves; the compiler makes one instruction of each exchange of lanes */
+/* Adds the halves of the vector repeatedly; the compiler makes one instruction of each exchange of lanes. */
 INLINE real sum_of_lanes(vec value) {
     UNROLL for (int half = LANES / 2; half > 0; half /= 2) {
         vec other;
@@ -36,7 +36,7 @@ static void forward_network(void *context, int64_t s, int64_t worker) {
     }
 }
 
-/* the gradients of the units from n on: as many as a vector has, or `width` of them */
+/* Computes the gradients of the units from n on: a whole vector of them, or `width` units if `some` is true. */
 INLINE void backward_units(const Linear *c, int64_t s, int64_t n, const int some, int64_t width) {
     const int64_t T = c->T, N = c->N, O = c->O;
     const real *h = (const real *)c->hidden + s * c->hidden_s + n, *weight = (const real *)c->weight + s * c->weight_s + n;

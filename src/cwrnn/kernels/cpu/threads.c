@@ -1,9 +1,9 @@
-/* Threads without an OpenMP runtime of our own, and which instruction sets this processor has.
+/* Threads without an OpenMP runtime of our own, and the instruction sets of this processor.
  *
- * torch's threads wait for work by spinning. A second team would fight them for the cores, so we borrow torch's: Python
- * hands us GOMP_parallel from the runtime that torch itself has loaded. Where there is none, and in a forked child, where
- * the team is gone and asking it for work would wait for ever, threads are made for the call and joined at its end.
- * Nothing else in this file lives from call to call, so any number of Python threads may call at once. */
+ * torch's threads wait for work by spinning. A second team would compete with them for the cores, so this file borrows
+ * torch's: Python passes GOMP_parallel of the runtime that torch has loaded. Without that runtime, threads are made for
+ * the call and joined at its end; so too in a forked child, where the team no longer exists and a call of it would never
+ * return. Nothing else in this file is kept from call to call, so any number of Python threads may call at once. */
 
 #include "cpu.h"
 
@@ -50,17 +50,17 @@ static void *work_in_thread(void *data) {
 }
 
 void cwrnn_parallel(Body *body, void *context, int64_t tasks, int64_t threads) {
-    enum { MOST = 256 };
+    enum { MAX_THREADS = 256 };
     Team team = {.body = body, .context = context, .tasks = tasks};
     if (threads > tasks) threads = tasks;
-    if (threads > MOST) threads = MOST;
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
     Parallel *parallel = borrowed;
     if (threads <= 1) {
         work(&team);
     } else if (parallel != NULL) {
         parallel(work, &team, (unsigned)threads, 0);
     } else {
-        pthread_t thread[MOST];
+        pthread_t thread[MAX_THREADS];
         int64_t made = 0;
         while (made < threads - 1 && pthread_create(&thread[made], NULL, work_in_thread, &team) == 0) made++;
         work(&team);
@@ -70,7 +70,7 @@ void cwrnn_parallel(Body *body, void *context, int64_t tasks, int64_t threads) {
 
 void cwrnn_prefer_large_pages(void *memory, int64_t bytes) {
 #if defined(__linux__)
-    /* a fault for every small page costs more than filling it; below some megabytes there are few */
+    /* a page fault costs more than filling a small page; below some megabytes there are few faults */
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)memory + page - 1) / page * page;
     const int64_t rest = bytes - (int64_t)(from - (uintptr_t)memory);
     if (memory != NULL && rest >= 4 << 20) madvise((void *)from, (size_t)rest, MADV_HUGEPAGE);
@@ -81,7 +81,7 @@ void cwrnn_prefer_large_pages(void *memory, int64_t bytes) {
 
 EXPORT int cwrnn_abi(void) { return CWRNN_ABI; }
 
-/* Whether this processor executes what was compiled for `isa`. */
+/* True if this processor can execute code compiled for `isa`. */
 EXPORT int cwrnn_has(const char *isa) {
     if (strcmp(isa, "baseline") == 0) return 1;
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
-/* Vectors of the width that the compiler was told of, tanh and the logistic function, and the product that most else is
- * made of. */
+/* Vectors of the width that the compiler's flags allow, tanh and the logistic function, and the product that most of the
+ * kernels consist of. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,13 +34,13 @@ typedef real vec __attribute__((vector_size(VECTOR)));
 typedef real loose __attribute__((vector_size(VECTOR), aligned(sizeof(real)), may_alias)); /* anywhere in memory */
 
 #if REAL_BITS == 32
-typedef int32_t word;
+typedef int32_t integer;
 #else
-typedef int64_t word;
+typedef int64_t integer;
 #endif
-typedef word mask __attribute__((vector_size(VECTOR)));
+typedef integer mask __attribute__((vector_size(VECTOR)));
 
-#define OPTIONAL __attribute__((unused)) /* for whoever includes this */
+#define OPTIONAL __attribute__((unused)) /* not every file that includes this uses it */
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -52,7 +52,7 @@ INLINE int64_t round_up(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* the first n lanes, n < LANES; the others are zero */
+/* Loads the first n lanes, n < LANES; the others are zero. */
 INLINE vec load_some(const real *from, int64_t n) {
 #if defined(__AVX512F__) && REAL_BITS == 32
     return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
@@ -65,6 +65,7 @@ INLINE vec load_some(const real *from, int64_t n) {
 #endif
 }
 
+/* Stores the first n lanes, n < LANES. */
 INLINE void store_some(real *to, vec value, int64_t n) {
 #if defined(__AVX512F__) && REAL_BITS == 32
     _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)value);
@@ -77,15 +78,15 @@ INLINE void store_some(real *to, vec value, int64_t n) {
 #endif
 }
 
-/* all ones in the first n lanes */
-INLINE mask first(int64_t n) {
+/* A mask with all bits set in the first n lanes. */
+INLINE mask first_lanes(int64_t n) {
     mask lane = {0};
     UNROLL for (int i = 0; i < LANES; i++) lane[i] = i;
-    return lane < (word)smaller(n, LANES);
+    return lane < (integer)smaller(n, LANES);
 }
 
-INLINE vec keep(vec value, int64_t n) { return (vec)((mask)value & first(n)); }  /* zero but in the first n lanes */
-INLINE vec drop(vec value, int64_t n) { return (vec)((mask)value & ~first(n)); } /* zero in the first n lanes */
+INLINE vec keep(vec value, int64_t n) { return (vec)((mask)value & first_lanes(n)); }  /* zero except in the first n lanes */
+INLINE vec drop(vec value, int64_t n) { return (vec)((mask)value & ~first_lanes(n)); } /* zero in the first n lanes */
 
 INLINE void copy(real *to, const real *from, int64_t n) {
     int64_t i = 0;
@@ -105,8 +106,8 @@ INLINE void clear(real *to, int64_t n) {
     if (i < n) store_some(to + i, (vec){0}, n - i);
 }
 
-/* Past the caches: does not fetch what it will overwrite, nor drive out what is still wanted. Whole vectors, to where a
- * vector may begin; no other thread may look before `finish_streams`. */
+/* Copies past the caches: neither fetches the lines that it overwrites nor evicts others. n must be a multiple of LANES
+ * and `to` aligned to a vector; other threads may read the copy only after `finish_streams`. */
 OPTIONAL INLINE void stream(real *to, const real *from, int64_t n) {
     for (int64_t i = 0; i < n; i += LANES) {
         const vec value = load(from + i);
@@ -128,7 +129,7 @@ OPTIONAL INLINE void finish_streams(void) {
 #endif
 }
 
-/* asks for what will soon be read */
+/* Prefetches n numbers that will soon be read. */
 OPTIONAL INLINE void fetch(const real *from, int64_t n) {
     for (int64_t i = 0; i < n; i += 64 / (int64_t)sizeof(real)) __builtin_prefetch(from + i, 0, 2);
 }
@@ -163,7 +164,7 @@ INLINE vec exponential_less_1(vec y) {
     vec r = y - n * (real)LOG2_HIGH;
     r = r - n * (real)LOG2_LOW;
     vec power = (vec)(((mask)rounded << MANTISSA) + (mask)spread(1)); /* 2^n, made from its bits */
-    /* even and odd terms apart: two short chains instead of a long one */
+    /* even and odd terms separately: two short chains of operations instead of a long one */
     vec square = r * r, even = spread(INVERSE_FACTORIALS[TERMS - 1]), odd = spread(INVERSE_FACTORIALS[TERMS]);
     UNROLL for (int i = TERMS - 3; i >= 2; i -= 2) {
         even = even * square + INVERSE_FACTORIALS[i];
@@ -179,13 +180,14 @@ INLINE vec exponential_less_1(vec y) {
  *
  *     tanh(y) = o e / (o e + (e - o / 2)^2)          o / (2 e) = tanh(y / 2)
  *
- * with o an odd and e an even polynomial. This is never more than 1, and the closer it is to 1 the less it asks of both;
- * near zero it would lose digits. All of it is computed everywhere: there is no long chain, and the division hides the
- * polynomial. NaN is neither below nor above.
+ * with o an odd and e an even polynomial. The quotient is never more than 1, and the closer it is to 1 the less exact
+ * both polynomials need to be; near zero it would lose digits. Every lane computes both forms: there is no long chain of
+ * operations, and the polynomial is computed while the division runs. NaN compares neither below 0.55 nor above 9, and
+ * stays NaN.
  *
- * The coefficients make the largest relative error of tanh as small as it can be (Remez), found in high precision and
- * rounded one by one, those left being fitted again each time. Of all floats, the worst is 2.23 units in the last place
- * from tanh where a multiply-add rounds once, 2.48 where it rounds twice; 1.51 where tanh is below a half. */
+ * The coefficients minimise the largest relative error of tanh (Remez). They were found in high precision and rounded one
+ * by one, and the remaining ones were fitted again each time. Over all floats, the largest error is 2.23 units in the last
+ * place where a multiply-add rounds once, and 2.48 where it rounds twice; it is 1.51 where tanh is below a half. */
 INLINE vec hyperbolic_tangent(vec x) {
     mask sign = (mask)x & (mask)spread((real)-0.0);
     vec y = (vec)((mask)x ^ sign);
@@ -196,7 +198,7 @@ INLINE vec hyperbolic_tangent(vec x) {
     vec large = product / (product + rest * rest);
     vec small = y + yz * ((-0x1.55542cp-2f + z * 0x1.10c802p-3f) + zz * (-0x1.aec7a2p-5f + z * 0x1.0a9628p-6f));
     mask low = y < 0.55f;
-    vec end = choose(low, small, spread(1)); /* chosen while the division lasts */
+    vec end = choose(low, small, spread(1)); /* chosen while the division runs */
     return (vec)((mask)choose(low | (y > 9), end, large) | sign);
 }
 
@@ -209,15 +211,15 @@ INLINE vec hyperbolic_tangent(vec x) {
     mask sign = (mask)x & (mask)spread((real)-0.0);
     vec y = (vec)((mask)x ^ sign);
     y = y + y;
-    y = choose(y > SATURATED, spread(SATURATED), y); /* NaN is not greater: it stays, and makes all that follows NaN */
+    y = choose(y > SATURATED, spread(SATURATED), y); /* NaN is not greater, so it stays NaN to the end */
     vec e = exponential_less_1(y);
     return (vec)((mask)(e / (e + 2)) | sign);
 }
 
 #endif
 
-/* 1 / (1 + exp(-x)): with e = exp(|x|) - 1, 1 / (e + 2) below zero and (e + 1) / (e + 2) above, which loses no digits far
- * from zero; it ends at exp(-LARGEST), where the normal numbers end */
+/* 1 / (1 + exp(-x)). With e = exp(|x|) - 1 it is 1 / (e + 2) below zero and (e + 1) / (e + 2) above, which loses no digits
+ * far from zero. It is never less than exp(-LARGEST), near which the normal numbers end. */
 INLINE vec logistic(vec x) {
     vec y = (vec)((mask)x & ~(mask)spread((real)-0.0));
     y = choose(y > LARGEST, spread(LARGEST), y);
@@ -229,8 +231,8 @@ INLINE vec activate(vec a, int64_t rectify) {
     return rectify ? choose(a < 0, (vec){0}, a) : hyperbolic_tangent(a);
 }
 
-/* g times the derivative of the activation at its value h */
-INLINE vec through(vec g, vec h, int64_t rectify) {
+/* g times the derivative of the activation where its value is h. */
+INLINE vec activation_gradient(vec g, vec h, int64_t rectify) {
     return rectify ? choose(h <= 0, (vec){0}, g) : g * (1 - h * h);
 }
 
@@ -238,13 +240,13 @@ INLINE vec through(vec g, vec h, int64_t rectify) {
  *
  *     C[m] = init[m] + sum over j of X[m, j] Y[j]          m < M, j < depth
  *
- * Y[j], init[m] and C[m] are rows of as many vectors as are asked for, from lane `at` on; X[m, j] is at
- * X[m * xm + j * xj]. init may be C, or NULL for zero. Tiles are such that the sums stay in registers, and that there
- * are enough of them to hide the latency of a multiply-add.
+ * Y[j], init[m] and C[m] are rows, of which `vectors` vectors from element `at` on are computed; X[m, j] is at
+ * X[m * xm + j * xj]. init may be C, or NULL for zero. The sums of a tile stay in registers, and are enough to hide the
+ * latency of a multiply-add.
  *
- * The rows of Y are ly long and lie one after another, or else in panels: the first `panel` vectors of all rows, then the
- * next ones, the last panel being as narrow as what is left. What a tile reads then lies in one piece. A panel is as wide
- * as the tiles of the most rows that will be multiplied, and `at` is 0. */
+ * The rows of Y are ly long and lie one after another; or, if `panel` is not 0, in panels: the first `panel` vectors of all
+ * rows, then the next ones, with the rest in a narrower last panel. Then a tile reads contiguous memory. A panel is as wide
+ * as the tiles for the largest M that will be multiplied, and `at` is 0. */
 
 typedef struct {
     const real *X;
@@ -279,7 +281,7 @@ INLINE void tile(const int M, const int V, const Product *p, const real *Y, int6
     }
 }
 
-/* the widest tile for M rows that leaves registers for Y and X */
+/* The width in vectors of the widest tile for M rows that leaves registers for Y and X. */
 INLINE int widest(int M) {
     if (REGISTERS == 32) return M == 1 ? 8 : M <= 4 ? 4 : 3;
     return M == 1 ? 6 : M <= 3 ? 4 : 3;
@@ -314,7 +316,7 @@ TILES(8)
 
 INLINE void multiply(int64_t M, int64_t at, int64_t vectors, const Product *p) {
     const int64_t wide = p->panel > 0 ? p->panel : widest_for(M);
-    if (M == 1 && vectors <= wide) { /* small networks live here */
+    if (M == 1 && vectors <= wide) { /* the usual case of small networks */
         tiles_1(p, vectors, p->Y + at, p->panel > 0 ? smaller(wide * LANES, p->ly) : p->ly, at, 0);
         return;
     }
@@ -341,7 +343,7 @@ INLINE void multiply(int64_t M, int64_t at, int64_t vectors, const Product *p) {
     }
 }
 
-/* a0 b0 a1 b1 ... to the middle of both, and from there on */
+/* The lanes a0 b0 a1 b1 ... up to the middle of both vectors, and those from the middle on. */
 #if VECTOR * 8 / REAL_BITS == 16
 #define LOW_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define HIGH_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
@@ -361,8 +363,8 @@ INLINE void multiply(int64_t M, int64_t at, int64_t vectors, const Product *p) {
 #define INTERLEAVE(a, b, ...) __builtin_shuffle(a, b, (mask){__VA_ARGS__})
 #endif
 
-/* to[c][r] = from[r][c] of one square block, of which `height` rows and `width` columns are there; what is written are
- * `width` whole vectors, with zeros beyond the height */
+/* to[c][r] = from[r][c] for one square block, of which `height` rows and `width` columns exist. Writes `width` whole
+ * vectors, with zeros beyond the height. */
 INLINE void transpose_block(real *to, int64_t lt, const real *from, int64_t lf, int64_t height, int64_t width) {
     vec a[LANES], b[LANES];
     if (height >= LANES && width >= LANES) {
@@ -371,7 +373,7 @@ INLINE void transpose_block(real *to, int64_t lt, const real *from, int64_t lf, 
         UNROLL for (int i = 0; i < LANES; i++)
             a[i] = i >= height ? (vec){0} : width >= LANES ? load(from + i * lf) : load_some(from + i * lf, width);
     }
-    /* each round deals the rows as one deals cards: after as many as it takes, every card is where it belongs */
+    /* each round interleaves the first half of the rows with the second half; log2(LANES) rounds transpose the block */
     UNROLL for (int round = 1; round < LANES; round *= 2) {
         UNROLL for (int i = 0; i < LANES / 2; i++) {
             b[2 * i] = INTERLEAVE(a[i], a[i + LANES / 2], LOW_HALVES);
@@ -383,8 +385,8 @@ INLINE void transpose_block(real *to, int64_t lt, const real *from, int64_t lf, 
         if (i < width) store(to + i * lt, a[i]);
 }
 
-/* to[c][r] = from[r][c], in square blocks: rows that are a power of two apart share few places in a cache, so every
- * row of a block is touched once, as a whole vector. */
+/* to[c][r] = from[r][c], in square blocks. Rows that are a power of two apart compete for few places in a cache, so every
+ * row of a block is read once, as a whole vector. */
 OPTIONAL static void transpose(real *to, int64_t lt, const real *from, int64_t lf, int64_t rows, int64_t columns) {
     for (int64_t r = 0; r < rows; r += LANES) {
         const int64_t height = smaller(LANES, rows - r);

@@ -1,0 +1,343 @@
+/* Backward: the pass in reverse, and the sums of the weights' gradients. Part of cpu.c, which describes the computation. */
+
+static void pack_backward(const Plan *plan, real *weights, int64_t s, int64_t part) {
+    const Call *c = plan->call;
+    if (part < c->G) {
+        const Module *m = &plan->module[part];
+        const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s + m->start;
+        for (int64_t r = 0; r < m->end; r++) {
+            real *to = weights + m->weights + r * m->kp;
+            copy(to, weight_hh + r * plan->N, m->K);
+            clear(to + m->K, m->kp - m->K);
+        }
+    } else if (c->g_input != NULL) {
+        for (int64_t r = 0; r < plan->N; r++) {
+            real *to = weights + plan->weight_ih + r * plan->ip;
+            copy(to, (const real *)c->weight_ih + s * c->weight_ih_s + r * c->I, c->I);
+            clear(to + c->I, plan->ip - c->I);
+        }
+    }
+}
+
+/* What the functions below share about the pass of one chunk. */
+typedef struct {
+    const Plan *plan;
+    const Chunk *chunk;
+    const real *packed;
+    real *memory, *sums;
+    int weights, inputs; /* whether the gradients of weight_hh are wanted, and those of weight_ih or the bias */
+    Cursor *cursors;
+} ReversePass;
+
+INLINE real *g_message(const ReversePass *r, const Module *m, int64_t slot, int64_t row) {
+    return r->memory + m->message + (slot * r->chunk->rows + row) * m->ld;
+}
+
+/* Multiplies the first `pairs` kept pairs of module i, and adds the products to the weights' gradients. */
+static void multiply_pairs(const ReversePass *r, int64_t i, int64_t pairs) {
+    const Module *m = &r->plan->module[i];
+    const int64_t depth = pairs * r->chunk->rows, I = r->plan->call->I, begun = r->cursors[i].begun;
+    r->cursors[i].begun = 1;
+    if (r->weights) {
+        real *to = r->sums + m->g_weights;
+        Product product = {
+            .X = r->memory + m->states, .xm = 1, .xj = m->K,
+            .Y = g_message(r, m, 0, 0), .ly = m->ld,
+            .init = begun ? to : NULL, .li = m->ld, .C = to, .lc = m->ld,
+            .depth = depth,
+        };
+        multiply(m->K, 0, m->ld / LANES, &product);
+    }
+    if (r->inputs) {
+        real *to = r->sums + m->g_inputs;
+        Product product = {
+            .X = r->memory + m->inputs, .xm = 1, .xj = I + 1,
+            .Y = g_message(r, m, 0, 0) + m->start, .ly = m->ld,
+            .init = begun ? to : NULL, .li = m->kp, .C = to, .lc = m->kp,
+            .depth = depth,
+        };
+        multiply(I + 1, 0, m->kp / LANES, &product);
+    }
+}
+
+/* Computes the gradient of the state of module i at a tick (tick 0 is the initial state), from outside and from all
+ * modules that heard it, and writes it to g. The gradient of the message is added to that of the next slower module, and
+ * makes a pair with the state. */
+static void collect_gradient(const ReversePass *r, int64_t i, int64_t active) {
+    const Plan *plan = r->plan;
+    const Call *c = plan->call;
+    const Module *m = &plan->module[i];
+    const int64_t slot = r->cursors[i].slot;
+    real *carried = r->memory + plan->carried + m->start, *g = r->memory + plan->g;
+    if (c->g_ticks != NULL)
+        for (int64_t row = 0; row < active; row++)
+            add(carried + row * plan->ldn,
+                (const real *)c->g_ticks + row_place(plan, m, r->chunk, r->cursors[i].number, row), m->K);
+    Product product = {
+        .X = g_message(r, m, slot, 0), .xm = m->ld, .xj = 1,
+        .Y = r->packed + m->weights, .ly = m->kp,
+        .init = carried, .li = plan->ldn, .C = g, .lc = m->kp,
+        .depth = m->end,
+    };
+    if (r->cursors[i].number > 0 || c->g_h0 != NULL) multiply(active, 0, m->kp / LANES, &product);
+    const int64_t K = m->K, ld = m->ld, ldn = plan->ldn, *b = r->chunk->b;
+    for (int64_t row = 0; !plan->nested && row < active; row++) clear(carried + row * ldn, K);
+    if (plan->nested && i + 1 < c->G) {
+        /* the lanes beyond its end are zero */
+        const real *from = g_message(r, m, slot, 0);
+        real *to = g_message(r, &m[1], r->cursors[i + 1].slot, 0);
+        const int64_t next = m[1].ld;
+        for (int64_t row = 0; row < active; row++) add(to + row * next, from + row * ld, ld);
+    }
+    if (r->weights) {
+        const real *from = (const real *)c->ticks + tick_place(plan, m, r->chunk->s, r->cursors[i].number);
+        real *to = r->memory + m->states + slot * r->chunk->rows * K;
+        for (int64_t row = 0; row < active; row++) copy(to + row * K, from + b[row] * K, K);
+    }
+}
+
+/* Begins the next pair of module i, at its tick at t: the gradient of its message, which so far is its own a'. */
+static void begin_pair(const ReversePass *r, int64_t i, int64_t t, int64_t active) {
+    const Plan *plan = r->plan;
+    const Call *c = plan->call;
+    const Module *m = &plan->module[i];
+    const int64_t rows = r->chunk->rows;
+    if (++r->cursors[i].slot == m->depth) {
+        multiply_pairs(r, i, m->depth);
+        r->cursors[i].slot = 0;
+    }
+    const int64_t slot = r->cursors[i].slot;
+    const int64_t K = m->K, kp = m->kp, ld = m->ld, ldn = plan->ldn, start = m->start, nested = plan->nested;
+    const int64_t rectify = c->rectify, whole = K / LANES * LANES, *b = r->chunk->b;
+    const real *values = (const real *)c->ticks + tick_place(plan, m, r->chunk->s, r->cursors[i].number);
+    const real *g = r->memory + plan->g;
+    real *change = r->memory + plan->h + start, *to = g_message(r, m, slot, 0);
+    for (int64_t row = 0; row < active; row++, g += kp, change += ldn, to += ld) {
+        const real *value = values + b[row] * K;
+        clear(to, nested ? start : m->end);
+        for (int64_t k = 0; k < whole; k += LANES) {
+            const vec a = activation_gradient(load(g + k), load(value + k), rectify);
+            store(change + k, a);
+            if (nested) store(to + start + k, a);
+        }
+        if (whole == K) continue;
+        /* stored as a whole vector, because it is read as one; the lanes beyond its end are not yet in use */
+        const vec a = keep(activation_gradient(load(g + whole), load_some(value + whole, K - whole), rectify), K - whole);
+        store_some(change + whole, a, K - whole);
+        if (nested) store(to + start + whole, a);
+    }
+    if (r->inputs) {
+        const int64_t I = c->I;
+        real *x = r->memory + m->inputs + slot * rows * (I + 1);
+        for (int64_t row = 0; row < active; row++, x += I + 1) {
+            if (I > 0) copy(x, input_of(c, r->chunk, t, row), I);
+            x[I] = 1;
+        }
+    }
+    /* sequences that end before t have no gradient yet */
+    for (int64_t row = active; row < rows; row++) clear(g_message(r, m, slot, row), m->end);
+}
+
+/* Adds the gradient of n units at one step to the carried one, whose first `taken` units have been used up. */
+INLINE void carry(real *carried, int64_t taken, const real *from, int64_t n) {
+    for (int64_t k = 0; k < n; k += LANES) {
+        vec rest = load(carried + k);
+        if (k < taken) rest = drop(rest, taken - k);
+        store(carried + k, rest + (n - k >= LANES ? load(from + k) : load_some(from + k, n - k)));
+    }
+}
+
+/* Prefetches the operands of the step before t, and of the ticks before those at t. The processor does not prefetch them
+ * itself, because the pass goes down in memory, but up within every row.
+ * Inline, because a compiler removes the call of a function that only prefetches. */
+INLINE void fetch_before(const ReversePass *r, int64_t t, int64_t dues) {
+    const Plan *plan = r->plan;
+    const Call *c = plan->call;
+    const int64_t *b = r->chunk->b;
+    for (int64_t row = 0; row < r->chunk->rows; row++) {
+        if (c->g_held != NULL && t > 0)
+            fetch((const real *)c->g_held + r->chunk->s * c->g_held_s + (t - 1) * c->g_held_t + b[row] * c->g_held_b, plan->N);
+        if (r->inputs && t > 0) fetch(input_of(c, r->chunk, t - 1, row), c->I);
+        for (int64_t d = 0; d < dues; d++) {
+            const Module *m = &plan->module[r->cursors[d].due];
+            const int64_t at = row_place(plan, m, r->chunk, r->cursors[r->cursors[d].due].number - 1, row);
+            fetch((const real *)c->ticks + at, m->K);
+            if (c->g_ticks != NULL) fetch((const real *)c->g_ticks + at, m->K);
+        }
+    }
+}
+
+/* The whole pass of one chunk. */
+static void backward_chunk(const Plan *plan, const real *weights, real *memory, Cursor *cursors, real *sums,
+                           const Chunk *chunk) {
+    const Call *c = plan->call;
+    const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn, rows = chunk->rows;
+    real *carried = memory + plan->carried, *change = memory + plan->h, *dx = memory + plan->x;
+    int64_t active = 0;
+    /* with nested periods: how many units' carried gradient was used up at the last tick, and in how many rows */
+    int64_t taken = 0, taken_rows = 0;
+    const ReversePass r = {
+        .plan = plan, .chunk = chunk, .packed = weights, .memory = memory, .sums = sums,
+        .weights = c->g_weight_hh != NULL, .inputs = c->g_weight_ih != NULL || c->g_bias != NULL,
+        .cursors = cursors,
+    };
+
+    for (int64_t row = 0; row < rows; row++) {
+        if (c->g_final != NULL)
+            copy(carried + row * ldn, (const real *)c->g_final + (chunk->s * c->B + chunk->b[row]) * N, N);
+        else
+            clear(carried + row * ldn, N);
+    }
+    for (int64_t i = 0; i < G; i++) {
+        const Module *m = &plan->module[i];
+        cursors[i].number = rows > 0 ? count_ticks(m, chunk->length[0]) : 0;
+        cursors[i].tick = m->first + (cursors[i].number - 1) * m->P;
+        cursors[i].slot = 0;
+        /* the first pair begins at the end, where no module ticks; if lengths differ, every pair may have empty rows */
+        const int64_t pairs = plan->order != NULL ? m->depth : 1;
+        /* the lanes beyond the last unit are added up, although they are never written */
+        clear(g_message(&r, m, 0, 0), (m->end < m->ld ? m->depth : pairs) * rows * m->ld);
+        if (r.weights) clear(memory + m->states, pairs * rows * m->K);
+        if (r.inputs) clear(memory + m->inputs, pairs * rows * (I + 1));
+    }
+
+    Product to_input = {
+        .X = change, .xm = ldn, .xj = 1, .Y = weights + plan->weight_ih, .ly = plan->ip, .C = dx, .lc = plan->ip, .li = plan->ip,
+    };
+    for (int64_t t = c->T - 1; t >= 0; t--) {
+        while (active < rows && chunk->length[active] > t) active++;
+        int64_t dues = 0;
+        if (active > 0) {
+            for (int64_t i = 0; i < G; i++) {
+                if (cursors[i].tick == t)
+                    cursors[dues++].due = i;
+                else if (plan->nested)
+                    break;
+            }
+        }
+        if (c->g_held != NULL) {
+            const real *from = (const real *)c->g_held + chunk->s * c->g_held_s + t * c->g_held_t;
+            for (int64_t row = 0; row < active; row++)
+                carry(carried + row * ldn, row < taken_rows ? taken : 0, from + chunk->b[row] * c->g_held_b, N);
+        } else if (taken > 0) {
+            for (int64_t row = 0; row < taken_rows; row++) clear(carried + row * ldn, taken);
+        }
+        if (plan->far) fetch_before(&r, t, dues);
+        taken = plan->nested && dues > 0 ? plan->module[cursors[dues - 1].due].end : 0;
+        taken_rows = active;
+        for (int64_t d = 0; d < dues; d++) {
+            const int64_t i = cursors[d].due;
+            collect_gradient(&r, i, active);
+            begin_pair(&r, i, t, active);
+            cursors[i].tick -= plan->module[i].P;
+            cursors[i].number--;
+        }
+        if (!plan->nested) {
+            for (int64_t d = 0; d < dues; d++) {
+                const Module *m = &plan->module[cursors[d].due];
+                for (int64_t j = cursors[d].due; j < G; j++)
+                    for (int64_t row = 0; row < active; row++)
+                        add(g_message(&r, &plan->module[j], cursors[j].slot, row) + m->start,
+                            change + row * ldn + m->start, m->K);
+            }
+        }
+        if (c->g_input == NULL || I == 0) continue;
+        for (int64_t d = 0, e; d < dues; d = e) {
+            for (e = d + 1; e < dues && cursors[e].due == cursors[e - 1].due + 1; e++) {}
+            const int64_t start = plan->module[cursors[d].due].start;
+            to_input.X = change + start;
+            to_input.Y = weights + plan->weight_ih + start * plan->ip;
+            to_input.init = d > 0 ? dx : NULL;
+            to_input.depth = plan->module[cursors[e - 1].due].end - start;
+            multiply(active, 0, plan->ip / LANES, &to_input);
+        }
+        for (int64_t row = 0; row < rows; row++) {
+            real *to = (real *)c->g_input + ((chunk->s * c->T + t) * c->B + chunk->b[row]) * I;
+            if (dues > 0 && row < active)
+                copy(to, dx + row * plan->ip, I);
+            else
+                clear(to, I);
+        }
+    }
+
+    for (int64_t row = 0; row < taken_rows; row++) clear(carried + row * ldn, taken);
+    for (int64_t i = 0; i < G; i++) {
+        const Module *m = &plan->module[i];
+        collect_gradient(&r, i, rows);
+        if (c->g_h0 != NULL)
+            for (int64_t row = 0; row < rows; row++)
+                copy((real *)c->g_h0 + (chunk->s * c->B + chunk->b[row]) * N + m->start, memory + plan->g + row * m->kp, m->K);
+        multiply_pairs(&r, i, cursors[i].slot + 1);
+    }
+}
+
+/* Writes the weights' gradients of replica s, units `from` to `to`, from the sums of all its groups. */
+static void write_gradients(const Plan *plan, real *sums, int64_t groups, int64_t s, int64_t from, int64_t to) {
+    const Call *c = plan->call;
+    const int weights = c->g_weight_hh != NULL, inputs = c->g_weight_ih != NULL || c->g_bias != NULL;
+    const int64_t N = plan->N;
+    for (int64_t i = 0; i < c->G; i++) {
+        const Module *m = &plan->module[i];
+        const int64_t end = smaller(to, m->end), own = larger(from, m->start);
+        for (int64_t other = 1; other < groups; other++) {
+            const real *more = sums + other * plan->sums_size;
+            for (int64_t k = 0; weights && from < end && k < m->K; k++) {
+                int64_t at = m->g_weights + k * m->ld + from;
+                add(sums + at, more + at, end - from);
+            }
+            for (int64_t k = 0; inputs && own < end && k <= c->I; k++) {
+                int64_t at = m->g_inputs + k * m->kp + own - m->start;
+                add(sums + at, more + at, end - own);
+            }
+        }
+        if (weights) {
+            real *g = (real *)c->g_weight_hh + s * N * N + m->start;
+            if (from < end) transpose(g + from * N, N, sums + m->g_weights + from, m->ld, m->K, end - from);
+            for (int64_t r = larger(from, m->end); r < to; r++) clear(g + r * N, m->K);
+        }
+        for (int64_t r = own; r < end; r++) {
+            const real *sum = sums + m->g_inputs + r - m->start;
+            for (int64_t k = 0; c->g_weight_ih != NULL && k < c->I; k++)
+                ((real *)c->g_weight_ih)[(s * N + r) * c->I + k] = sum[k * m->kp];
+            if (c->g_bias != NULL) ((real *)c->g_bias)[s * N + r] = sum[c->I * m->kp];
+        }
+    }
+}
+
+static void backward_group(void *context, int64_t task, int64_t worker) {
+    const Plan *plan = context;
+    const int64_t s = task / plan->groups, group = task % plan->groups;
+    real *memory = plan->memory + worker * plan->memory_size;
+    real *sums = plan->sums + (plan->groups > 1 ? task : worker) * plan->sums_size;
+    Cursor *cursors = plan->cursors + worker * plan->call->G;
+    for (int64_t i = 0; i < plan->call->G; i++) cursors[i].begun = 0;
+    const real *weights = packed_weights(plan, s, worker);
+    for (int64_t n = group * plan->chunks / plan->groups; n < (group + 1) * plan->chunks / plan->groups; n++) {
+        const Chunk chunk = make_chunk(plan, s, n);
+        backward_chunk(plan, weights, memory, cursors, sums, &chunk);
+    }
+    if (plan->groups == 1 && plan->tasks > 1) write_gradients(plan, sums, 1, s, 0, plan->N);
+}
+
+static void write_units(void *context, int64_t task, int64_t worker) {
+    const Plan *plan = context;
+    const int64_t parts = (plan->N + UNITS - 1) / UNITS, s = task / parts, from = task % parts * UNITS;
+    real *sums = plan->sums + s * plan->groups * plan->sums_size;
+    (void)worker;
+    write_gradients(plan, sums, plan->groups, s, from, smaller(from + UNITS, plan->N));
+}
+
+EXPORT int NAME(backward)(const Call *call) {
+    Plan *plan = make_plan(call, pack_backward, 1);
+    if (plan == NULL) return OUT_OF_MEMORY;
+    pack_shared(plan);
+    cwrnn_parallel(backward_group, plan, plan->tasks, plan->workers);
+    /* all threads also write the sums of a single task */
+    if (plan->groups > 1 || plan->tasks == 1) {
+        const int64_t tasks = call->S * ((plan->N + UNITS - 1) / UNITS);
+        cwrnn_parallel(write_units, plan, tasks, workers_for_moving(plan, plan->tasks * plan->sums_size, tasks));
+    }
+    free_plan(plan);
+    return 0;
+}
+
