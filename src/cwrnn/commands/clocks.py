@@ -13,12 +13,12 @@ from ..experiments.clocks.series import SERIES
 from ..experiments.sweep.store import FILE
 from . import options
 from .clocks_options import (
+    ClocksTask,
     DataOption,
     EpochsOption,
     LearningRateOption,
     ModulesOption,
     SizeOption,
-    TaskName,
     TaskOption,
     make_size_option,
 )
@@ -80,7 +80,7 @@ app = typer.Typer(
 @app.command("compare", epilog=COMPARE_EXAMPLES)
 def compare(
     context: typer.Context,
-    task: TaskOption = TaskName.GENERATION,
+    task: TaskOption = ClocksTask.GENERATION,
     data: DataOption = None,
     series: Annotated[
         str,
@@ -151,7 +151,7 @@ def compare(
 @app.command("evolve", epilog=EVOLVE_EXAMPLES)
 def evolve(
     context: typer.Context,
-    task: TaskOption = TaskName.GENERATION,
+    task: TaskOption = ClocksTask.GENERATION,
     data: DataOption = None,
     size: SizeOption = None,
     modules: ModulesOption = None,
@@ -237,7 +237,7 @@ def evolve(
 
 @app.command("learn", epilog=LEARN_EXAMPLES)
 def learn(
-    task: TaskOption = TaskName.GENERATION,
+    task: TaskOption = ClocksTask.GENERATION,
     data: DataOption = None,
     size: Annotated[
         int | None,

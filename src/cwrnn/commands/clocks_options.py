@@ -10,7 +10,7 @@ from ..experiments.networks.build import MODULES, SIZES, WORD_MODULES, WORD_SIZE
 from . import options
 
 
-class TaskName(str, Enum):
+class ClocksTask(str, Enum):
     """The tasks that networks learn."""
 
     GENERATION = tasks.GENERATION
@@ -18,7 +18,8 @@ class TaskName(str, Enum):
 
 
 TaskOption = Annotated[
-    TaskName, typer.Option("--task", help="What networks learn: to generate a sequence, or to tell spoken words apart.")
+    ClocksTask,
+    typer.Option("--task", help="What networks learn: to generate a sequence, or to tell spoken words apart."),
 ]
 DataOption = Annotated[
     list[str] | None,

@@ -8,8 +8,11 @@ from scipy import stats
 from support import made_corpora
 from support.made_records import told
 
+from cwrnn import experiments
 from cwrnn.experiments.clocks.comparison import compare_clocks, compare_records, plan_comparison
+from cwrnn.experiments.clocks.evolution import evolve_clocks
 from cwrnn.experiments.clocks.figures import draw_series
+from cwrnn.experiments.clocks.learning import learn_clocks
 from cwrnn.experiments.clocks.rank_test import correct_by_holm
 from cwrnn.experiments.clocks.request import make_request
 from cwrnn.experiments.clocks.series import PAPER_SERIES, SERIES, define_series, fit_budget
@@ -132,6 +135,12 @@ def test_the_figure_shows_every_series():
 
 
 TINY = {"size": 120, "modules": 3, "runs": 2, "epochs": 3, "workers": 1}
+
+
+def test_the_package_exports_the_three_functions():
+    functions = experiments.compare_clocks, experiments.evolve_clocks, experiments.learn_clocks
+    assert functions == (compare_clocks, evolve_clocks, learn_clocks)
+    assert {function.__name__ for function in functions} <= set(dir(experiments))
 
 
 def test_compare_clocks_needs_no_folder(tmp_path):

@@ -161,7 +161,7 @@ def test_evolved_clocks_that_are_better_are_called_better(monkeypatch):
     result = evolve_clocks(**TINY, generations=3)
     assert (result.verdict.worse, result.verdict.better) == (False, True)
     assert "The evolved clocks are better than 1, 2, 4: median NMSE" in str(result)
-    assert "against 5." in str(result)
+    assert "against 5.0." in str(result)
     assert "confirm it with `cwrnn clocks compare`" in str(result)
     assert result.to_dict()["verdict"]["better"]
 

@@ -25,20 +25,20 @@ SERIES = Schedule.exponential(16, 4)
         ),
         (
             Verdict("evolved", SERIES, 0.3, 0.4, CROSS_ENTROPY),
-            "The evolved clocks are better than 1, 2, 4, 8: median cross entropy 0.3 against 0.4.",
+            "The evolved clocks are better than 1, 2, 4, 8: median cross entropy 0.30 against 0.40.",
         ),
         (
             Verdict("learned", SERIES, 0.125, 0.125, ERROR_RATE),
             "The learned clocks are as good as 1, 2, 4, 8: median error rate 12.5 % against 12.5 %.",
         ),
         (
-            Verdict("learned", SERIES, 0.99976, 0.99971, NMSE),
-            "The learned clocks are worse than 1, 2, 4, 8: median NMSE 0.9998 against 0.9997. Use the series.",
+            Verdict("learned", SERIES, 1.0, 0.99971, NMSE),
+            "The learned clocks are worse than 1, 2, 4, 8: median NMSE 1.000 against 0.9997. Use the series.",
         ),
         (
             Verdict("learned", SERIES, math.inf, 0.5, NMSE),
             "The learned clocks are worse than 1, 2, 4, 8: median NMSE none (half of the networks or more diverged) "
-            "against 0.5. Use the series.",
+            "against 0.50. Use the series.",
         ),
     ],
 )

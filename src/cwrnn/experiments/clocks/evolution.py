@@ -153,7 +153,10 @@ class EvolvedClocks:
         else:
             lines += ["", f"There is no series 1, 2, 4, ... of {self.request.modules} modules to compare it with."]
         worse = self.verdict is not None and self.verdict.worse
-        return "\n".join([*lines, "", f"To use it{' all the same' if worse else ''}:", f"  {self.use}"])
+        lines += ["", f"To use it{' all the same' if worse else ''}:", f"  {self.use}"]
+        if self.store is not None:
+            lines.append(f"All networks of the search are in {self.store.resolve()}")
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the dictionary that `cwrnn clocks evolve --json` prints."""

@@ -129,4 +129,4 @@ def _format_errors(*errors: float, percent: bool) -> list[str]:
 def _format_error(error: float, digits: int, percent: bool) -> str:
     if not math.isfinite(error):
         return "none (half of the networks or more diverged)"
-    return f"{100 * error:.{digits - 1}f} %" if percent else f"{error:.{digits}g}"
+    return f"{100 * error:.{digits - 1}f} %" if percent else f"{error:#.{digits}g}"
