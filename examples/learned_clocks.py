@@ -1,4 +1,4 @@
-"""Learn the periods of a network: it generates the sum of two square waves, and becomes an ordinary layer at the end."""
+"""Learn the periods of a network that generates two square waves, and turn it into an ordinary layer at the end."""
 
 import torch
 
