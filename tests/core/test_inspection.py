@@ -48,20 +48,20 @@ def sequences(*lengths, inputs=2, seed=0):
 
 def linear(weight, bias=None):
     weight = torch.as_tensor(weight, dtype=torch.float64)
-    found = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=torch.float64)
+    readout = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=torch.float64)
     with torch.no_grad():
-        found.weight.copy_(weight)
+        readout.weight.copy_(weight)
         if bias is not None:
-            found.bias.copy_(torch.as_tensor(bias, dtype=torch.float64))
-    return found
+            readout.bias.copy_(torch.as_tensor(bias, dtype=torch.float64))
+    return readout
 
 
 def test_states_equal_the_output_of_the_layer():
     layer = random_layer().float()
     inputs = sequences(11, 5)
-    for found, each in zip(compute_states(layer, inputs), inputs, strict=True):
-        expected, _ = layer(torch.tensor(each, dtype=torch.float32)[:, None])
-        np.testing.assert_allclose(found, expected[:, 0].detach().numpy(), atol=1e-6)
+    for states, sequence in zip(compute_states(layer, inputs), inputs, strict=True):
+        expected, _ = layer(torch.tensor(sequence, dtype=torch.float32)[:, None])
+        np.testing.assert_allclose(states, expected[:, 0].detach().numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize("period", [1, 3, 8])
@@ -70,8 +70,8 @@ def test_a_unit_forgets_by_its_weight_at_each_of_its_ticks(period, nonlinearity)
     # tanh is almost linear for small inputs
     size = 1.0 if nonlinearity == "relu" else 1e-7
     layer = set_by_hand(Schedule((period,), (1,)), recurrent=0.7, from_input=2.0, nonlinearity=nonlinearity)
-    found = measure_memory(layer, [np.full((50, 1), size)])
-    np.testing.assert_allclose(found.norms[0], 2.0 * 0.7 ** (np.arange(50) // period), rtol=1e-9)
+    memory = measure_memory(layer, [np.full((50, 1), size)])
+    np.testing.assert_allclose(memory.norms[0], 2.0 * 0.7 ** (np.arange(50) // period), rtol=1e-9)
 
 
 def test_a_delay_line_remembers_exactly_its_length():
@@ -83,18 +83,18 @@ def test_a_delay_line_remembers_exactly_its_length():
         for unit in range(1, L):
             layer.weight_hh_l0[1 + unit, unit] = 1
         layer.weight_hh_l0[0, L] = 1
-    found = measure_memory(layer, [np.ones((60, 1))])
+    memory = measure_memory(layer, [np.ones((60, 1))])
     # an input at a tick of the slow module reaches its last unit 2 (L - 1) steps later, stays for two steps, and
     # reaches the fast module one step later
     at = 2 * (L - 1)
     # the slow module ticks at half of the times at which an input can reach the fast one
     expected = np.zeros(60)
     expected[at + 1 : at + 3] = math.sqrt(0.5)
-    np.testing.assert_allclose(found.norms[0], expected, atol=1e-12)
-    np.testing.assert_array_equal(found.norms[1], np.where(np.arange(60) < at + 2, 1.0, 0.0))
-    assert [found.reach(0), found.reach(1)] == [at + 2, at + 1]
-    assert not found.is_open(0)
-    assert not found.is_open(1)
+    np.testing.assert_allclose(memory.norms[0], expected, atol=1e-12)
+    np.testing.assert_array_equal(memory.norms[1], np.where(np.arange(60) < at + 2, 1.0, 0.0))
+    assert [memory.reach(0), memory.reach(1)] == [at + 2, at + 1]
+    assert not memory.is_open(0)
+    assert not memory.is_open(1)
 
 
 def test_memory_does_not_depend_on_the_length_of_the_data():
@@ -114,10 +114,10 @@ def test_memory_equals_the_derivatives_of_autograd(nonlinearity):
     frequency = {0: 6, 1: 3, 2: 3}
     jacobians = [
         # (T, N, T, I)
-        torch.autograd.functional.jacobian(lambda x: layer(x[:, None])[0][:, 0], torch.tensor(each)).numpy()
-        for each in inputs
+        torch.autograd.functional.jacobian(lambda x: layer(x[:, None])[0][:, 0], torch.tensor(sequence)).numpy()
+        for sequence in inputs
     ]
-    found = measure_memory(layer, inputs)
+    memory = measure_memory(layer, inputs)
     for i, units in enumerate(ODD.slices):
         for lag in range(17):
             squares = {kind: [] for kind in frequency}
@@ -129,13 +129,13 @@ def test_memory_equals_the_derivatives_of_autograd(nonlinearity):
             weight = sum(frequency[kind] for kind in known)
             if 2 * weight >= sum(frequency[kind] for kind in frequency if kind >= i):
                 mean = sum(frequency[kind] * np.mean(squares[kind]) for kind in known) / weight
-                np.testing.assert_allclose(found.norms[i, lag], math.sqrt(mean), rtol=1e-9)
+                np.testing.assert_allclose(memory.norms[i, lag], math.sqrt(mean), rtol=1e-9)
             else:
-                assert math.isnan(found.norms[i, lag])
-            assert found.pairs[i, lag] == sum(len(squares[kind]) for kind in known)
-    assert np.isnan(found.norms[:, 16]).tolist() == [True, False, False]
+                assert math.isnan(memory.norms[i, lag])
+            assert memory.pairs[i, lag] == sum(len(squares[kind]) for kind in known)
+    assert np.isnan(memory.norms[:, 16]).tolist() == [True, False, False]
     short = measure_memory(layer, inputs, longest=4)
-    np.testing.assert_allclose(short.norms, found.norms[:, :5], rtol=1e-12)
+    np.testing.assert_allclose(short.norms, memory.norms[:, :5], rtol=1e-12)
 
 
 def test_without_input_the_derivative_is_by_an_input_to_each_unit():
@@ -144,18 +144,18 @@ def test_without_input_the_derivative_is_by_an_input_to_each_unit():
         # the same network with an input of zero for each unit and the identity as its weights
         twin = random_layer(inputs=ODD.hidden_size)
         twin.load_state_dict({**layer.state_dict(), "weight_ih_l0": torch.eye(ODD.hidden_size)})
-    found = measure_memory(layer, [np.empty((20, 0))])
+    memory = measure_memory(layer, [np.empty((20, 0))])
     expected = measure_memory(twin, [np.zeros((20, ODD.hidden_size))])
-    np.testing.assert_allclose(found.norms, expected.norms, rtol=1e-12)
+    np.testing.assert_allclose(memory.norms, expected.norms, rtol=1e-12)
 
 
 def test_reach_is_open_without_decay_and_none_without_input():
     layer = set_by_hand(Schedule((1, 2), (1, 1)), recurrent=[[0.0, 0.0], [0.0, 1.0]], from_input=[[0.0], [1.0]])
-    found = measure_memory(layer, [np.ones((30, 1))])
-    assert found.reach(1) == 29
-    assert found.is_open(1)
-    assert found.reach(0) is None
-    assert not found.is_open(0)
+    memory = measure_memory(layer, [np.ones((30, 1))])
+    assert memory.reach(1) == 29
+    assert memory.is_open(1)
+    assert memory.reach(0) is None
+    assert not memory.is_open(0)
     # the reach is the last lag with at least 1 / e of the highest norm
     norms = np.array([[1.0, 0.2, 1 / math.e, 0.1, math.nan]])
     assert Memory(norms, np.array([[9, 9, 9, 9, 0]])).reach(0) == 2
@@ -164,8 +164,8 @@ def test_reach_is_open_without_decay_and_none_without_input():
 def test_the_power_of_a_spectrum_is_the_variance():
     wave = np.random.default_rng(0).standard_normal((20000, 1))
     for steps in (20000, 19999):
-        found = measure_spectrum([wave[:steps]], Schedule((1,), (1,)))
-        power = found.density.sum() * (found.frequencies[1] - found.frequencies[0])
+        spectrum = measure_spectrum([wave[:steps]], Schedule((1,), (1,)))
+        power = spectrum.density.sum() * (spectrum.frequencies[1] - spectrum.frequencies[0])
         np.testing.assert_allclose(power, 1, rtol=0.03)
 
 
@@ -174,52 +174,52 @@ def test_a_module_that_follows_a_sine_has_its_peak_at_the_sine(period, wave):
     T = 32 * wave
     x = 1e-3 * np.sin(2 * np.pi * np.arange(T) / wave)[:, None]
     layer = set_by_hand(Schedule((period,), (1,)), from_input=1.0, nonlinearity="tanh")
-    found = measure_spectrum(compute_states(layer, [x]), layer.schedule)
-    assert found.frequencies[found.density[0].argmax()] == pytest.approx(1 / wave)
-    assert found.median(0) == pytest.approx(1 / wave, abs=2 / T)
-    near = np.abs(found.frequencies - 1 / wave) < 3 / T
-    below = found.frequencies <= 1 / (2 * period)
+    spectrum = measure_spectrum(compute_states(layer, [x]), layer.schedule)
+    assert spectrum.frequencies[spectrum.density[0].argmax()] == pytest.approx(1 / wave)
+    assert spectrum.median(0) == pytest.approx(1 / wave, abs=2 / T)
+    near = np.abs(spectrum.frequencies - 1 / wave) < 3 / T
+    below = spectrum.frequencies <= 1 / (2 * period)
     # there is nothing else below half the tick frequency, and above it only images around its multiples
-    assert found.density[0][below & ~near].sum() < 1e-3 * found.density[0].sum()
-    images = np.zeros(len(found.frequencies), dtype=bool)
+    assert spectrum.density[0][below & ~near].sum() < 1e-3 * spectrum.density[0].sum()
+    images = np.zeros(len(spectrum.frequencies), dtype=bool)
     for multiple in range(1, period + 1):
         for sign in (-1, 1):
-            images |= np.abs(found.frequencies - (multiple / period + sign / wave)) < 3 / T
-    assert found.density[0][~below & ~images].sum() < 1e-3 * found.density[0].sum()
+            images |= np.abs(spectrum.frequencies - (multiple / period + sign / wave)) < 3 / T
+    assert spectrum.density[0][~below & ~images].sum() < 1e-3 * spectrum.density[0].sum()
     # of a wave of eight ticks, the share sinc(1 / 8)^2 is below
     expected = held_noise_density(1 / wave, period) / (2 * period)
-    assert found.share_below(0, 1 / (2 * period)) == pytest.approx(float(expected), rel=2e-3)
+    assert spectrum.share_below(0, 1 / (2 * period)) == pytest.approx(float(expected), rel=2e-3)
 
 
 @pytest.mark.parametrize("period", [1, 2, 5])
 def test_a_unit_that_flips_at_each_tick_has_its_peak_at_half_its_tick_frequency(period):
     layer = set_by_hand(Schedule((period,), (1,)), recurrent=-5.0, bias=0.01, inputs=0, nonlinearity="tanh")
-    found = measure_spectrum(compute_states(layer, [np.empty((40 * period, 0))])[0:1], layer.schedule)
-    assert found.frequencies[found.density[0].argmax()] == pytest.approx(1 / (2 * period))
+    spectrum = measure_spectrum(compute_states(layer, [np.empty((40 * period, 0))])[0:1], layer.schedule)
+    assert spectrum.frequencies[spectrum.density[0].argmax()] == pytest.approx(1 / (2 * period))
     # a square wave has no even harmonics, so there is nothing at the tick frequency
     if period > 1:
-        at = np.abs(found.frequencies - 1 / period).argmin()
-        assert found.density[0, at] < 1e-4 * found.density[0].max()
+        at = np.abs(spectrum.frequencies - 1 / period).argmin()
+        assert spectrum.density[0, at] < 1e-4 * spectrum.density[0].max()
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 8])
 def test_noise_at_the_ticks_has_the_density_of_held_noise(period):
     noise = np.repeat(np.random.default_rng(0).standard_normal((2000, 200)), period, axis=0)
-    found = measure_spectrum([noise], Schedule((period,), (200,)))
+    spectrum = measure_spectrum([noise], Schedule((period,), (200,)))
     # the mean over neighbouring frequencies is smooth
-    smooth = found.density[0][1 : len(found.density[0]) // 50 * 50 + 1].reshape(-1, 50).mean(axis=1)
-    frequencies = found.frequencies[1 : len(smooth) * 50 + 1].reshape(-1, 50)
+    smooth = spectrum.density[0][1 : len(spectrum.density[0]) // 50 * 50 + 1].reshape(-1, 50).mean(axis=1)
+    frequencies = spectrum.frequencies[1 : len(smooth) * 50 + 1].reshape(-1, 50)
     expected = held_noise_density(frequencies, period).mean(axis=1)
     np.testing.assert_allclose(smooth, expected, atol=0.07 * expected.max())
     assert held_noise_density(frequencies, period).mean() / 2 == pytest.approx(1, rel=0.01)
 
 
 def test_a_constant_module_has_no_spectrum():
-    found = measure_spectrum([np.full((10, 1), 0.7)], Schedule((4,), (1,)))
-    assert found.density.max() < 1e-30
-    found = measure_spectrum([np.zeros((10, 1)), np.zeros((1, 1))], Schedule((4,), (1,)))
-    assert math.isnan(found.median(0))
-    assert math.isnan(found.share_below(0, 0.1))
+    spectrum = measure_spectrum([np.full((10, 1), 0.7)], Schedule((4,), (1,)))
+    assert spectrum.density.max() < 1e-30
+    spectrum = measure_spectrum([np.zeros((10, 1)), np.zeros((1, 1))], Schedule((4,), (1,)))
+    assert math.isnan(spectrum.median(0))
+    assert math.isnan(spectrum.share_below(0, 0.1))
 
 
 def test_a_spectrum_weighs_sequences_by_length_and_units_equally():
@@ -241,10 +241,10 @@ def test_silencing_a_module_without_readers_changes_nothing():
         layer.weight_hh_l0[ODD.slices[0], ODD.slices[1]] = 0
     weight = torch.randn(2, 7, dtype=torch.float64)
     weight[:, ODD.slices[1]] = 0
-    intact, found = silence_modules(layer, linear(weight, [1.0, 2.0]), sequences(20, 7), squared)
-    for each in (found[1].zero, found[1].zero_readout, found[1].mean, found[1].mean_readout):
-        assert each["size"] == pytest.approx(intact["size"], rel=1e-12)
-    assert abs(found[0].zero["size"] - intact["size"]) > 1e-3
+    intact, silenced = silence_modules(layer, linear(weight, [1.0, 2.0]), sequences(20, 7), squared)
+    for errors in (silenced[1].zero, silenced[1].zero_readout, silenced[1].mean, silenced[1].mean_readout):
+        assert errors["size"] == pytest.approx(intact["size"], rel=1e-12)
+    assert abs(silenced[0].zero["size"] - intact["size"]) > 1e-3
 
 
 def test_an_output_that_is_one_module_is_lost_without_it():
@@ -254,15 +254,15 @@ def test_an_output_that_is_one_module_is_lost_without_it():
     target = compute_outputs(layer, linear(weight), inputs)
     every = np.concatenate(target)
 
-    def lost(found):
-        return {"lost": float(np.square(np.concatenate(found) - every).sum() / np.square(every).sum())}
+    def lost(outputs):
+        return {"lost": float(np.square(np.concatenate(outputs) - every).sum() / np.square(every).sum())}
 
-    intact, found = silence_modules(layer, linear(weight), inputs, lost)
+    intact, silenced = silence_modules(layer, linear(weight), inputs, lost)
     assert intact["lost"] == 0
-    assert found[2].zero["lost"] == found[2].zero_readout["lost"] == 1
+    assert silenced[2].zero["lost"] == silenced[2].zero_readout["lost"] == 1
     # only the mean is left
-    assert found[2].mean["lost"] == pytest.approx(every.var() / np.square(every).mean())
-    assert found[0].zero["lost"] == found[1].mean["lost"] == 0
+    assert silenced[2].mean["lost"] == pytest.approx(every.var() / np.square(every).mean())
+    assert silenced[0].zero["lost"] == silenced[1].mean["lost"] == 0
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -294,12 +294,12 @@ def test_readers_of_a_silenced_module_read_a_constant(bias, everywhere, kind):
         expected.append((readout.weight @ shown + readout.bias).detach().numpy())
     seen_outputs = []
 
-    def note(found):
-        seen_outputs.append(found[0])
+    def note(outputs):
+        seen_outputs.append(outputs[0])
         return {}
 
-    _, found = silence_modules(layer, readout, inputs, note)
-    assert len(found) == 3
+    _, silenced = silence_modules(layer, readout, inputs, note)
+    assert len(silenced) == 3
     # the intact network first, then four variants for each module
     order = ["zero_readout", "zero", "mean_readout", "mean"]
     at = 1 + 4 * module + order.index(kind + ("" if everywhere else "_readout"))
@@ -321,10 +321,10 @@ def test_weight_norms_by_hand():
     layer = set_by_hand(
         schedule, recurrent=[[1.0, 3.0, 4.0], [9.0, 2.0, 0.0], [9.0, 0.0, 0.0]], from_input=[[1.0], [3.0], [4.0]]
     )
-    found = measure_weights(layer, linear([[1.0, 6.0, 8.0]]))
-    np.testing.assert_allclose(found.recurrent, [[1, math.sqrt(12.5)], [math.nan, 1]])
-    np.testing.assert_allclose(found.input, [1, 5])
-    np.testing.assert_allclose(found.output, [1, 10])
+    norms = measure_weights(layer, linear([[1.0, 6.0, 8.0]]))
+    np.testing.assert_allclose(norms.recurrent, [[1, math.sqrt(12.5)], [math.nan, 1]])
+    np.testing.assert_allclose(norms.input, [1, 5])
+    np.testing.assert_allclose(norms.output, [1, 10])
 
 
 @pytest.mark.parametrize("schedule", [ODD, Schedule.exponential(10, 4), Schedule((1,), (6,))])
@@ -338,33 +338,33 @@ def test_multiply_adds_equal_a_count_step_by_step(schedule):
                 counted[0, j] += sum(schedule.sizes[: j + 1])
                 counted[1, j] += I
                 counted[2, j] += O
-    found = count_operations(schedule, I, O)
-    np.testing.assert_allclose([found.recurrent, found.input, found.readout], counted / cycle)
-    assert found.dense == schedule.hidden_size * (schedule.hidden_size + I + O)
-    np.testing.assert_allclose((found.recurrent + found.input).sum(), schedule.operations(I).cascade)
-    np.testing.assert_allclose(found.total, counted.sum(axis=0) / cycle)
+    cost = count_operations(schedule, I, O)
+    np.testing.assert_allclose([cost.recurrent, cost.input, cost.readout], counted / cycle)
+    assert cost.dense == schedule.hidden_size * (schedule.hidden_size + I + O)
+    np.testing.assert_allclose((cost.recurrent + cost.input).sum(), schedule.operations(I).cascade)
+    np.testing.assert_allclose(cost.total, counted.sum(axis=0) / cycle)
 
 
 def test_one_module_costs_as_much_as_a_dense_network():
-    found = count_operations(Schedule((1,), (6,)), 3, 5)
-    assert found.total.sum() == found.dense
+    cost = count_operations(Schedule((1,), (6,)), 3, 5)
+    assert cost.total.sum() == cost.dense
 
 
 def test_the_summary_of_a_module_repeats_the_measurements():
     layer, readout, inputs = random_layer(), linear(torch.randn(2, 7)), sequences(30, 12)
-    found = inspect(layer, readout, inputs, squared, longest=10)
-    done = np.concatenate(compute_states(layer, inputs))
-    assert [each.period for each in found.modules] == [1, 3, 4]
-    assert [each.units for each in found.modules] == [3, 2, 2]
-    assert sum(each.share for each in found.modules) == pytest.approx(1)
-    for i, each in enumerate(found.modules):
-        assert each.variance == pytest.approx(done[:, ODD.slices[i]].var(axis=0).mean())
-        assert each.reach == found.memory.reach(i)
-        assert each.in_band == found.spectrum.share_below(i, 1 / (2 * each.period))
-        assert each.output_weight == pytest.approx(float(readout.weight.detach()[:, ODD.slices[i]].norm()))
-        assert each.silenced.zero["size"] != found.intact["size"]
-    assert found.memory.norms.shape == (3, 11)
-    assert found.intact == squared(compute_outputs(layer, readout, inputs))
+    inspection = inspect(layer, readout, inputs, squared, longest=10)
+    states = np.concatenate(compute_states(layer, inputs))
+    assert [module.period for module in inspection.modules] == [1, 3, 4]
+    assert [module.units for module in inspection.modules] == [3, 2, 2]
+    assert sum(module.share for module in inspection.modules) == pytest.approx(1)
+    for i, module in enumerate(inspection.modules):
+        assert module.variance == pytest.approx(states[:, ODD.slices[i]].var(axis=0).mean())
+        assert module.reach == inspection.memory.reach(i)
+        assert module.in_band == inspection.spectrum.share_below(i, 1 / (2 * module.period))
+        assert module.output_weight == pytest.approx(float(readout.weight.detach()[:, ODD.slices[i]].norm()))
+        assert module.silenced.zero["size"] != inspection.intact["size"]
+    assert inspection.memory.norms.shape == (3, 11)
+    assert inspection.intact == squared(compute_outputs(layer, readout, inputs))
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,10 @@ def run_sharp(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity)
 @settings(max_examples=100)
 @given(case=cases())
 def test_hard_clocks_give_the_specification(case, close):
-    found, expected = evaluate(case, run_sharp), evaluate(case)
-    assert found.keys() == expected.keys()
+    actual, expected = evaluate(case, run_sharp), evaluate(case)
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
+        close(actual[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
 
 
 def test_a_held_state_is_equal_to_the_bit():
@@ -77,11 +77,11 @@ def test_a_held_state_is_equal_to_the_bit():
 def test_hard_clocks_tick_at_their_phase(periods, phases, t0):
     phases = [phase % period for phase, period in zip(phases, periods, strict=True)]
     rnn = set_clocks(make(learn_phases=True), periods, phases)
-    found = tick_probabilities(rnn.probabilities(), rnn.candidates, t0, T=30).tolist()
+    actual = tick_probabilities(rnn.probabilities(), rnn.candidates, t0, T=30).tolist()
     expected = [
         [float(t % period == phase) for period, phase in zip(periods, phases, strict=True)] for t in range(t0, t0 + 30)
     ]
-    assert found == expected
+    assert actual == expected
     assert rnn.periods == tuple(periods)
     assert rnn.phases == tuple(phases)
 
@@ -118,27 +118,27 @@ def test_gradients_are_finite_at_any_sharpness(sharpness):
 
 def test_infinite_sharpness_takes_the_first_of_equal_maxima():
     values = torch.tensor([[0.0, 2.0, 2.0, 1.0], [3.0, 3.0, 3.0, 3.0]], requires_grad=True)
-    found = sharp_softmax(values, torch.tensor(math.inf))
-    assert found.tolist() == [[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
-    (gradient,) = torch.autograd.grad(found.square().sum(), values)
+    actual = sharp_softmax(values, torch.tensor(math.inf))
+    assert actual.tolist() == [[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
+    (gradient,) = torch.autograd.grad(actual.square().sum(), values)
     assert torch.equal(gradient, torch.zeros_like(values))
 
 
 def test_draws_are_one_hot_and_follow_the_distribution():
     values, sharpness = torch.tensor([0.0, 1.0, 0.5]), torch.tensor(1.5)
     noise = -torch.empty(20000, 3).exponential_().log()
-    found = draw_one_hot(values.expand(20000, 3), sharpness, noise)
-    assert set(found.unique().tolist()) == {0.0, 1.0}
-    assert torch.equal(found.sum(1), torch.ones(20000))
-    torch.testing.assert_close(found.mean(0), (sharpness * values).softmax(0), rtol=0, atol=0.02)
+    actual = draw_one_hot(values.expand(20000, 3), sharpness, noise)
+    assert set(actual.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(actual.sum(1), torch.ones(20000))
+    torch.testing.assert_close(actual.mean(0), (sharpness * values).softmax(0), rtol=0, atol=0.02)
 
 
 def test_a_draw_has_the_gradient_of_the_noisy_softmax():
     values, noise = torch.randn(2, 5, requires_grad=True), torch.randn(2, 5)
     weights, sharpness = torch.randn(2, 5), torch.tensor(3.0)
-    (found,) = torch.autograd.grad((draw_one_hot(values, sharpness, noise) * weights).sum(), values)
+    (actual,) = torch.autograd.grad((draw_one_hot(values, sharpness, noise) * weights).sum(), values)
     (expected,) = torch.autograd.grad(((sharpness * values + noise).softmax(-1) * weights).sum(), values)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
 def test_clocks_are_drawn_in_training_only():
@@ -221,8 +221,8 @@ def test_the_hardened_layer_equals_the_sharp_one(case: Case, sizes):
     assert hardened.schedule == Schedule(tuple(periods), tuple(sizes))
     assert sorted(report.units.tolist()) == list(range(10))
     expected, h_n = rnn(x, hx, t0=case.t0)
-    found, final = hardened(x, hx[..., report.units], t0=case.t0)
-    torch.testing.assert_close(found, expected[..., report.units], rtol=1e-10, atol=1e-10)
+    actual, final = hardened(x, hx[..., report.units], t0=case.t0)
+    torch.testing.assert_close(actual, expected[..., report.units], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(final, h_n[..., report.units], rtol=1e-10, atol=1e-10)
     assert report.largest < 1e-15
     # a constant output has no variance to compare rounding errors with
@@ -239,8 +239,8 @@ def test_harden_turns_phases_into_a_start_of_the_clock(shift, periods, t0):
     x = torch.randn(40, 2, 2, dtype=torch.float64)
     hardened, report = rnn.harden(x, t0=t0)
     assert all((report.t0 - shift) % period == 0 for period in periods)
-    found, _ = hardened(x, t0=t0 + report.t0)
-    torch.testing.assert_close(found, rnn(x, t0=t0)[0][..., report.units], rtol=1e-10, atol=1e-10)
+    actual, _ = hardened(x, t0=t0 + report.t0)
+    torch.testing.assert_close(actual, rnn(x, t0=t0)[0][..., report.units], rtol=1e-10, atol=1e-10)
     assert report.moved < 1e-18
 
 
@@ -347,9 +347,9 @@ def test_replicas_are_independent(close):
     names = ("weight_ih_l0", "weight_hh_l0", "bias_l0")
     weights = [torch.stack([getattr(layer, name) for layer in layers]) for name in names]
     probabilities = torch.stack([layer.probabilities() for layer in layers])
-    found = soft_clockwork(x, *weights, h0, probabilities, layers[0].candidates, layers[0].sizes, t0=5)
+    actual = soft_clockwork(x, *weights, h0, probabilities, layers[0].candidates, layers[0].sizes, t0=5)
     for i, layer in enumerate(layers):
-        close(found[:, i], layer(x[:, i], h0[None, i], t0=5)[0])
+        close(actual[:, i], layer(x[:, i], h0[None, i], t0=5)[0])
 
 
 def test_sharpen_sets_the_sharpness_and_checks_its_arguments():

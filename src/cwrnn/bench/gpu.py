@@ -162,7 +162,7 @@ def time_on_device(functions: Sequence[Callable[[], Any]]) -> list[float | None]
     turns: list[list[float]] = [[] for _ in functions]
     for turn in range(5):
         for function, seconds, times in zip(functions, once, turns, strict=True):
-            # what is slow takes three turns
+            # a slow function takes three turns
             if seconds is not None and (turn < 3 or seconds < LONGEST):
                 calls = max(1, min(20, round(LONGEST / 5 / seconds)))
                 time = _if_it_fits(_time_calls, function, calls)
