@@ -1,4 +1,4 @@
-"""Records for the tests of figures and page: of networks that were trained for some epochs, or that never were."""
+"""Records for the tests of figures and pages: of networks that were trained for a few epochs, or not at all."""
 
 import dataclasses
 import functools
@@ -21,35 +21,35 @@ ENVIRONMENT = {"cwrnn": "0.1.0", "commit": "0" * 40, "torch": "2.13.0", "python"
 HIDDEN = {"srn": {100: 3, 200: 4}, "lstm": {100: 2, 200: 3}, "cw": {100: 4, 200: 6}}
 
 
-def dataset(name: str = "tune", *, steps: int = 48, rate: int = 8000, seed: int = 0) -> Dataset:
+def make_dataset(name: str = "tune", *, steps: int = 48, rate: int = 8000, seed: int = 0) -> Dataset:
     samples = np.random.default_rng(seed).uniform(-1, 1, steps)
     samples[:2] = -1, 1
     return Dataset(name, rate, samples, "made for a test")
 
 
-def run(method="cw", size=100, seed=0, data=None, *, hidden=None, task="generation", **settings) -> Run:
-    data = data or dataset()
+def make_run(method="cw", size=100, seed=0, data=None, *, hidden=None, task="generation", **settings) -> Run:
+    data = data or make_dataset()
     settings = Settings(**{"learning_rate": training.LEARNING_RATES[method], "epochs": 6, "modules": 2, **settings})
     hidden = HIDDEN[method][size] if hidden is None else hidden
     return Run(task, data.name, data.digest, method, size, hidden, seed, settings)
 
 
-def trained(*runs: Run, data: Dataset) -> list[Record]:
-    """What became of the runs, which are trained one by one."""
+def train_runs(*runs: Run, data: Dataset) -> list[Record]:
+    """Trains the runs one by one and returns their records."""
     records = []
     for each in runs:
         [result] = training.train_many(each.method, each.hidden, data.samples[None], [each.seed], each.settings)
         values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-        # the clock's, which differs from time to time
+        # the measured time would differ from test to test
         values["seconds"] = 0.5
         records.append(_record(each, traceback=None, **values))
     return records
 
 
-def told(nmse: float, *, status="finished", data=None, traceback=None, **options) -> Record:
-    """A record that says that NMSE, of a network with its initial weights and what that generates."""
-    data = data or dataset()
-    each = run(data=data, **options)
+def make_record(nmse: float, *, status="finished", data=None, traceback=None, **options) -> Record:
+    """Returns a record with this NMSE; its weights are initial weights, and its output is what they generate."""
+    data = data or make_dataset()
+    each = make_run(data=data, **options)
     weights, output = _untrained(each.method, each.hidden, each.seed, len(data.samples), each.settings)
     failed = status == "failed"
     epochs = each.settings.epochs
@@ -75,8 +75,8 @@ WORDS = {"making": 1, "walking": 1, "subway": 2, "highway": 2, "hallway": 2}
 
 
 @functools.cache
-def spoken(name: str = "said", *, synthetic: bool = True, source: str = "made for a test") -> Corpus:
-    """Five words in two clusters, by three speakers each, the last for testing; they differ in their level."""
+def make_corpus(name: str = "said", *, synthetic: bool = True, source: str = "made for a test") -> Corpus:
+    """Returns five words in two clusters, by three speakers each. The last speaker is for testing; levels differ."""
     generator = np.random.default_rng(len(name))
     utterances = []
     for level, word in enumerate(WORDS):
@@ -86,15 +86,15 @@ def spoken(name: str = "said", *, synthetic: bool = True, source: str = "made fo
     return Corpus(name, source, tuple(utterances), FeatureSettings(), synthetic, WORDS)
 
 
-def word_run(method="cw", size=500, seed=0, corpus=None, *, hidden=4, task=words.TASK, **settings) -> Run:
-    corpus = corpus or spoken()
+def make_words_run(method="cw", size=500, seed=0, corpus=None, *, hidden=4, task=words.TASK, **settings) -> Run:
+    corpus = corpus or make_corpus()
     settings = {"learning_rate": words.LEARNING_RATES[method], "epochs": 4, "modules": 3, **settings}
     settings = classification.Settings(outputs=len(corpus.words), **settings)
     return Run(task, corpus.name, corpus.digest, method, size, hidden, seed, settings)
 
 
-def words_trained(*runs: Run, corpus: Corpus) -> list[Record]:
-    """What became of the runs, which are trained one by one."""
+def train_words_runs(*runs: Run, corpus: Corpus) -> list[Record]:
+    """Trains the runs one by one and returns their records."""
     records = []
     for each in runs:
         [result] = tasks.of(each).train([each], [corpus], None)
@@ -103,13 +103,15 @@ def words_trained(*runs: Run, corpus: Corpus) -> list[Record]:
     return records
 
 
-def words_told(error: float, *, status="finished", corpus=None, epochs_made=3, traceback=None, **options) -> Record:
-    """A record that says that error, of a network with its initial weights, and of answers that are not its own.
+def make_words_record(
+    error: float, *, status="finished", corpus=None, epochs_made=3, traceback=None, **options
+) -> Record:
+    """Returns a record with this error; its weights are initial weights, and its answers are made to fit the error.
 
-    As many of the test set as the error says are taken for the next word, from the first on.
+    As many recordings of the test set as the error demands, from the first on, are taken for the next word.
     """
-    corpus = corpus or spoken()
-    each = word_run(corpus=corpus, **options)
+    corpus = corpus or make_corpus()
+    each = make_words_run(corpus=corpus, **options)
     failed = status == "failed"
     weights = _untrained_words(each.method, each.hidden, each.seed, each.settings)
     epochs = np.arange(epochs_made + 1)

@@ -17,12 +17,11 @@ from rich.table import Table
 
 from .. import __version__
 from ..environment import environment
-from ..experiments.errors import ExperimentError
 from ..experiments.generation import music as audio
 from ..experiments.generation import plan as generation
 from ..experiments.generation import training
 from ..experiments.networks.build import SIZES, WORD_SIZES
-from ..experiments.report.statistics import Row, best_rates, summarise
+from ..experiments.report.statistics import SummaryRow, best_rates, summarise
 from ..experiments.sweep.driver import Sweep, open_sweep
 from ..experiments.sweep.run import FAILED, Data, Dataset, Record, Run
 from ..experiments.sweep.store import FILE, Store
@@ -41,6 +40,9 @@ from . import (
 from . import (
     options,
     tables,
+)
+from . import (
+    report as report_command,
 )
 from . import (
     words as words_command,
@@ -67,7 +69,7 @@ class Part:
 
     data: Sequence[Data]
     planned: Sequence[Run]
-    table: Callable[[Sequence[Row], dict[tuple[str, int], float]], Table]
+    table: Callable[[Sequence[SummaryRow], dict[tuple[str, int], float]], Table]
     """Makes the table of the rows and, for a search, of the best learning rates."""
     search: bool = False
 
@@ -134,7 +136,7 @@ class _Outcome:
     """The records of a part, and its table."""
 
     records: Sequence[Record]
-    rows: Sequence[Row]
+    rows: Sequence[SummaryRow]
     best: dict[tuple[str, int], float]
 
     @classmethod
@@ -155,9 +157,9 @@ class _Outcome:
 def write_page(store: Store, folder: Path) -> Path:
     """Writes the page of the store into the folder."""
     # importing matplotlib takes long
-    from ..experiments.report.page import write
+    from ..experiments.report.page import write_store_report
 
-    return write(store, folder)
+    return write_store_report(store, folder).page
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,7 @@ reproduce = typer.Typer(rich_markup_mode=None)
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(clocks_command.app, name="clocks")
 app.add_typer(words_command.app, name="words")
+app.command("report")(report_command.report)
 app.command("inspect", epilog=inspect_command.EXAMPLES)(inspect_command.inspect)
 bench_command.add_to(app)
 
@@ -415,19 +418,6 @@ def reproduce_words(
     part = _words_part(corpus, planned, count, search=search)
     folder = Path(scale.out) if out is None else out
     carry_out([part], Order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
-
-
-@app.command("report")
-def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of what was run.")],
-) -> None:
-    """Draw figures and page again, from the store alone."""
-    with handle_errors(), Store.read(folder) as store:
-        if not store.keys():
-            raise ExperimentError(f"{store.path}: there are no runs yet")
-        page = write_page(store, store.path.parent)
-        with guard_output():
-            print(format_page_path(page))
 
 
 def _planned(

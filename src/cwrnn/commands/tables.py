@@ -9,11 +9,12 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from ..experiments.report.drawing import NAMES, percent, short
-from ..experiments.report.statistics import Row
+from ..experiments.report.drawing import NAMES
+from ..experiments.report.numbers import format_error, format_percent
+from ..experiments.report.statistics import SummaryRow
 
 
-def generation(rows: Sequence[Row], sequences: int, runs: int, epochs: int) -> Table:
+def generation(rows: Sequence[SummaryRow], sequences: int, runs: int, epochs: int) -> Table:
     """The errors of the first task beside the paper's."""
     table = _empty_table(
         "Sequence generation: the error of what was learnt by heart",
@@ -21,11 +22,11 @@ def generation(rows: Sequence[Row], sequences: int, runs: int, epochs: int) -> T
         f"weights, {epochs} epochs. 0 is perfect, 1 is what the mean achieves; ± is the standard deviation. "
         "Paper: mean and deviation over 100 runs of its largest networks, on other music (table 3).",
     )
-    _fill(table, rows, "NMSE", short, str)
+    _fill(table, rows, "NMSE", format_error, str)
     return table
 
 
-def words(rows: Sequence[Row], source: str, runs: int) -> Table:
+def words(rows: Sequence[SummaryRow], source: str, runs: int) -> Table:
     """The errors of the second task beside the paper's, in percent."""
     table = _empty_table(
         "Spoken words: how many of the test set are taken for another one",
@@ -33,12 +34,12 @@ def words(rows: Sequence[Row], source: str, runs: int) -> Table:
         f"The words are {source}. Paper: mean and deviation over 100 runs of its largest networks, on words of TIMIT "
         "(table 3).",
     )
-    written = partial(percent, unit="")
+    written = partial(format_percent, unit="")
     _fill(table, rows, "error %", written, lambda part: written(float(part)))
     return table
 
 
-def search(rows: Sequence[Row], best: Mapping[tuple[str, int], float], paper: Mapping[str, float]) -> Table:
+def search(rows: Sequence[SummaryRow], best: Mapping[tuple[str, int], float], paper: Mapping[str, float]) -> Table:
     """What came of every learning rate."""
     in_percent = bool(rows) and rows[0].settings.outputs > 1
     table = _empty_table(
@@ -57,7 +58,7 @@ def search(rows: Sequence[Row], best: Mapping[tuple[str, int], float], paper: Ma
             str(row.size),
             f"{rate:g}",
             str(row.runs),
-            percent(row.median, unit="") if in_percent else short(row.median),
+            format_percent(row.median, unit="") if in_percent else format_error(row.median),
             f"{100 * row.diverged / row.runs:.0f} %",
             "*" if best.get((row.method, row.size)) == rate else "",
             "*" if math.isclose(paper[row.method], rate) else "",
@@ -65,7 +66,7 @@ def search(rows: Sequence[Row], best: Mapping[tuple[str, int], float], paper: Ma
     return table
 
 
-def described(rows: Sequence[Row], best: Mapping[tuple[str, int], float]) -> list[dict[str, Any]]:
+def described(rows: Sequence[SummaryRow], best: Mapping[tuple[str, int], float]) -> list[dict[str, Any]]:
     """The rows for JSON: a number that is not there is None."""
     found = []
     for row in rows:
@@ -86,7 +87,11 @@ def _empty_table(title: str, caption: str) -> Table:
 
 
 def _fill(
-    table: Table, rows: Sequence[Row], measure: str, written: Callable[[float], str], quoted: Callable[[str], str]
+    table: Table,
+    rows: Sequence[SummaryRow],
+    measure: str,
+    written: Callable[[float], str],
+    quoted: Callable[[str], str],
 ) -> None:
     headers = ("\nsize", "hidden\nunits", "para-\nmeters", "\nruns", f"{measure}\nmean ± std", "\nmedian", "\ndiverged")
     for header in headers:

@@ -20,6 +20,8 @@ _MODULES: dict[str, str] = {
     "recognise": "words.recogniser.recognition",
     "recognise_stream": "words.recogniser.recognition",
     "train_recogniser": "words.recogniser.training",
+    "Report": "report.page",
+    "write_report": "report.page",
 }
 """The module of every public name. Modules are imported when a name is first used: some need packages of extras."""
 

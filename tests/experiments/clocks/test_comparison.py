@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support import made_corpora
-from support.made_records import told
+from support.made_records import make_record
 
 from cwrnn import experiments
 from cwrnn.experiments.clocks.comparison import compare_clocks, compare_records, plan_comparison
@@ -75,7 +75,7 @@ def test_holm_by_hand():
 
 def make_records(errors, data=None, **options):
     return [
-        told(error, seed=seed, data=data, status="finished" if math.isfinite(error) else "diverged", **options)
+        make_record(error, seed=seed, data=data, status="finished" if math.isfinite(error) else "diverged", **options)
         for seed, error in enumerate(errors)
     ]
 

@@ -4,14 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from support.made_records import HIDDEN, dataset, told
+from support.made_records import HIDDEN, make_dataset, make_record
 
 from cwrnn import Schedule
-from cwrnn.experiments.generation import figures as generation_figures
-from cwrnn.experiments.generation import training
-from cwrnn.experiments.generation import weight_coding as compression
-from cwrnn.experiments.report import drawing, figures
-from cwrnn.experiments.report import statistics as outcomes
+from cwrnn.experiments.generation import figures, training, weight_coding
+from cwrnn.experiments.report import drawing, statistics
+from cwrnn.experiments.report.figures import box_plot, search_curve
+from cwrnn.experiments.report.numbers import format_error
 
 METHODS = ("srn", "lstm", "cw")
 
@@ -19,7 +18,7 @@ METHODS = ("srn", "lstm", "cw")
 def many(count=30, methods=METHODS, sizes=(100, 200), data=None, lost=3):
     """Records with errors that spread over decades, some runs diverged and one failed."""
     generator = np.random.default_rng(0)
-    data = data or [dataset()]
+    data = data or [make_dataset()]
     records = []
     for method in methods:
         for size in sizes:
@@ -27,7 +26,7 @@ def many(count=30, methods=METHODS, sizes=(100, 200), data=None, lost=3):
                 nmse = float(np.exp(generator.normal(-3 if method == "cw" else -1, 1.2)))
                 status = "diverged" if seed < lost else "failed" if lost and seed == lost else "finished"
                 records.append(
-                    told(nmse, method=method, size=size, seed=seed, status=status, data=data[seed % len(data)])
+                    make_record(nmse, method=method, size=size, seed=seed, status=status, data=data[seed % len(data)])
                 )
     return records
 
@@ -43,9 +42,9 @@ def texts(figure):
 
 def test_box_is_numpys():
     values = [0.1, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16, 5.0, 0.001]
-    records = [told(nmse, seed=seed) for seed, nmse in enumerate(values)]
-    records += [told(0.0, seed=20, status="diverged"), told(0.0, seed=21, status="failed")]
-    box = outcomes.box(records)
+    records = [make_record(nmse, seed=seed) for seed, nmse in enumerate(values)]
+    records += [make_record(0.0, seed=20, status="diverged"), make_record(0.0, seed=21, status="failed")]
+    box = statistics.box(records)
     assert (box.finished, box.diverged, box.failed) == (9, 1, 1)
     assert [box.lower, box.median, box.upper] == np.percentile(values, [25, 50, 75]).tolist()
     assert box.mean == pytest.approx(np.mean(values))
@@ -59,7 +58,7 @@ def test_box_is_matplotlibs():
     records = many(60, ("cw",), (100,))
     values = [record.error for record in records if record.status == "finished"]
     [expected] = cbook.boxplot_stats(values)
-    box = outcomes.box(records)
+    box = statistics.box(records)
     assert (box.lower, box.median, box.upper) == pytest.approx((expected["q1"], expected["med"], expected["q3"]))
     assert box.whiskers == pytest.approx((expected["whislo"], expected["whishi"]))
     assert box.outliers == pytest.approx(sorted(expected["fliers"]))
@@ -67,20 +66,20 @@ def test_box_is_matplotlibs():
 
 
 def test_box_of_nothing():
-    box = outcomes.box([told(0.1, status="diverged")])
+    box = statistics.box([make_record(0.1, status="diverged")])
     assert (box.finished, box.diverged) == (0, 1)
     assert math.isnan(box.mean)
 
 
 def test_boxes_are_drawn_where_the_numbers_are():
     records = many()
-    figure = figures.box_plot(records, {("cw", 200): (0.007, 0.004)})
+    figure = box_plot(records, {("cw", 200): (0.007, 0.004)})
     srn, lstm, cw = figure.axes
     for panel, method in zip(figure.axes, METHODS, strict=True):
         assert panel.get_title("left") == drawing.NAMES[method]
         assert len(panel.patches) == 2
         for place, (patch, size) in enumerate(zip(panel.patches, (100, 200), strict=True)):
-            box = outcomes.box(r for r in records if (r.run.method, r.run.size) == (method, size))
+            box = statistics.box(r for r in records if (r.run.method, r.run.size) == (method, size))
             corners = patch.get_path().vertices
             assert sorted(set(corners[:-1, 1])) == [box.lower, box.upper]
             assert corners[:, 0].mean() == pytest.approx(place, abs=0.3)
@@ -97,65 +96,72 @@ def test_boxes_are_drawn_where_the_numbers_are():
 
 
 def test_runs_that_are_far_off_are_counted_above_the_frame():
-    records = [told(1 + seed / 100, method="srn", seed=seed) for seed in range(20)]
-    records += [told(1e9, method="srn", seed=30), told(1e5, method="srn", seed=31)]
-    figure = figures.box_plot(records)
+    records = [make_record(1 + seed / 100, method="srn", seed=seed) for seed in range(20)]
+    records += [make_record(1e9, method="srn", seed=30), make_record(1e5, method="srn", seed=31)]
+    figure = box_plot(records)
     assert figure.axes[0].get_ylim()[1] < 2
     assert "↑ 2, mean" in texts(figure)
 
 
 def test_best():
-    worse, best, diverged = told(0.2, seed=1), told(0.1, seed=2), told(0.01, seed=3, status="diverged")
-    assert outcomes.best([worse, best, diverged]) is best
-    assert (
-        outcomes.best([told(0.5, seed=4, status="failed"), diverged, told(0.3, seed=5, status="diverged")]) is diverged
+    worse, best, diverged = (
+        make_record(0.2, seed=1),
+        make_record(0.1, seed=2),
+        make_record(0.01, seed=3, status="diverged"),
     )
-    assert outcomes.best([told(0.5, status="failed")]) is None
-    assert outcomes.best([]) is None
-    twins = [told(0.1, seed=seed) for seed in range(5)]
-    assert outcomes.best(twins) is outcomes.best(twins[::-1])
+    assert statistics.best_record([worse, best, diverged]) is best
+    assert (
+        statistics.best_record(
+            [make_record(0.5, seed=4, status="failed"), diverged, make_record(0.3, seed=5, status="diverged")]
+        )
+        is diverged
+    )
+    assert statistics.best_record([make_record(0.5, status="failed")]) is None
+    assert statistics.best_record([]) is None
+    twins = [make_record(0.1, seed=seed) for seed in range(5)]
+    assert statistics.best_record(twins) is statistics.best_record(twins[::-1])
 
 
 def test_outputs_are_those_of_the_best():
-    data = {name: dataset(name, seed=seed) for seed, name in enumerate(["one", "two"])}
+    data = {name: make_dataset(name, seed=seed) for seed, name in enumerate(["one", "two"])}
     records = many(10, data=list(data.values()))
-    figure = generation_figures.outputs(records, data)
+    figure = figures.outputs(records, data)
     panels = np.array(figure.axes).reshape(2, 3)
     for row, name in zip(panels, data, strict=True):
         for panel, method in zip(row, METHODS, strict=True):
-            record = outcomes.best(r for r in records if (r.run.data, r.run.method) == (name, method))
+            record = statistics.best_record(r for r in records if (r.run.data, r.run.method) == (name, method))
             target, output = panel.lines
             np.testing.assert_array_equal(target.get_ydata(), data[name].samples)
             np.testing.assert_array_equal(output.get_ydata(), record.output)
             np.testing.assert_allclose(output.get_xdata()[-1], 1000 * 47 / 8000)
-            assert f"NMSE {drawing.short(record.error)}" in panel.texts[0].get_text()
+            assert f"NMSE {format_error(record.error)}" in panel.texts[0].get_text()
 
 
 def test_outputs_of_runs_that_all_diverged():
-    record = told(0.4, status="diverged")
-    figure = generation_figures.outputs([record, told(0.9, seed=1, status="diverged")], {"tune": dataset()})
+    record = make_record(0.4, status="diverged")
+    figure = figures.outputs([record, make_record(0.9, seed=1, status="diverged")], {"tune": make_dataset()})
     [line] = lines(figure, "output-cw-0")
     np.testing.assert_array_equal(line.get_ydata(), record.output)
     assert texts(figure)[0] == "diverged; its best: NMSE 0.40"
-    figure = generation_figures.outputs([told(0.4, status="failed")], {"tune": dataset()})
+    figure = figures.outputs([make_record(0.4, status="failed")], {"tune": make_dataset()})
     assert texts(figure)[0] == "no run finished"
 
 
 def test_curve_is_numpys():
-    records = [told(nmse, seed=seed) for seed, nmse in enumerate([0.1, 0.4, 0.2, 0.7, 0.3])]
-    epochs, quartiles = outcomes.curve([*records, told(0.0, seed=9, status="diverged")])
+    records = [make_record(nmse, seed=seed) for seed, nmse in enumerate([0.1, 0.4, 0.2, 0.7, 0.3])]
+    epochs, quartiles = statistics.quartile_curve([*records, make_record(0.0, seed=9, status="diverged")])
     assert epochs.tolist() == [0, 2, 4, 6]
     expected = np.percentile([record.curve[:, 1] for record in records], [25, 50, 75], axis=0)
     np.testing.assert_allclose(quartiles, expected)
-    figure = generation_figures.learning_curves([*records, told(0.0, seed=9, status="diverged")])
+    figure = figures.learning_curves([*records, make_record(0.0, seed=9, status="diverged")])
     [line] = lines(figure, "median-cw-100")
     np.testing.assert_allclose(line.get_ydata(), expected[1])
     assert "CW-RNN: 1 of 6 diverged" in texts(figure)
 
 
 def test_a_shorter_run_ends_the_curve_for_itself_only():
-    long, short = told(0.5, epochs=6), told(0.1, epochs=3)
-    epochs, quartiles = outcomes.curve([long, short])
+    long, short = make_record(0.5, epochs=6), make_record(0.1, epochs=3)
+    epochs, quartiles = statistics.quartile_curve([long, short])
     assert epochs.tolist() == [0, 1, 2, 3, 4, 6]
     # after its last epoch, only the other is left
     np.testing.assert_allclose(quartiles[:, -1], long.curve[-1, 1])
@@ -163,9 +169,9 @@ def test_a_shorter_run_ends_the_curve_for_itself_only():
 
 
 def test_activations_are_the_states():
-    data = dataset(steps=70)
-    record = told(0.3, data=data, hidden=7, modules=4)
-    figure = generation_figures.activations(record, data)
+    data = make_dataset(steps=70)
+    record = make_record(0.3, data=data, hidden=7, modules=4)
+    figure = figures.activations(record, data)
     top, *panels = figure.axes
     np.testing.assert_array_equal(top.lines[0].get_ydata(), data.samples)
     np.testing.assert_array_equal(top.lines[1].get_ydata(), record.output)
@@ -186,14 +192,14 @@ def test_activations_refuse_others(method, status):
     with pytest.raises(
         ValueError, match=f"record must be that of a trained Clockwork RNN, got a {status} run of {method}"
     ):
-        generation_figures.activations(told(0.1, method=method, status=status), dataset())
+        figures.activations(make_record(0.1, method=method, status=status), make_dataset())
 
 
 def test_rate_distortion_shows_the_points():
     records = many(6, lost=1)
-    points = compression.measure(records, {"tune": dataset()})
-    baselines = compression.baselines([dataset()])
-    figure = generation_figures.rate_distortion(points, baselines)
+    points = weight_coding.measure(records, {"tune": make_dataset()})
+    baselines = weight_coding.baselines([make_dataset()])
+    figure = figures.rate_distortion(points, baselines)
     for which in ("best", "median"):
         for method in METHODS:
             for bits in (8, 32):
@@ -208,7 +214,7 @@ def test_rate_distortion_shows_the_points():
 
 def searches(methods=METHODS):
     return [
-        told(0.1 * (seed + 1) * rate * 1e4, method=method, seed=seed, task="search", learning_rate=rate,
+        make_record(0.1 * (seed + 1) * rate * 1e4, method=method, seed=seed, task="search", learning_rate=rate,
              status="diverged" if (rate == 1e-3 and seed > 1) or rate == 3e-3 else "finished")
         for method in methods
         for rate in (1e-4, 3e-4, 1e-3, 3e-3)
@@ -218,14 +224,14 @@ def searches(methods=METHODS):
 
 def test_search():
     records = searches(("cw",))
-    found = outcomes.searched(reversed(records))
-    assert [each.rate for each in found] == [1e-4, 3e-4, 1e-3, 3e-3]
+    found = statistics.rate_outcomes(reversed(records))
+    assert [outcome.learning_rate for outcome in found] == [1e-4, 3e-4, 1e-3, 3e-3]
     assert [each.diverged for each in found] == [0, 0, 3, 5]
     assert [each.runs for each in found] == [5] * 4
     assert (found[0].lower, found[0].median, found[0].upper) == pytest.approx((0.2, 0.3, 0.4))
     # most of them diverged: that the others did not makes it no better
     assert (found[2].lower, found[2].median) == (pytest.approx(2.0), math.inf)
-    figure = figures.search_curve(searches(), training.LEARNING_RATES)
+    figure = search_curve(searches(), training.LEARNING_RATES)
     for method in METHODS:
         [line] = lines(figure, f"search-{method}-100")
         assert line.get_ydata()[:2].tolist() == [each.median for each in found[:2]]
@@ -235,17 +241,25 @@ def test_search():
 
 
 CASES = {
-    "one run": lambda: [told(0.1)],
-    "one run, an error of 0": lambda: [told(0.0)],
-    "all diverged": lambda: [told(0.1, method=m, seed=s, status="diverged") for m in METHODS for s in range(3)],
+    "one run": lambda: [make_record(0.1)],
+    "one run, an error of 0": lambda: [make_record(0.0)],
+    "all diverged": lambda: [make_record(0.1, method=m, seed=s, status="diverged") for m in METHODS for s in range(3)],
     "one method all diverged": lambda: [
-        told(0.1, method=m, seed=s, status="diverged" if m == "srn" else "finished") for m in METHODS for s in range(3)
+        make_record(0.1, method=m, seed=s, status="diverged" if m == "srn" else "finished")
+        for m in METHODS
+        for s in range(3)
     ],
-    "all failed": lambda: [told(0.1, status="failed")],
+    "all failed": lambda: [make_record(0.1, status="failed")],
     "sizes that differ by method": lambda: many(3, ("cw",), (100,), lost=0) + many(3, ("srn",), (200,), lost=0),
-    "never finite": lambda: [told(math.inf, status="diverged"), told(math.nan, seed=1, status="diverged")],
+    "never finite": lambda: [
+        make_record(math.inf, status="diverged"),
+        make_record(math.nan, seed=1, status="diverged"),
+    ],
     "names that cannot be drawn": lambda: many(
-        4, ("cw",), data=[dataset("$x_{"), dataset("音楽 \n\t🎵 <b>"), dataset("a" * 300), dataset("")], lost=0
+        4,
+        ("cw",),
+        data=[make_dataset("$x_{"), make_dataset("音楽 \n\t🎵 <b>"), make_dataset("a" * 300), make_dataset("")],
+        lost=0,
     ),
 }
 
@@ -254,17 +268,17 @@ CASES = {
 def test_anything_can_be_drawn(case):
     """Warnings are errors here: also matplotlib's, about a glyph that is missing or an axis that is not positive."""
     records = CASES[case]()
-    data = {record.run.data: dataset(record.run.data) for record in records}
+    data = {record.run.data: make_dataset(record.run.data) for record in records}
     drawn = [
-        figures.box_plot(records, {("cw", 100): (0.007, 0.004)}),
-        generation_figures.outputs(records, data),
-        generation_figures.learning_curves(records),
-        figures.search_curve(records, training.LEARNING_RATES),
-        generation_figures.rate_distortion(compression.measure(records, data), compression.baselines(data.values())),
+        box_plot(records, {("cw", 100): (0.007, 0.004)}),
+        figures.outputs(records, data),
+        figures.learning_curves(records),
+        search_curve(records, training.LEARNING_RATES),
+        figures.rate_distortion(weight_coding.measure(records, data), weight_coding.baselines(data.values())),
     ]
-    record = outcomes.best(record for record in records if record.run.method == "cw")
+    record = statistics.best_record(record for record in records if record.run.method == "cw")
     if record is not None:
-        drawn.append(generation_figures.activations(record, data[record.run.data]))
+        drawn.append(figures.activations(record, data[record.run.data]))
     for figure in drawn:
         # where things go takes most of the time, and the page's tests ask for it
         figure.set_layout_engine("none")
@@ -272,8 +286,8 @@ def test_anything_can_be_drawn(case):
 
 
 def test_twelve_data_sets_of_different_lengths():
-    data = {f"number {n}": dataset(f"number {n}", seed=n, steps=20 + n) for n in range(12)}
-    figure = generation_figures.outputs([told(0.1, data=each) for each in data.values()], data)
+    data = {f"number {n}": make_dataset(f"number {n}", seed=n, steps=20 + n) for n in range(12)}
+    figure = figures.outputs([make_record(0.1, data=each) for each in data.values()], data)
     assert [axes.get_ylabel() for axes in figure.axes] == list(data)
     assert [axes.get_xlim()[1] for axes in figure.axes] == pytest.approx([(19 + n) / 8 for n in range(12)])
     assert drawing.render(figure, "png", dpi=30).startswith(b"\x89PNG")
@@ -282,14 +296,14 @@ def test_twelve_data_sets_of_different_lengths():
 def test_the_same_bytes_whatever_the_users_style():
     matplotlib = pytest.importorskip("matplotlib")
     records = many(8)
-    drawn = {form: drawing.render(figures.box_plot(records), form) for form in ("svg", "png")}
+    drawn = {form: drawing.render(box_plot(records), form) for form in ("svg", "png")}
     with matplotlib.rc_context({"font.size": 30, "svg.hashsalt": "other", "axes.grid": False, "text.color": "red"}):
         for form, expected in drawn.items():
-            assert drawing.render(figures.box_plot(records), form) == expected
+            assert drawing.render(box_plot(records), form) == expected
     assert b"<dc:date>" not in drawn["svg"]
 
 
 def test_labels():
-    assert drawing.label("a_b $c$", 20) == "a_b $c$"
-    assert drawing.label("音\n\x00b", 20) == "???b"
-    assert drawing.label("abcdefgh", 5) == "abcd…"
+    assert drawing.fit_label("a_b $c$", 20) == "a_b $c$"
+    assert drawing.fit_label("音\n\x00b", 20) == "???b"
+    assert drawing.fit_label("abcdefgh", 5) == "abcd…"

@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from support.made_records import dataset, told, trained
-from support.made_records import run as a_run
+from support.made_records import make_dataset, make_record, make_run, train_runs
 
 from cwrnn.experiments.generation import training
 from cwrnn.experiments.generation import weight_coding as compression
@@ -13,7 +12,7 @@ from cwrnn.experiments.generation.weight_coding import baselines, code_bits, dec
 
 
 def test_bits_by_hand():
-    record = told(0.5, method="cw", hidden=4)
+    record = make_record(0.5, method="cw", hidden=4)
     # W_hh: 2 fast units hear 4, 2 slow ones 2; biases 4; readout 4 + 1; periods 2
     parameters = 8 + 4 + 4 + 5 + 2
     assert record.parameters == parameters
@@ -23,7 +22,7 @@ def test_bits_by_hand():
 
 
 def test_bits_of_an_lstm():
-    record = told(0.5, method="lstm", hidden=2)
+    record = make_record(0.5, method="lstm", hidden=2)
     # four layers of 2 x 2 and 2 biases, 3 peepholes per cell, readout
     parameters = 4 * (4 + 2) + 6 + 3
     assert code_bits(record, 32) == 32 * parameters
@@ -32,7 +31,7 @@ def test_bits_of_an_lstm():
 
 @pytest.mark.parametrize("method", ["srn", "lstm", "cw"])
 def test_no_weight_is_further_off_than_half_a_step(method):
-    record = told(0.5, method=method)
+    record = make_record(0.5, method=method)
     decoded = quantise(record.weights, record.schedule)
     assert decoded.keys() == record.weights.keys()
     for name, weight in record.weights.items():
@@ -46,7 +45,7 @@ def test_no_weight_is_further_off_than_half_a_step(method):
 
 
 def test_forbidden_weights_stay_zero_and_do_not_widen_the_scale():
-    record = told(0.5, method="cw", hidden=4)
+    record = make_record(0.5, method="cw", hidden=4)
     weight = np.random.default_rng(0).uniform(3, 4, (4, 4)).astype(np.float32)
     weight[2:, :2] = 0
     decoded = quantise({"layer.weight_hh_l0": weight}, record.schedule)["layer.weight_hh_l0"]
@@ -70,8 +69,8 @@ def test_one_value_needs_no_scale(values):
 
 
 def test_float_weights_decode_to_what_was_recorded():
-    data = dataset()
-    for record in trained(*(a_run(method, data=data) for method in ("srn", "lstm", "cw")), data=data):
+    data = make_dataset()
+    for record in train_runs(*(make_run(method, data=data) for method in ("srn", "lstm", "cw")), data=data):
         run = record.run
         output = training.generate(run.method, run.hidden, record.weights, len(data.samples), run.settings)
         assert training.nmse(output.astype(float), data.samples) == pytest.approx(record.error, rel=1e-4)
@@ -79,8 +78,8 @@ def test_float_weights_decode_to_what_was_recorded():
 
 
 def test_eight_bits_decode_by_generating():
-    data = dataset()
-    [record] = trained(a_run("cw", data=data), data=data)
+    data = make_dataset()
+    [record] = train_runs(make_run("cw", data=data), data=data)
     weights = quantise(record.weights, record.schedule)
     output = training.generate("cw", record.run.hidden, weights, len(data.samples), record.run.settings)
     expected = training.nmse(output.astype(float), data.samples)
@@ -90,11 +89,14 @@ def test_eight_bits_decode_by_generating():
 
 
 def test_points():
-    first, second = dataset("first", seed=1), dataset("second", seed=2)
-    records = [told(nmse, data=first, seed=seed) for seed, nmse in enumerate([0.5, 0.1, 0.2])]
-    records += [told(nmse, data=second, seed=seed) for seed, nmse in enumerate([0.9, 0.7])]
-    records += [told(0.01, data=first, seed=9, status="diverged"), told(0.01, data=first, seed=10, status="failed")]
-    records += [told(0.3, data=first, method="srn")]
+    first, second = make_dataset("first", seed=1), make_dataset("second", seed=2)
+    records = [make_record(nmse, data=first, seed=seed) for seed, nmse in enumerate([0.5, 0.1, 0.2])]
+    records += [make_record(nmse, data=second, seed=seed) for seed, nmse in enumerate([0.9, 0.7])]
+    records += [
+        make_record(0.01, data=first, seed=9, status="diverged"),
+        make_record(0.01, data=first, seed=10, status="failed"),
+    ]
+    records += [make_record(0.3, data=first, method="srn")]
     srn, coded_srn, point, coded = measure(records, {"first": first, "second": second})
     assert (srn.method, srn.bits, coded_srn.bits) == ("srn", 32, 8)
     assert (point.method, point.size, point.bits, point.runs) == ("cw", 100, 32, 5)
@@ -110,11 +112,14 @@ def test_points():
 
 
 def test_no_points_without_finished_runs():
-    assert measure([told(0.1, status="diverged"), told(0.1, status="failed")], {"tune": dataset()}) == []
+    assert (
+        measure([make_record(0.1, status="diverged"), make_record(0.1, status="failed")], {"tune": make_dataset()})
+        == []
+    )
 
 
 def test_pcm():
-    data = dataclasses.replace(dataset(), samples=np.array([-1.0, -0.9, 0.2, 1.0]))
+    data = dataclasses.replace(make_dataset(), samples=np.array([-1.0, -0.9, 0.2, 1.0]))
     one, two = baselines([data], bits=[1, 2])
     # one bit: -1 or 1; two: -1, -1/3, 1/3, 1
     variation = np.square(data.samples - data.samples.mean()).sum()

@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 import torch
-from experiments.report.test_page import Page
 from support import made_corpora as speech
 from support import small_sweeps as sweeps
+from support.html_pages import Page
 
 from cwrnn import ClockworkRNN
 from cwrnn.commands import main as cli
@@ -20,7 +20,7 @@ from cwrnn.experiments.inspect import page as portrait
 from cwrnn.experiments.inspect.loading import Spoken, Subject, SubjectError
 from cwrnn.experiments.networks import build as models
 from cwrnn.experiments.report import drawing
-from cwrnn.experiments.report import page as report
+from cwrnn.experiments.report.svg import VARIABLES
 from cwrnn.experiments.sweep.batches import make_batches
 from cwrnn.experiments.sweep.driver import train_missing
 from cwrnn.experiments.sweep.run import Dataset
@@ -229,7 +229,7 @@ def test_the_page_is_whole(kind, run, request, tmp_path):
     for sentence in out.splitlines()[:-1]:
         assert sentence in page.text
     assert page.tags.count("svg") == len(portrait.TITLES)
-    for colour in report.VARIABLES:
+    for colour in VARIABLES:
         assert colour not in "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))
 
 

@@ -1,76 +1,35 @@
-"""The page: whole in itself, safe whatever a data set is called, the same for the same store, and true."""
+"""The report: self-contained, safe for any name of a data set, the same for the same store, and true."""
 
 import base64
 import contextlib
+import dataclasses
+import errno
 import io
 import json
-import math
+import os
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from support.made_records import dataset, run, told, trained
+from support.html_pages import HOSTILE, Page, fill_store
+from support.made_records import make_dataset, make_record, make_run, train_runs
 
-from cwrnn.experiments.generation import chapter as generation_chapter
-from cwrnn.experiments.generation import claims as generation_findings
-from cwrnn.experiments.generation.weight_coding import CODE, OVERHEAD, Baseline, Point
-from cwrnn.experiments.report import drawing
-from cwrnn.experiments.report import page as report
-from cwrnn.experiments.report import statistics as outcomes
-from cwrnn.experiments.report.statistics import summarise
+import cwrnn.experiments
+from cwrnn.experiments.errors import ExperimentError
+from cwrnn.experiments.generation.chapter import choose_opening, encode_wav, group_by_dataset
+from cwrnn.experiments.generation.weight_coding import CODE, OVERHEAD
+from cwrnn.experiments.report.numbers import format_error
+from cwrnn.experiments.report.page import TITLES, write_report, write_store_report
+from cwrnn.experiments.report.statistics import best_record, summarise
+from cwrnn.experiments.report.svg import VARIABLES
 from cwrnn.experiments.sweep.store import Store
 
 METHODS = ("srn", "lstm", "cw")
-HOSTILE = '<script>alert("1")</script> & \' $x_{ </pre> {{ 7 * 7 }} -->'
-
-
-class Page(HTMLParser):
-    """What a browser would find in a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.ids: list[str] = []
-        self.sounds: list[str] = []
-        self.text = ""
-        self.preformatted: dict[str, str] = {}
-        self.styles = ""
-        self._open: list[str] = []
-        self._name = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        values = dict(attributes)
-        self.tags.append(tag)
-        self.links += [values[name] for name in ("src", "href", "xlink:href", "action", "data") if name in values]
-        self.ids += [values["id"]] if "id" in values else []
-        self.styles += values.get("style") or ""
-        assert not any(name.startswith("on") for name in values)
-        if tag == "audio":
-            self.sounds.append(values["src"])
-        self._open.append(tag)
-        self._name = values.get("id", "") if tag == "pre" else self._name
-
-    def handle_endtag(self, tag):
-        if tag in self._open:
-            while self._open.pop() != tag:
-                pass
-
-    def handle_data(self, data):
-        if "style" in self._open:
-            self.styles += data
-        else:
-            self.text += data
-        if "pre" in self._open:
-            self.preformatted[self._name] = self.preformatted.get(self._name, "") + data
 
 
 @pytest.fixture(scope="module")
 def data():
-    return {name: dataset(name, seed=seed) for seed, name in enumerate(["first", HOSTILE])}
+    return {name: make_dataset(name, seed=seed) for seed, name in enumerate(["first", HOSTILE])}
 
 
 @pytest.fixture(scope="module")
@@ -78,35 +37,26 @@ def records(data):
     """Trained for a few epochs, and some that diverged or failed."""
     found = []
     for each in data.values():
-        runs = [run(method, size, seed, each) for method in METHODS for size in (100, 200) for seed in (0, 1)]
-        found += trained(*runs, data=each)
+        runs = [make_run(method, size, seed, each) for method in METHODS for size in (100, 200) for seed in (0, 1)]
+        found += train_runs(*runs, data=each)
     first = data["first"]
-    found += [told(0.4, method="srn", seed=7, status="diverged", data=first)]
+    found += [make_record(0.4, method="srn", seed=7, status="diverged", data=first)]
     found += [
-        told(0.4, method="cw", seed=s, status="failed", data=first, traceback=f"Trace\nError: {HOSTILE}")
+        make_record(0.4, method="cw", seed=s, status="failed", data=first, traceback=f"Trace\nError: {HOSTILE}")
         for s in (8, 9)
     ]
     for rate in (1e-4, 1e-3):
-        found += trained(
-            *(run(method, task="search", data=first, learning_rate=rate) for method in METHODS), data=first
+        found += train_runs(
+            *(make_run(method, task="search", data=first, learning_rate=rate) for method in METHODS), data=first
         )
     return found
-
-
-def fill(folder, records, data, command="cwrnn reproduce generation --out here"):
-    folder.mkdir(exist_ok=True)
-    store = Store.open(folder, create=True, command=command)
-    for each in data.values():
-        store.add_dataset(each)
-    store.add(*records)
-    return store
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, records, data):
     folder = tmp_path_factory.mktemp("report")
-    with fill(folder, records, data) as store:
-        assert report.write(store, folder) == folder / "index.html"
+    with fill_store(folder, records, data) as store:
+        assert write_store_report(store, folder).page == folder / "index.html"
     return folder
 
 
@@ -115,7 +65,7 @@ def page(folder):
     return Page((folder / "index.html").read_text(encoding="utf-8"))
 
 
-def test_whole_in_itself(page, folder):
+def test_the_page_is_self_contained(page, folder):
     assert page.links
     assert [link for link in page.links if not link.startswith(("#", "data:"))] == []
     assert {link.removeprefix("#") for link in page.links if link.startswith("#")} <= set(page.ids)
@@ -124,12 +74,13 @@ def test_whole_in_itself(page, folder):
     # no font or picture from elsewhere
     assert set(re.findall(r"url\((.)", page.styles)) <= {"#"}
     assert "@import" not in page.styles
-    assert page.tags.count("svg") == 6
+    # six figures, and four pictures in the opening
+    assert page.tags.count("svg") == 10
     addresses = set(re.findall(r"https?://[^\s\"'<)]+", (folder / "index.html").read_text(encoding="utf-8")))
     assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
-def test_nothing_that_a_user_named_is_executed(page):
+def test_names_of_users_are_never_executed(page):
     assert HOSTILE in page.text
     assert f"Error: {HOSTILE}" in page.text
     assert "script" not in page.tags
@@ -138,12 +89,14 @@ def test_nothing_that_a_user_named_is_executed(page):
 def test_sounds_are_the_outputs(page, records, data):
     soundfile = pytest.importorskip("soundfile")
     expected = []
-    for name, each in data.items():
+    # the piece of the opening, and then all pieces
+    opening = choose_opening(group_by_dataset([r for r in records if r.run.task == "generation"], data))
+    for name, each in [(opening, data[opening]), *data.items()]:
         expected.append(each.samples)
         for method in METHODS:
             mine = [r for r in records if (r.run.task, r.run.data, r.run.method) == ("generation", name, method)]
-            expected.append(outcomes.best(mine).output)
-    assert len(page.sounds) == len(expected) == 8
+            expected.append(best_record(mine).output)
+    assert len(page.sounds) == len(expected) == 12
     for uri, samples in zip(page.sounds, expected, strict=True):
         assert uri.startswith("data:audio/wav;base64,")
         heard, rate = soundfile.read(io.BytesIO(base64.b64decode(uri.split(",")[1])))
@@ -153,16 +106,22 @@ def test_sounds_are_the_outputs(page, records, data):
         np.testing.assert_allclose(heard.reshape(-1, 48), np.tile(samples / 2, (len(heard) // 48, 1)), atol=1e-4)
 
 
+def test_every_player_has_a_label(page):
+    assert len(page.labels) == len(page.sounds)
+    assert "first, the original" in page.labels
+    assert "first as the CW-RNN generates it" in page.labels
+
+
 def test_sound_beyond_full_scale_is_cut_off():
     soundfile = pytest.importorskip("soundfile")
-    heard, _ = soundfile.read(io.BytesIO(generation_chapter.sound(np.array([3.0, -3.0, 0.5]), 8000)))
+    heard, _ = soundfile.read(io.BytesIO(encode_wav(np.array([3.0, -3.0, 0.5]), 8000)))
     np.testing.assert_allclose(heard[:3], [1, -1, 0.25], atol=1e-4)
-    assert len(soundfile.read(io.BytesIO(generation_chapter.sound(np.zeros(20000), 8000)))[0]) == 20000
+    assert len(soundfile.read(io.BytesIO(encode_wav(np.zeros(20000), 8000)))[0]) == 20000
 
 
 def test_figures_lie_beside_the_page(folder):
     names = sorted(path.name for path in (folder / "figures" / "generation").iterdir())
-    assert names == sorted(f"{name}.{suffix}" for name in report.TITLES["generation"] for suffix in ("svg", "png"))
+    assert names == sorted(f"{name}.{suffix}" for name in TITLES["generation"] for suffix in ("svg", "png"))
     for path in (folder / "figures").rglob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -171,22 +130,22 @@ def test_drawings_take_the_colours_of_the_page(folder):
     text = (folder / "index.html").read_text(encoding="utf-8")
     drawings = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
     for each in drawings:
-        for colour, variable in report.VARIABLES.items():
+        for colour, variable in VARIABLES.items():
             assert colour not in each
             assert f"{variable}:" in text
         assert "var(--ink)" in each
-    assert sum("var(--cw)" in each for each in drawings) == 6
+    assert sum("var(--cw)" in each for each in drawings) == 7
     assert "prefers-color-scheme: dark" in text
 
 
 def test_the_same_store_makes_the_same_bytes(folder, tmp_path):
     with Store.read(folder) as store:
-        report.write(store, tmp_path)
+        write_store_report(store, tmp_path)
     for path in [folder / "index.html", folder / "summary.json", *(folder / "figures").rglob("*.*")]:
         assert (tmp_path / path.relative_to(folder)).read_bytes() == path.read_bytes(), path.name
 
 
-def test_summary(folder, records):
+def test_the_summary_has_the_numbers_of_the_records(folder, records):
     text = (folder / "summary.json").read_text(encoding="utf-8")
     assert len(text) < 50_000
 
@@ -212,7 +171,7 @@ def test_summary(folder, records):
 
 def test_tables_show_the_rows(page, records):
     for row in summarise(record for record in records if record.run.task == "generation"):
-        assert f"{drawing.short(row.mean)} ± {drawing.short(row.std)}" in page.text
+        assert f"{format_error(row.mean)} ± {format_error(row.std)}" in page.text
     assert "1 run, counted in the table above" in page.text
     assert "2 runs: Error:" in page.text
 
@@ -227,39 +186,39 @@ def test_a_single_run_can_be_repeated_as_the_page_says(page, folder):
     assert float(before) == float(after)
 
 
-def test_commands_are_named(page):
+def test_the_page_shows_the_commands(page):
     assert "cwrnn reproduce generation --out here" in page.preformatted[""]
     assert "cwrnn report DIR" in page.preformatted[""]
-    assert "as this store was begun" in page.text
+    assert "This command made the store" in page.text
 
 
-def test_what_a_code_costs_is_said_as_it_is_counted(page):
+def test_the_page_explains_how_the_bits_of_a_code_are_counted(page):
     assert 2**CODE == 256
     assert OVERHEAD == 2 * 32
     assert "256 evenly spaced levels" in page.text
-    assert "the offset and the scale that place them\nare counted, 32 bits each" in page.text
+    assert "the offset and the scale\nof the levels are counted, 32 bits each" in page.text
 
 
-def test_empty_store(tmp_path):
-    with fill(tmp_path, [], {}) as store:
-        page = Page(report.write(store, tmp_path).read_text())
-    assert "There are no runs in this store yet." in page.text
+def test_the_page_of_an_empty_store_says_so(tmp_path):
+    with fill_store(tmp_path, [], {}) as store:
+        page = Page(write_store_report(store, tmp_path).page.read_text())
+    assert "This store has no runs yet." in page.text
     assert "svg" not in page.tags
     assert json.loads((tmp_path / "summary.json").read_text()).keys() == {"commands", "created", "environments"}
 
 
 def searching(nmse=0.2, **options):
-    return told(nmse, task="search", **options)
+    return make_record(nmse, task="search", **options)
 
 
-def test_search_alone(tmp_path):
+def test_a_search_alone_has_no_table_of_errors(tmp_path):
     records = [searching(0.1 * (1 + seed), seed=seed, learning_rate=1e-4) for seed in range(3)]
     records += [searching(learning_rate=1e-3, seed=seed, status="diverged") for seed in range(2)]
     records += [searching(learning_rate=1e-2, status="failed", traceback="Error: none")]
-    with fill(tmp_path, records, {"tune": dataset()}) as store:
-        page = Page(report.write(store, tmp_path).read_text())
-    assert "6 trainings to search the learning rate: 3 finished, 2 diverged and 1 failed." in page.text
-    for wrong in ("no runs", "No runs", "Nothing to draw", "in the table above"):
+    with fill_store(tmp_path, records, {"tune": make_dataset()}) as store:
+        page = Page(write_store_report(store, tmp_path).page.read_text())
+    assert "A search of the learning rate trained 6 networks: 3 finished, 2 diverged and 1 failed." in page.text
+    for wrong in ("no runs", "No runs", "nothing to draw", "in the table above"):
         assert wrong not in page.text
     assert "2 runs of the search of the learning rate." in page.text
     names = {"generation-table", "generation-figures"}
@@ -272,67 +231,67 @@ def test_search_alone(tmp_path):
     assert numbers["seconds"] == 3.0
 
 
-def test_diverged_runs_of_table_and_search(tmp_path):
-    records = [told(0.4, status="diverged"), *(searching(seed=seed, status="diverged") for seed in range(2))]
-    with fill(tmp_path, records, {"tune": dataset()}) as store:
-        page = Page(report.write(store, tmp_path).read_text())
+def test_diverged_runs_of_table_and_search_are_counted_apart(tmp_path):
+    records = [make_record(0.4, status="diverged"), *(searching(seed=seed, status="diverged") for seed in range(2))]
+    with fill_store(tmp_path, records, {"tune": make_dataset()}) as store:
+        page = Page(write_store_report(store, tmp_path).page.read_text())
     assert "3 runs, 1 counted in the table above and 2 of the search of the learning rate." in page.text
     assert {"generation-table", "generation-figures"} <= set(page.ids)
 
 
-def test_a_search_is_of_one_set_of_hyper_parameters(tmp_path):
-    """All but the learning rate; those of most runs."""
+def test_a_search_shows_one_set_of_hyper_parameters(tmp_path):
+    """Apart from the learning rate, it shows the hyper-parameters of most runs."""
     records = [searching(0.3, method="lstm", seed=s, learning_rate=r) for r in (1e-4, 1e-3) for s in range(2)]
     records += [searching(0.01, method="lstm", learning_rate=1e-3, peepholes=False)]
     records += [searching(0.01, method="lstm", seed=s, learning_rate=1e-3, epochs=9) for s in range(2)]
-    with fill(tmp_path, records, {"tune": dataset()}) as store:
-        page = Page(report.write(store, tmp_path).read_text())
+    with fill_store(tmp_path, records, {"tune": make_dataset()}) as store:
+        page = Page(write_store_report(store, tmp_path).page.read_text())
     found = json.loads((tmp_path / "summary.json").read_text())["generation"]["search"]
     assert [(each["rate"], each["runs"], each["median"], each["best"]) for each in found] == [
         (1e-4, 2, 0.3, True), (1e-3, 2, 0.3, False)
     ]  # fmt: skip
     assert "3 runs of the search with\nothers are not shown" in page.text
-    assert "7 trainings" in page.text
+    assert "trained 7 networks" in page.text
 
 
 def test_every_command_is_on_the_page(tmp_path):
-    data = {"tune": dataset()}
-    fill(tmp_path, [told(0.5)], data, command="cwrnn one").close()
-    with fill(tmp_path, [told(0.5, seed=1)], data, command="cwrnn two --resume") as store:
-        page = Page(report.write(store, tmp_path).read_text())
+    data = {"tune": make_dataset()}
+    fill_store(tmp_path, [make_record(0.5)], data, command="cwrnn one").close()
+    with fill_store(tmp_path, [make_record(0.5, seed=1)], data, command="cwrnn two --resume") as store:
+        page = Page(write_store_report(store, tmp_path).page.read_text())
     assert page.preformatted[""].startswith("cwrnn onecwrnn two --resume")
-    assert "each of the others added runs to it" in page.text
+    assert "each of the others added runs" in page.text
     numbers = json.loads((tmp_path / "summary.json").read_text())
     assert numbers["commands"] == ["cwrnn one", "cwrnn two --resume"]
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed"])
-def test_no_run_finished(tmp_path, status):
-    data = {"tune": dataset()}
-    with fill(tmp_path, [told(0.5, status=status, traceback="Error: none")], data) as store:
-        page = Page(report.write(store, tmp_path).read_text())
+def test_a_page_without_finished_runs_says_so(tmp_path, status):
+    data = {"tune": make_dataset()}
+    with fill_store(tmp_path, [make_record(0.5, status=status, traceback="Error: none")], data) as store:
+        page = Page(write_store_report(store, tmp_path).page.read_text())
     assert "No run has finished yet" in page.text
     assert page.tags.count("svg") == 2
     assert not page.sounds
 
 
-def test_figures_of_an_earlier_page_go(tmp_path):
+def test_figures_of_an_earlier_page_are_removed(tmp_path):
     mine = tmp_path / "figures" / "generation" / "mine.png"
     stale = [mine.with_name("search.png"), tmp_path / "figures" / "words" / "confusion.svg"]
     for path in (mine, *stale):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
-    with fill(tmp_path, [], {}) as store:
-        report.write(store, tmp_path)
+    with fill_store(tmp_path, [], {}) as store:
+        write_store_report(store, tmp_path)
     assert list((tmp_path / "figures").rglob("*.*")) == [mine]
 
 
 def test_other_hyper_parameters_are_in_the_table_only(tmp_path):
-    data = {"tune": dataset()}
-    records = [told(0.5, method="lstm", seed=seed) for seed in range(3)]
-    records += [told(0.001, method="lstm", seed=seed, peepholes=False) for seed in range(2)]
-    with fill(tmp_path, records, data) as store:
-        page = Page(report.write(store, tmp_path).read_text())
+    data = {"tune": make_dataset()}
+    records = [make_record(0.5, method="lstm", seed=seed) for seed in range(3)]
+    records += [make_record(0.001, method="lstm", seed=seed, peepholes=False) for seed in range(2)]
+    with fill_store(tmp_path, records, data) as store:
+        page = Page(write_store_report(store, tmp_path).page.read_text())
     assert "2 runs with" in page.text
     assert "with peepholes" in page.text
     assert "no peepholes" in page.text
@@ -343,93 +302,95 @@ def test_other_hyper_parameters_are_in_the_table_only(tmp_path):
 
 def test_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
-    with fill(tmp_path, [], {}) as store, pytest.raises(ImportError, match=r"the report needs jinja2: .*experiments"):
-        report.write(store, tmp_path)
+    with (
+        fill_store(tmp_path, [], {}) as store,
+        pytest.raises(ImportError, match=r"the report needs jinja2: .*experiments"),
+    ):
+        write_store_report(store, tmp_path)
 
 
-def paper_like(**changes):
-    """Records whose means are the paper's."""
-    means = {("srn", 100): 0.45, ("srn", 1000): 0.46, ("lstm", 100): 0.1, ("lstm", 1000): 0.04, ("cw", 100): 0.1,
-             ("cw", 1000): 0.007}  # fmt: skip
-    spread = {"srn": 0.08, "lstm": 0.01, "cw": 0.004}
-    return [
-        told(mean + sign * spread[method], method=method, size=size, hidden=4, seed=seed, epochs=2000,
-             **changes.get(method, {}))
-        for (method, size), mean in means.items()
-        for seed, sign in enumerate([-1, 1] * 50)
-    ]  # fmt: skip
+def test_the_page_begins_with_its_picture(page):
+    heads = [page.text.index(head) for head in ("reproduced", "kinds of network", "In short", "Beside the paper")]
+    assert heads == sorted(heads)
+    assert page.ids.index("opening") < page.ids.index("overview") < page.ids.index("generation")
 
 
-def judge(records):
-    data = {"tune": dataset()}
-    rows = summarise(records)
-    return (
-        generation_findings.claims(rows),
-        generation_findings.reasons(records, rows, data),
-        generation_findings.summary(records, rows),
-    )
+def test_the_opening_has_the_piece_of_middle_difficulty():
+    def cell(name, median, method="cw"):
+        return {"method": method, "data": name, "median": median}
+
+    cells = [cell("hard", 0.9), cell("middle", 0.5), cell("easy", 0.1), cell("other", 0.2, "srn")]
+    assert choose_opening(cells) == "middle"
+    assert choose_opening([cell("never", float("nan")), cells[-1]]) == "other"
+    assert choose_opening([cell("never", float("nan"))]) is None
 
 
-def test_what_agrees_with_the_paper_needs_no_reason():
-    claims, reasons, summary = judge(paper_like())
-    assert [claim.holds for claim in claims] == [True] * len(claims)
-    assert len(claims) == 8
-    assert "within the paper's deviation" in claims[0].here
-    assert "5.7 times better by the mean" in claims[3].here
-    assert reasons == []
-    assert "the order of the paper" in summary[-1]
-    assert "CW-RNN 0.0070, LSTM 0.040 and SRN 0.46" in summary[1]
+def test_bundled_snippets_have_readable_names(tmp_path):
+    data = {name: make_dataset(name) for name in ("bundle1_sectoid_chaosland", "bundle2_sectoid_chaosland")}
+    records = [make_record(0.1 * (1 + seed), seed=seed, data=each) for each in data.values() for seed in range(2)]
+    records += [make_record(0.1, seed=7, status="diverged", data=each) for each in data.values()]
+    with fill_store(tmp_path, records, data) as store:
+        written = write_store_report(store, tmp_path)
+        assert set(store.datasets()) == set(data)
+    page = Page(written.page.read_text())
+    assert "snippet 2" in page.text
+    assert "chaosland" not in page.text
+    assert {dataset["name"] for dataset in written.numbers["generation"]["datasets"]} == set(data)
 
 
-def test_what_disagrees_is_said_with_its_reason():
-    records = [
-        told(0.2, method="cw", size=1000, hidden=4, seed=seed, epochs=300, data=dataset("easy" if seed % 2 else "hard"))
-        for seed in range(8)
-    ]
-    records += [
-        told(nmse, method="lstm", size=1000, hidden=4, seed=seed, epochs=300, peepholes=False, learning_rate=1e-3)
-        for seed, nmse in enumerate([0.01, 0.01, 0.01, 40.0])
-    ]
-    records += [told(0.1, method="lstm", size=1000, hidden=4, seed=9, epochs=300, peepholes=False, learning_rate=1e-3,
-                     status="diverged")]  # fmt: skip
-    claims, reasons, summary = judge(records)
-    lstm, cw = claims[:2]
-    assert not lstm.holds
-    assert "250 times higher" in lstm.here
-    assert "29 times higher" in cw.here
-    assert "not the order of the paper" in summary[-1]
-    text = "\n".join(reasons)
-    for part in (
-        "on easy and", "300 epochs, the paper's for 2000", "learning rate of LSTM was 0.001; the paper's is 3e-05",
-        "no peephole connections", "as few as 5 runs", "LSTM at 1000 (mean 10, median 0.010, 1 run worse",
-        "1 of 5", "still falling",
-    ):  # fmt: skip
-        assert part in text
-    assert "learning rate of CW-RNN" not in text
+def test_folders_of_this_machine_are_nowhere(tmp_path):
+    folder = "/home/me/secret place"
+    data = {"tune": dataclasses.replace(make_dataset(), source=f"{folder}/tune.wav, from 3 s on")}
+    traceback = f'Traceback:\n  File "{folder}/x.py", line 1\nOSError: {folder}/tune.wav'
+    records = [make_record(0.1, data=data["tune"]), make_record(0.1, seed=1, status="failed", traceback=traceback)]
+    command = f"cwrnn reproduce generation --data '{folder}/tune.wav' --out=/var/tmp/out"
+    with fill_store(tmp_path, records, data, command=command) as store:
+        written = write_store_report(store, tmp_path)
+        assert store.command == command
+    for path in (written.page, written.summary):
+        text = path.read_text()
+        for part in ("/home", "secret", "/var", str(tmp_path)):
+            assert part not in text
+        assert "…/tune.wav" in text
+    assert written.numbers["commands"] == ["cwrnn reproduce generation --data …/tune.wav --out=…/out"]
 
 
-def test_a_word_for_every_run():
-    records = [told(0.1), told(0.1, seed=1, status="diverged"), told(0.1, seed=2, status="failed")]
-    _, _, summary = judge(records)
-    assert summary[0].startswith("3 trainings of CW-RNN on 1 sequence, 6 epochs each: 1 finished, 1 diverged")
-    assert math.isclose(outcomes.box(records).mean, 0.1)
+def test_a_report_is_written_from_python(folder, tmp_path):
+    written = write_report(folder, out=tmp_path / "elsewhere")
+    assert written.page == tmp_path / "elsewhere" / "index.html"
+    assert str(written) == f"The page is {written.page}"
+    assert written.to_dict() == json.loads(written.summary.read_text())
+    assert written.figures["generation"].keys() == TITLES["generation"].keys()
+    for svg, png in written.figures["generation"].values():
+        assert svg.read_bytes().startswith(b"<?xml")
+        assert png.read_bytes().startswith(b"\x89PNG")
+    assert cwrnn.experiments.write_report is write_report
 
 
-def test_the_code_beside_pcm():
-    def point(size, bits, rate, best):
-        return Point("cw", size, bits, rate, runs=3, best=best, median=2 * best)
+def test_a_report_needs_runs(tmp_path):
+    fill_store(tmp_path, [], {}).close()
+    with pytest.raises(ExperimentError, match="there are no runs yet"):
+        write_report(tmp_path)
 
-    pcm = [Baseline(1, 0.5), Baseline(2, 0.1), Baseline(3, 0.02)]
-    large = [point(1000, 32, 40.0, 0.03), point(1000, 8, 12.0, 0.05)]
-    lost, beside = generation_findings.coding([point(100, 8, 9.0, 0.4), *large], pcm)
-    assert "CW-RNN (1000) from 0.060 to 0.10" in lost
-    # 0.05 needs 3 bits: 12 / 3 is less than 9 / 2 for 0.4, and than 40 / 3
-    assert beside.startswith("No code here is smaller than plain PCM")
-    assert (
-        "1000 parameters at 8 bits each: 12.0 bits per sample for an NMSE of 0.050, which PCM reaches with 3" in beside
-    )
-    [beside] = generation_findings.coding([point(100, 8, 1.5, 0.1)], pcm)
-    assert beside.startswith("Some code is smaller than plain PCM")
-    [beside] = generation_findings.coding([point(100, 8, 1.5, 0.001)], pcm)
-    assert "not even with 3" in beside
-    assert generation_findings.coding([], pcm) == []
+
+def test_a_full_disk_leaves_the_old_report(tmp_path, monkeypatch):
+    with fill_store(tmp_path, [make_record(0.5)], {"tune": make_dataset()}) as store:
+        write_store_report(store, tmp_path)
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        store.add(make_record(0.1, seed=1))
+        before[store.path] = store.path.read_bytes()
+        synchronise, synchronised = os.fsync, []
+
+        def fail_at_last(descriptor):
+            synchronised.append(descriptor)
+            if len(synchronised) == len(before) - 1:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            synchronise(descriptor)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fail_at_last)
+            with pytest.raises(OSError, match="No space left"):
+                write_store_report(store, tmp_path)
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+        write_store_report(store, tmp_path)
+    assert (tmp_path / "index.html").read_bytes() != before[tmp_path / "index.html"]

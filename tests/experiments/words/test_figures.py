@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from support.made_records import spoken, word_run, words_told, words_trained
+from support.made_records import make_corpus, make_words_record, make_words_run, train_words_runs
 
 from cwrnn import Schedule
-from cwrnn.experiments.report import drawing, figures
-from cwrnn.experiments.report import statistics as outcomes
+from cwrnn.experiments.report import drawing, statistics
 from cwrnn.experiments.report.drawing import PERCENT
-from cwrnn.experiments.words import figures as word_figures
-from cwrnn.experiments.words import training as classification
+from cwrnn.experiments.report.figures import box_plot, search_curve
+from cwrnn.experiments.words import figures, training
 
 METHODS = ("srn", "lstm", "cw")
 
@@ -25,54 +24,56 @@ def texts(figure):
 @pytest.fixture(scope="module")
 def heard():
     """A network that learnt for some epochs, long enough to move its slowest module."""
-    [record] = words_trained(word_run(hidden=7, learning_rate=0.01, epochs=3, modules=4), corpus=spoken())
+    [record] = train_words_runs(make_words_run(hidden=7, learning_rate=0.01, epochs=3, modules=4), corpus=make_corpus())
     return record
 
 
 def test_confusion_counts_what_is_taken_for_what():
-    corpus = spoken()
-    record = words_told(0.4)
-    counts = word_figures.confusion(record, corpus)
+    corpus = make_corpus()
+    record = make_words_record(0.4)
+    counts = figures.count_answers(record, corpus)
     # the first two of five are taken for the next word
     expected = np.diag([0, 0, 1, 1, 1])
     expected[0, 1] = expected[1, 2] = 1
     np.testing.assert_array_equal(counts, expected)
-    np.testing.assert_array_equal(word_figures.by_cluster(counts, corpus), [[1, 1], [0, 3]])
+    np.testing.assert_array_equal(figures.group_by_cluster(counts, corpus), [[1, 1], [0, 3]])
 
 
 def test_confusion_agrees_with_the_error(heard):
-    counts = word_figures.confusion(heard, spoken())
+    counts = figures.count_answers(heard, make_corpus())
     assert 1 - np.trace(counts) / counts.sum() == pytest.approx(heard.error)
 
 
 def test_clusters_are_called_by_their_endings():
-    assert word_figures.endings(spoken()) == {1: "…king", 2: "…way"}
+    assert figures.name_clusters(make_corpus()) == {1: "…king", 2: "…way"}
 
 
 def test_the_spoken_word_is_the_longest_that_is_recognised():
-    corpus = spoken()
+    corpus = make_corpus()
     lengths = [len(each.features) for each in corpus.test]
     assert lengths.index(max(lengths)) == 4
-    assert word_figures.spoken(words_told(0.4), corpus) == 4
+    assert figures.choose_utterance(make_words_record(0.4), corpus) == 4
     # none is recognised: the longest of all
-    assert word_figures.spoken(words_told(1.0), corpus) == 4
-    record = words_told(0.0)
+    assert figures.choose_utterance(make_words_record(1.0), corpus) == 4
+    record = make_words_record(0.0)
     record.output[4] = record.output[0]
-    assert word_figures.spoken(record, corpus) == 3
+    assert figures.choose_utterance(record, corpus) == 3
 
 
 def test_confusions_are_drawn_where_the_numbers_are():
-    corpus = spoken()
-    records = [words_told(error, method=m, seed=seed) for m in METHODS for seed, error in enumerate([0.6, 0.4, 1.0])]
-    figure = word_figures.confusions(records, corpus)
+    corpus = make_corpus()
+    records = [
+        make_words_record(error, method=m, seed=seed) for m in METHODS for seed, error in enumerate([0.6, 0.4, 1.0])
+    ]
+    figure = figures.confusions(records, corpus)
     for place, method in enumerate(METHODS):
         above, below = figure.axes[place], figure.axes[3 + place]
-        counts = word_figures.confusion(words_told(0.4, method=method), corpus)
+        counts = figures.count_answers(make_words_record(0.4, method=method), corpus)
         drawn = {patch.get_gid() for patch in above.patches}
         assert drawn == {f"words-{method}-{row}-{column}" for row, column in np.argwhere(counts)}
         squares = {patch.get_gid(): patch.get_xy() for patch in above.patches}
         assert squares[f"words-{method}-0-1"] == (0.5, -0.5)
-        grouped = word_figures.by_cluster(counts, corpus)
+        grouped = figures.group_by_cluster(counts, corpus)
         assert sorted(text.get_text() for text in below.texts) == sorted(map(str, grouped[grouped > 0]))
         assert [tick.get_text() for tick in above.get_xticklabels()] == list(corpus.words)
         assert below.get_title("left") == "1 of the 2 errors within a cluster"
@@ -81,22 +82,22 @@ def test_confusions_are_drawn_where_the_numbers_are():
 
 
 def test_confusions_without_a_method_that_never_finished():
-    records = [words_told(0.4, method="srn", status="diverged"), words_told(0.4, method="lstm")]
-    figure = word_figures.confusions(records, spoken())
+    records = [make_words_record(0.4, method="srn", status="diverged"), make_words_record(0.4, method="lstm")]
+    figure = figures.confusions(records, make_corpus())
     assert [axes.get_title("left") for axes in figure.axes[:1]] == ["LSTM, 500 parameters"]
     assert len(figure.axes) == 2
 
 
 def test_a_run_that_ended_goes_on_with_what_it_kept():
-    long, short = words_told(0.2, epochs_made=6), words_told(0.6, seed=1, epochs_made=2)
-    epochs, quartiles = outcomes.curve([long, short], 1, kept=True)
+    long, short = make_words_record(0.2, epochs_made=6), make_words_record(0.6, seed=1, epochs_made=2)
+    epochs, quartiles = statistics.quartile_curve([long, short], 1, kept=True)
     assert epochs.tolist() == [0, 1, 2, 3, 4, 5, 6]
     # the short one kept the network of its first epoch, with a cross entropy of 2
     kept = short.curve[short.best_epoch, 1]
     assert (short.best_epoch, kept) == (1, 2.0)
     np.testing.assert_allclose(quartiles[1, 3:], (long.curve[3:, 1] + kept) / 2)
     np.testing.assert_allclose(quartiles[1, 2], (long.curve[2, 1] + short.curve[2, 1]) / 2)
-    figure = word_figures.learning_curves([long, short, words_told(0.1, seed=2, status="diverged")])
+    figure = figures.learning_curves([long, short, make_words_record(0.1, seed=2, status="diverged")])
     [line] = lines(figure, "train-cw-500")
     np.testing.assert_allclose(line.get_ydata(), quartiles[1])
     [line] = lines(figure, "test-cw-500")
@@ -105,13 +106,13 @@ def test_a_run_that_ended_goes_on_with_what_it_kept():
 
 
 def test_hearing_shows_states_and_probabilities(heard):
-    corpus = spoken()
+    corpus = make_corpus()
     features, label = corpus.normalised("test")[3]
-    states, logarithms = classification.follow("cw", 7, heard.weights, features, heard.run.settings)
+    states, logarithms = training.follow("cw", 7, heard.weights, features, heard.run.settings)
     assert states.shape == (len(features), 7)
     # the last step is what the training noted
     np.testing.assert_allclose(logarithms[-1], heard.output[3], rtol=1e-4, atol=1e-5)
-    figure = word_figures.hearing(heard, corpus, 3)
+    figure = figures.hearing(heard, corpus, 3)
     schedule = Schedule.parse(heard.schedule)
     images = {image.get_gid(): np.asarray(image.get_array()) for axes in figure.axes for image in axes.images}
     assert images["spectrogram"].shape == (26, len(features))
@@ -135,12 +136,12 @@ def test_hearing_refuses_others(method, status):
     with pytest.raises(
         ValueError, match=f"record must be that of a trained Clockwork RNN, got a {status} run of {method}"
     ):
-        word_figures.hearing(words_told(0.1, method=method, status=status), spoken(), 0)
+        figures.hearing(make_words_record(0.1, method=method, status=status), make_corpus(), 0)
 
 
 def test_boxes_in_percent_on_one_scale():
-    records = [words_told(0.2 * seed, method=method, seed=seed) for method in METHODS for seed in range(5)]
-    figure = figures.box_plot(records, {("cw", 500): (0.168, 0.035)}, PERCENT, together=METHODS)
+    records = [make_words_record(0.2 * seed, method=method, seed=seed) for method in METHODS for seed in range(5)]
+    figure = box_plot(records, {("cw", 500): (0.168, 0.035)}, PERCENT, together=METHODS)
     srn, lstm, cw = figure.axes
     assert srn.get_shared_y_axes().joined(srn, cw)
     assert srn.get_ylim() == lstm.get_ylim() == cw.get_ylim()
@@ -153,21 +154,23 @@ def test_boxes_in_percent_on_one_scale():
 
 def test_a_search_in_percent():
     records = [
-        words_told(0.2 * (1 + seed), seed=seed, learning_rate=rate) for rate in (1e-4, 1e-3) for seed in (0, 1, 2)
+        make_words_record(0.2 * (1 + seed), seed=seed, learning_rate=rate)
+        for rate in (1e-4, 1e-3)
+        for seed in (0, 1, 2)
     ]
-    figure = figures.search_curve(records, {"cw": 3e-4}, PERCENT)
+    figure = search_curve(records, {"cw": 3e-4}, PERCENT)
     [line] = lines(figure, "search-cw-500")
     assert line.get_ydata().tolist() == pytest.approx([40, 40])
     assert figure.axes[0].get_ylabel() == "test error [%]"
 
 
 CASES = {
-    "one run, no error": lambda: [words_told(0.0)],
-    "all wrong": lambda: [words_told(1.0, method=method) for method in METHODS],
-    "all diverged": lambda: [words_told(0.1, seed=seed, status="diverged") for seed in range(2)],
-    "all failed": lambda: [words_told(0.1, status="failed")],
-    "never learnt": lambda: [words_told(0.8, status="diverged", epochs_made=0)],
-    "sizes that differ by method": lambda: [words_told(0.2), words_told(0.4, method="srn", size=1000)],
+    "one run, no error": lambda: [make_words_record(0.0)],
+    "all wrong": lambda: [make_words_record(1.0, method=method) for method in METHODS],
+    "all diverged": lambda: [make_words_record(0.1, seed=seed, status="diverged") for seed in range(2)],
+    "all failed": lambda: [make_words_record(0.1, status="failed")],
+    "never learnt": lambda: [make_words_record(0.8, status="diverged", epochs_made=0)],
+    "sizes that differ by method": lambda: [make_words_record(0.2), make_words_record(0.4, method="srn", size=1000)],
 }
 
 
@@ -175,14 +178,14 @@ CASES = {
 def test_anything_can_be_drawn(case):
     """Warnings are errors here."""
     records = CASES[case]()
-    drawn = [figures.box_plot(records, {("cw", 500): (0.168, 0.035)}, PERCENT, together=METHODS)]
-    drawn += [figures.search_curve(records, dict.fromkeys(METHODS, 3e-4), PERCENT)]
-    drawn += [word_figures.learning_curves(records)]
+    drawn = [box_plot(records, {("cw", 500): (0.168, 0.035)}, PERCENT, together=METHODS)]
+    drawn += [search_curve(records, dict.fromkeys(METHODS, 3e-4), PERCENT)]
+    drawn += [figures.learning_curves(records)]
     if any(record.status == "finished" for record in records):
-        drawn += [word_figures.confusions(records, spoken())]
-    record = outcomes.best(record for record in records if record.run.method == "cw")
+        drawn += [figures.confusions(records, make_corpus())]
+    record = statistics.best_record(record for record in records if record.run.method == "cw")
     if record is not None:
-        drawn += [word_figures.hearing(record, spoken(), word_figures.spoken(record, spoken()))]
+        drawn += [figures.hearing(record, make_corpus(), figures.choose_utterance(record, make_corpus()))]
     for figure in drawn:
         # where things go takes most of the time, and the page's tests ask for it
         figure.set_layout_engine("none")

@@ -7,9 +7,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from .. import task as tasks
-from ..report import chapter
-from ..report.chapter import Chapter
-from ..report.drawing import percent, short
+from ..report.chapter import Chapter, count_statuses, list_settings, list_unfinished, sum_seconds
+from ..report.numbers import format_error, format_percent
 from ..report.statistics import box
 from ..sweep.run import Record
 from ..sweep.store import Store
@@ -37,7 +36,7 @@ def make(store: Store, task: str) -> Chapter | None:
     series = compare_records(compared) if compared else rank_candidates(every)
     contents: dict[str, Any] = {
         "measure": "NMSE" if task == tasks.GENERATION else "error",
-        "number": short if task == tasks.GENERATION else percent,
+        "number": format_error if task == tasks.GENERATION else format_percent,
         "compared": bool(compared),
         "series": series,
         "runs": len(every),
@@ -45,11 +44,11 @@ def make(store: Store, task: str) -> Chapter | None:
         "data": sorted({record.run.data for record in every}),
         "settings": _list_settings(every),
         "example": None,
-        **chapter.lost(every),
+        **list_unfinished(every),
     }
     numbers = {
-        "counts": chapter.counts(every),
-        "seconds": chapter.seconds(every),
+        "counts": count_statuses(every),
+        "seconds": sum_seconds(every),
         "compared": bool(compared),
         "series": [asdict(each) for each in series],
         "data": contents["data"],
@@ -91,7 +90,7 @@ def _list_settings(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return the settings of the training that occur, without the schedules."""
     examples = {replace(record.run.settings, schedule=None, modules=1): record for record in records}
     alike = [replace(record, run=replace(record.run, settings=settings)) for settings, record in examples.items()]
-    rows = chapter.settings(alike)
+    rows = list_settings(alike)
     for row in rows:
         del row["settings"]["schedule"], row["settings"]["modules"]
     return rows

@@ -17,7 +17,8 @@ from .. import task as tasks
 from ..errors import ArgumentError
 from ..json_safe import make_json_safe
 from ..progress import ProgressCallback
-from ..report.drawing import percent, short, write
+from ..report.drawing import write_figure
+from ..report.numbers import format_error, format_percent
 from ..report.statistics import Box, box
 from ..sweep.driver import check_engine, open_sweep
 from ..sweep.run import FAILED, Data, Record, Run
@@ -77,8 +78,8 @@ class ClockComparison:
     def __str__(self) -> str:
         words = self.request.task == tasks.WORDS
 
-        def format_error(error: float) -> str:
-            return percent(error, unit="") if words else short(error)
+        def write_error(error: float) -> str:
+            return format_percent(error, unit="") if words else format_error(error)
 
         headers = ["series", "para-\nmeters", "median\nerror %" if words else "median\nNMSE", "mean", "diverged",
                    "better", "p"]  # fmt: skip
@@ -86,8 +87,8 @@ class ClockComparison:
             [
                 _break_spec(each.name),
                 str(each.parameters),
-                format_error(each.box.median),
-                format_error(each.box.mean),
+                write_error(each.box.median),
+                write_error(each.box.mean),
                 f"{each.box.diverged} of {each.runs}",
                 "" if each.better is None else f"{100 * each.better:.0f} %",
                 "" if each.p is None else f"{each.p:.2g}",
@@ -109,7 +110,7 @@ class ClockComparison:
         from .figures import draw_series
 
         figure = draw_series(self.series, "error rate" if self.request.task == tasks.WORDS else "NMSE")
-        return tuple(write(figure, Path(folder), "clocks").values())
+        return tuple(write_figure(figure, Path(folder), "clocks"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the dictionary that `cwrnn clocks compare --json` prints."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..report.drawing import INK, MUTED, Measure, new_figure, scale, styled, wrapped
+from ..report.drawing import INK, MUTED, Measure, new_figure, scale, styled, wrap_label
 from ..report.figures import draw_box
 from ..report.statistics import box_of
 from .comparison import SeriesResult
@@ -133,7 +133,7 @@ def _draw_errors(panel: Any, kinds: dict[str, Sequence[TrainedNetwork]], data: S
         panel.set_xticks([0, 0.65], list(kinds), fontsize=8)
     else:
         middles = [1.6 * place + 0.325 for place in range(len(data))]
-        panel.set_xticks(middles, [wrapped(name) for name in data], fontsize=7)
+        panel.set_xticks(middles, [wrap_label(name) for name in data], fontsize=7)
     panel.set_xlim(-0.5, 1.6 * (len(data) - 1) + 1.15)
     panel.grid(False, axis="x")
     scale(panel, drawn, measure)

@@ -16,7 +16,8 @@ from ...schedule import Schedule
 from .. import task as tasks
 from ..json_safe import make_json_safe
 from ..report import drawing
-from ..report.drawing import percent, short, write
+from ..report.drawing import write_figure
+from ..report.numbers import format_error, format_percent
 from ..sweep.run import Data
 from ..text_table import format_table
 from .objectives import name_target
@@ -184,7 +185,7 @@ class LearnedClocks:
 
         measure = drawing.PERCENT if self._words else drawing.NMSE
         figure = draw_learning(self.exponential, self.learned, measure, [each.period for each in self.planted])
-        return tuple(write(figure, Path(folder), "learned").values())
+        return tuple(write_figure(figure, Path(folder), "learned"))
 
     def write(self, folder: str | PathLike[str]) -> None:
         """Write learned.json with all numbers, and schedule.txt with the best schedule."""
@@ -230,7 +231,7 @@ class LearnedClocks:
         groups: dict[str, list[str]] = {name: [name] for name in names}
         if len(names) > 1:
             groups["all"] = names
-        format_error = percent if self._words else short
+        write_error = format_percent if self._words else format_error
         rows = []
         for label, group in groups.items():
             for kind in self.kinds:
@@ -242,7 +243,7 @@ class LearnedClocks:
                     kind,
                     str(summary.networks),
                     str(low) if low == high else f"{low}-{high}",
-                    *map(format_error, errors),
+                    *map(write_error, errors),
                     f"{100 * summary.hardened:.2f} %",
                 ])  # fmt: skip
         headers = ["data", "clocks", "net-\nworks", "para-\nmeters", f"median\n{'error %' if self._words else 'NMSE'}",

@@ -11,153 +11,188 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..networks.build import METHODS
-from ..report import chapter, figures
-from ..report import claims as findings
-from ..report import statistics as outcomes
-from ..report.chapter import Chapter
-from ..report.drawing import short
-from ..report.statistics import best, box, summarise
+from ..report.chapter import (
+    Chapter,
+    choose_shown,
+    count_statuses,
+    list_settings,
+    list_unfinished,
+    make_overview,
+    make_search_table,
+    split_by_settings,
+    sum_seconds,
+)
+from ..report.claims import describe_search, paper_errors
+from ..report.drawing import NAMES
+from ..report.figures import box_plot, search_curve
+from ..report.numbers import format_error
+from ..report.privacy import hide_folders
+from ..report.statistics import best_record, box, methods_of, summarise
+from ..report.svg import inline_figure
 from ..sweep.run import FINISHED, Dataset, Record
 from ..sweep.store import Store
-from . import (
-    claims as generation_findings,
-)
-from . import (
-    figures as generation_figures,
-)
-from . import (
-    plan as generation,
-)
-from . import (
-    weight_coding as compression,
-)
+from . import claims, figures, plan, weight_coding
+from .names import readable_name
 from .training import LEARNING_RATES
 
 SECONDS = 1.0
-"""What a sequence is repeated to, so that it can be heard."""
+"""How long a sequence is made by repetition, so that it can be heard."""
 LOUDNESS = 0.5
-"""What samples are multiplied with: room for outputs beyond [-1, 1], and mercy."""
+"""The factor on the samples of sounds: outputs outside of [-1, 1] need room."""
 
 TITLES = {
+    "outputs": "What the best networks generate",
     "errors": "Errors of all runs",
-    "outputs": "Outputs of the best networks",
+    "modules": "What each module of a Clockwork RNN does",
     "curves": "Learning curves",
-    "modules": "What each module does",
-    "compression": "The weights as a code",
-    "search": "The search of the learning rate",
+    "compression": "The weights as a code of the music",
+    "search": "Search of the learning rate",
 }
+"""The titles of all figures that the chapter can have, by the names of their files."""
 
 
 @dataclass(frozen=True)
 class Sound:
-    """Something to listen to."""
+    """A sound that the page plays."""
 
     method: str | None
-    """Whose output it is; None for the original."""
+    """The method whose output it is; None for the original."""
     text: str
+    label: str
+    """What is heard, for screen readers."""
     uri: str
 
 
-def make(store: Store) -> Chapter | None:
-    """The chapter, if the store has runs for it."""
-    every, search, datasets = store.records(generation.TASK), store.records(generation.SEARCH), store.datasets()
+@dataclass(frozen=True)
+class Card:
+    """One picture of the page's opening: the original, or the output of one network."""
+
+    method: str | None
+    text: str
+    drawing: Any
+    """The picture as safe HTML."""
+    sound: Sound
+
+
+def make_chapter(store: Store) -> Chapter | None:
+    """Returns the chapter, or None if the store has no runs of this task."""
+    every, search, datasets = store.records(plan.TASK), store.records(plan.SEARCH), store.datasets()
     both = [*every, *search]
     if not both:
         return None
-    records, others = chapter.main(every)
-    found, unfound = chapter.main(search, rate=False)
+    records, others = split_by_settings(every)
+    searching, other_searching = split_by_settings(search, ignore_learning_rate=True)
     rows, main_rows = summarise(every), summarise(records)
-    points = compression.measure(records, datasets)
-    baselines = compression.baselines(datasets[name] for name in datasets if any(r.run.data == name for r in records))
-    shown = chapter.shown(records)
-    sounds = _sounds(records, datasets)
-    claims = generation_findings.claims(main_rows)
-    reasons = generation_findings.reasons(records, main_rows, datasets)
-    table = chapter.search_table(found, LEARNING_RATES)
+    points = weight_coding.measure(records, datasets)
+    baselines = weight_coding.baselines(datasets[name] for name in datasets if any(r.run.data == name for r in records))
+    shown = choose_shown(records)
+    cells = group_by_dataset(records, datasets)
+    opening = choose_opening(cells)
+    judged = claims.judge_claims(main_rows)
+    reasons = claims.explain_failures(records, main_rows)
+    table = make_search_table(searching, LEARNING_RATES)
     contents = {
         "measure": "NMSE",
-        "number": short,
-        "spread": lambda mean, deviation: f"{short(mean)} ± {short(deviation)}",
+        "number": format_error,
+        "spread": _format_spread,
         "paper": str,
-        "summary": generation_findings.summary(records, main_rows) if every else [findings.search_summary(search)],
-        "claims": claims,
+        "summary": claims.describe_runs(records, main_rows) if every else [describe_search(search)],
+        "claims": judged,
         "reasons": reasons,
         "rows": rows,
         "several_settings": len({(row.method, row.size) for row in rows}) < len(rows),
         "others": len(others),
-        "by_dataset": by_dataset(records, datasets),
-        "methods": outcomes.methods(records),
+        "by_dataset": cells,
+        "methods": methods_of(records),
         "datasets": list(datasets.values()),
         "shown": shown,
-        "sounds": sounds,
+        "opening": opening,
+        "cards": [] if opening is None else _make_cards(records, datasets[opening]),
+        "milliseconds": _format_lengths(records, datasets),
+        "sounds": _make_sounds(records, datasets),
         "seconds": SECONDS,
         "loudness": LOUDNESS,
         "points": points,
         "baselines": baselines,
-        "coding": generation_findings.coding(points, baselines),
+        "coding": claims.describe_coding(points, baselines),
         "search": table,
-        "search_others": len(unfound),
-        "settings": chapter.settings(both),
-        "example": best(record for record in records if record.status == FINISHED),
-        **chapter.lost(both),
+        "search_others": len(other_searching),
+        "settings": list_settings(both),
+        "example": best_record(record for record in records if record.status == FINISHED),
+        **list_unfinished(both),
     }
     numbers = {
-        "counts": chapter.counts(every),
-        "search_counts": chapter.counts(search),
-        "seconds": chapter.seconds(both),
+        "counts": count_statuses(every),
+        "search_counts": count_statuses(search),
+        "seconds": sum_seconds(both),
         "rows": [asdict(row) for row in rows],
-        "claims": [asdict(claim) for claim in claims],
+        "claims": [asdict(claim) for claim in judged],
         "reasons": reasons,
-        "by_dataset": contents["by_dataset"],
+        "by_dataset": cells,
         "compression": [asdict(point) for point in points],
         "pcm": [asdict(baseline) for baseline in baselines],
         "search": table,
         "datasets": [
-            {"name": d.name, "source": d.source, "rate": d.rate, "samples": len(d.samples), "digest": d.digest}
+            {"name": d.name, "source": hide_folders(d.source), "rate": d.rate, "samples": len(d.samples),
+             "digest": d.digest}
             for d in datasets.values()
         ],
-    }
+    }  # fmt: skip
     sections = {
         "result": "Result",
-        **({"table": "Table", "figures": "Figures"} if every else {}),
-        **({"sounds": "Sounds"} if sounds else {}),
-        **({"code": "Bits per sample"} if points else {}),
-        **({"rates": "Learning rates"} if table else {}),
-        "lost": "Runs that did not finish",
-        "trained": "What was trained",
+        **({"figures": "Pictures"} if every else {}),
+        **({"claims": "Beside the paper"} if judged else {}),
+        "details": "Details",
     }
     return Chapter(
-        task=generation.TASK,
-        title="Sequence generation",
+        task=plan.TASK,
+        title="Music from memory",
         template="generation/chapter.html.j2",
         sections=list(sections.items()),
         contents=contents,
-        figures=_figures(records, found, datasets, shown, points, baselines),
+        figures=_draw_figures(records, searching, datasets, shown, points, baselines),
         titles=TITLES,
         numbers=numbers,
         records=both,
+        opening="generation/opening.html.j2" if opening is not None else None,
+        overview=make_overview(
+            "Music from memory", "mean error (NMSE)", main_rows, claims.describe_winner(main_rows), _format_spread, str
+        ),
     )
 
 
-def by_dataset(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> list[dict[str, Any]]:
-    """The median and the best NMSE of every method on every data set, in the largest size that it was run in."""
-    found = []
+def group_by_dataset(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> list[dict[str, Any]]:
+    """Returns the median and the best NMSE of every method on every data set, in the method's largest size."""
+    cells = []
     for method in METHODS:
         mine = [record for record in records if record.run.method == method]
         size = max((record.run.size for record in mine), default=0)
         for name in datasets:
             here = [record for record in mine if (record.run.data, record.run.size) == (name, size)]
             if here:
-                drawn = box(here)
-                found.append(
-                    {"method": method, "size": size, "data": name, "runs": len(here), "diverged": drawn.diverged,
-                     "median": drawn.median, "best": drawn.minimum}
+                errors = box(here)
+                cells.append(
+                    {"method": method, "size": size, "data": name, "runs": len(here), "diverged": errors.diverged,
+                     "median": errors.median, "best": errors.minimum}
                 )  # fmt: skip
-    return found
+    return cells
 
 
-def sound(samples: NDArray[Any], rate: int) -> bytes:
-    """The samples as a WAV file of 16 bits, repeated to about a second; what is beyond full scale is cut off."""
+def choose_opening(cells: Sequence[Mapping[str, Any]]) -> str | None:
+    """Returns the name of the data set that opens the page: neither the easiest nor the hardest.
+
+    It is the one with the middle median error of the Clockwork RNN, or of another method if there is none; None if
+    no run has finished.
+    """
+    for method in reversed(METHODS):
+        known = [cell for cell in cells if cell["method"] == method and np.isfinite(cell["median"])]
+        if known:
+            return str(sorted(known, key=lambda cell: (cell["median"], cell["data"]))[(len(known) - 1) // 2]["data"])
+    return None
+
+
+def encode_wav(samples: NDArray[Any], rate: int) -> bytes:
+    """Returns the samples as a WAV file of 16 bits, repeated to about a second and clipped at full scale."""
     repeated = np.tile(samples, max(1, round(SECONDS * rate / len(samples))))
     levels = np.clip(np.round(LOUDNESS * 32767 * repeated), -32768, 32767).astype("<i2")
     file = io.BytesIO()
@@ -169,45 +204,88 @@ def sound(samples: NDArray[Any], rate: int) -> bytes:
     return file.getvalue()
 
 
-def _figures(
+def _draw_figures(
     records: Sequence[Record],
     search: Sequence[Record],
     datasets: Mapping[str, Dataset],
     shown: Record | None,
-    points: Sequence[compression.Point],
-    baselines: Sequence[compression.Baseline],
+    points: Sequence[weight_coding.Point],
+    baselines: Sequence[weight_coding.Baseline],
 ) -> dict[str, Any]:
-    """The figures that these records have something for."""
-    found = {}
+    """Returns the figures that these records suffice for."""
+    drawn = {}
     if records:
-        found["errors"] = figures.box_plot(records, findings.paper_figures(generation.TASK))
-        found["outputs"] = generation_figures.outputs(records, datasets)
+        drawn["errors"] = box_plot(records, paper_errors(plan.TASK))
+        drawn["outputs"] = figures.outputs(records, datasets)
     if any(record.status == FINISHED for record in records):
-        found["curves"] = generation_figures.learning_curves(records)
+        drawn["curves"] = figures.learning_curves(records)
     if shown is not None:
-        found["modules"] = generation_figures.activations(shown, datasets[shown.run.data])
+        drawn["modules"] = figures.activations(shown, datasets[shown.run.data])
     if points:
-        found["compression"] = generation_figures.rate_distortion(points, baselines)
+        drawn["compression"] = figures.rate_distortion(points, baselines)
     if search:
-        found["search"] = figures.search_curve(search, LEARNING_RATES)
-    return found
+        drawn["search"] = search_curve(search, LEARNING_RATES)
+    return drawn
 
 
-def _sounds(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> list[tuple[str, list[Sound]]]:
-    """By data set: the original, and the output of the best network of each method."""
-    found = []
+def _make_cards(records: Sequence[Record], dataset: Dataset) -> list[Card]:
+    """Returns the pictures of the opening: the original, and the best network of each method."""
+    name = readable_name(dataset.name)
+    original = figures.output(dataset)
+    cards = [Card(None, "", inline_figure(original, "opening-original", name), _make_original_sound(dataset))]
+    for method in methods_of(records):
+        record = _best_output(records, method, dataset)
+        if record is not None and record.output is not None:
+            title = f"{name} as the {NAMES[method]} generates it"
+            drawing = inline_figure(figures.output(dataset, record), f"opening-{method}", title)
+            cards.append(Card(method, figures.describe_output(record), drawing, _make_sound(record, dataset)))
+    return cards
+
+
+def _make_sounds(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> list[tuple[str, list[Sound]]]:
+    """Returns, by data set, the original and the output of the best network of each method."""
+    groups = []
     for name, dataset in datasets.items():
-        sounds = [Sound(None, "original", _uri(sound(dataset.samples, dataset.rate)))]
-        for method in METHODS:
-            mine = (r for r in records if (r.run.method, r.run.data, r.status) == (method, name, FINISHED))
-            record = best(mine)
-            if record is not None and record.output is not None:
-                text = f"{record.run.size} parameters, NMSE {short(record.error)}, run {record.key[:12]}"
-                sounds.append(Sound(method, text, _uri(sound(record.output, dataset.rate))))
-        if len(sounds) > 1:
-            found.append((name, sounds))
-    return found
+        best = [_best_output(records, method, dataset, only_finished=True) for method in METHODS]
+        sounds = [_make_sound(record, dataset) for record in best if record is not None and record.output is not None]
+        if sounds:
+            groups.append((name, [_make_original_sound(dataset), *sounds]))
+    return groups
 
 
-def _uri(wav: bytes) -> str:
-    return f"data:audio/wav;base64,{base64.b64encode(wav).decode()}"
+def _best_output(
+    records: Sequence[Record], method: str, dataset: Dataset, *, only_finished: bool = False
+) -> Record | None:
+    return best_record(
+        record
+        for record in records
+        if (record.run.method, record.run.data) == (method, dataset.name)
+        and (record.status == FINISHED or not only_finished)
+    )
+
+
+def _make_original_sound(dataset: Dataset) -> Sound:
+    return Sound(
+        None, "original", f"{readable_name(dataset.name)}, the original", _encode_sound(dataset.samples, dataset)
+    )
+
+
+def _make_sound(record: Record, dataset: Dataset) -> Sound:
+    assert record.output is not None
+    label = f"{readable_name(dataset.name)} as the {NAMES[record.run.method]} generates it"
+    return Sound(record.run.method, figures.describe_output(record), label, _encode_sound(record.output, dataset))
+
+
+def _encode_sound(samples: NDArray[Any], dataset: Dataset) -> str:
+    return f"data:audio/wav;base64,{base64.b64encode(encode_wav(samples, dataset.rate)).decode()}"
+
+
+def _format_spread(mean: float, deviation: float) -> str:
+    return f"{format_error(mean)} ± {format_error(deviation)}"
+
+
+def _format_lengths(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> str:
+    """Returns how long the sequences are, such as "7.3 ms"."""
+    present = {record.run.data for record in records}
+    lengths = sorted({round(1000 * len(d.samples) / d.rate, 1) for name, d in datasets.items() if name in present})
+    return " to ".join(f"{length:g}" for length in lengths[:: max(1, len(lengths) - 1)]) + " ms"

@@ -1,233 +1,276 @@
-"""Findings of sequence generation, the first task."""
+"""The paper's claims about sequence generation, the first task, and the runs of a store."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ..networks.build import METHODS
-from ..report import statistics as outcomes
 from ..report.claims import (
     Claim,
-    Rows,
-    factor,
-    few_runs,
-    known_rows,
+    RowsByNetwork,
+    compare_order,
     largest_common,
-    listed,
-    order_of_the_paper,
-    other_rates,
-    paper_figures,
-    some_diverged,
-    times,
+    mention_diverged,
+    mention_few_runs,
+    mention_other_settings,
+    paper_errors,
+    select_finished,
 )
-from ..report.drawing import NAMES, count, short
-from ..report.statistics import Row, curve
-from ..sweep.run import Dataset, Record
+from ..report.drawing import NAMES
+from ..report.numbers import compare_errors, divide, format_count, format_error, format_factor, join_words
+from ..report.statistics import SummaryRow, methods_of, quartile_curve, select_records
+from ..sweep.run import STATUSES, Record
 from ..task import GENERATION
+from .names import readable_name
 from .training import EPOCHS, HOPELESS, LEARNING_RATES
 from .weight_coding import CODE, FLOAT, Baseline, Point
 
 PAPER_FACTOR = 5.7
+"""How many times better the paper's largest CW-RNN is than its largest LSTM."""
 
 
-def summary(records: Sequence[Record], rows: Iterable[Row]) -> list[str]:
-    """What was run, and what came out, a sentence or two each."""
+def describe_runs(records: Sequence[Record], rows: Iterable[SummaryRow]) -> list[str]:
+    """Returns sentences about what was run, and what came out."""
     if not records:
-        return ["There are no runs in this store yet."]
-    counts = {
-        status: sum(record.status == status for record in records) for status in ("finished", "diverged", "failed")
-    }
-    methods = [NAMES[method] for method in METHODS if any(record.run.method == method for record in records)]
-    names = {record.run.data for record in records}
+        return ["This store has no runs of this experiment yet."]
+    counts = {status: sum(record.status == status for record in records) for status in STATUSES}
+    names = [NAMES[method] for method in methods_of(records)]
+    sequences = {record.run.data for record in records}
     epochs = sorted({record.run.settings.epochs for record in records})
     sentences = [
-        f"{count(len(records), 'training')} of {listed(methods)} on {count(len(names), 'sequence')}, "
-        f"{listed([str(each) for each in epochs])} epochs each: {counts['finished']} finished, {counts['diverged']} "
-        f"diverged (their error ceased to be a finite number, or ended above {HOPELESS:g} times that of the target's "
-        f"mean), {counts['failed']} failed with an error of the program."
+        f"{format_count(len(records), 'network')} ({join_words(names)}) learnt "
+        f"{format_count(len(sequences), 'sequence')}, for {join_words([str(each) for each in epochs])} epochs each: "
+        f"{counts['finished']} finished, {counts['diverged']} diverged (the error was no longer a finite number, or "
+        f"ended more than {HOPELESS:g} times above that of a constant), {counts['failed']} failed with a program error."
     ]
-    known = known_rows(rows)
-    size = largest_common(known)
+    finished = select_finished(rows)
+    size = largest_common(finished)
+    if not finished:
+        return [*sentences, "No run has finished yet, so there is nothing to compare."]
     if size is None:
-        return [*sentences, "No run has finished yet, so there is nothing to compare."] if not known else sentences
-    order = sorted((row for (_, each), row in known.items() if each == size), key=lambda row: row.median)
-    medians = [f"{NAMES[row.method]} {short(row.median)}" for row in order]
+        return sentences
+    order = sorted((row for (_, each), row in finished.items() if each == size), key=lambda row: row.median)
+    medians = [f"{NAMES[row.method]} {format_error(row.median)}" for row in order]
     sentences.append(
-        f"At {size} parameters the median NMSE is {listed(medians)}; 0 is perfect, 1 is what the mean of the "
-        "sequence achieves."
+        f"At {size} parameters the median error is {join_words(medians)}. The error is the NMSE, the squared error "
+        "divided by the variance of the sequence: 0 is perfect, and 1 is the error of a constant at the mean."
     )
-    return sentences + order_of_the_paper(order)
+    return sentences + compare_order(order)
 
 
-def claims(rows: Iterable[Row]) -> list[Claim]:
-    """The paper's statements that these runs can say something about."""
-    known = known_rows(rows)
-    found = [_figure(known[key], *figures) for key, figures in paper_figures(GENERATION).items() if key in known]
-    size = largest_common(known, ("lstm", "cw"))
+def describe_winner(rows: Iterable[SummaryRow]) -> str:
+    """Returns a sentence about which method comes closest to the music by the mean; empty if no run has finished."""
+    finished = select_finished(rows)
+    size = largest_common(finished)
+    if size is None:
+        return ""
+    order = sorted((row for (_, each), row in finished.items() if each == size), key=lambda row: row.mean)
+    if len(order) == 1:
+        return f"Only {NAMES[order[0].method]} was trained: its mean error is {format_error(order[0].mean)}."
+    best, second = order[:2]
+    text = f"{NAMES[best.method]} comes closest to the music, {_compare_means(second, best)}"
+    pair = {best.method, second.method} == {"cw", "lstm"}
+    return f"{text} (in the paper CW-RNN is {PAPER_FACTOR} times better than LSTM)." if pair else f"{text}."
+
+
+def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
+    """Returns the paper's statements that these runs can confirm or contradict."""
+    finished = select_finished(rows)
+    claims = [
+        _judge_mean(finished[key], *errors) for key, errors in paper_errors(GENERATION).items() if key in finished
+    ]
+    size = largest_common(finished, ("lstm", "cw"))
     if size is not None:
-        lstm, cw = known["lstm", size], known["cw", size]
-        found.append(
+        lstm, cw = finished["lstm", size], finished["cw", size]
+        claims.append(
             Claim(
                 f"The largest CW-RNN is {PAPER_FACTOR} times better than the largest LSTM.",
-                f"At {size} parameters {times(lstm.mean, cw.mean)} by the mean, {times(lstm.median, cw.median)} "
-                "by the median.",
+                f"At {size} parameters {compare_errors(lstm.mean, cw.mean)} by the mean, "
+                f"{compare_errors(lstm.median, cw.median)} by the median.",
                 2 * lstm.mean >= PAPER_FACTOR * cw.mean,
             )
         )
-    sizes = {method: sorted(each for kind, each in known if kind == method) for method in METHODS}
+    sizes = {method: sorted(size for kind, size in finished if kind == method) for method in METHODS}
     if len(sizes["srn"]) > 1:
-        small, large = known["srn", sizes["srn"][0]], known["srn", sizes["srn"][-1]]
-        found.append(
+        small, large = finished["srn", sizes["srn"][0]], finished["srn", sizes["srn"][-1]]
+        claims.append(
             Claim(
                 "SRNs fail to generate the sequence, and do not improve with their size.",
-                f"{_from_to(small, large)}.",
+                _compare_sizes(small, large),
                 large.median > 0.3 and large.median > 0.8 * small.median,
             )
         )
     if len(sizes["lstm"]) > 1:
-        small, large = known["lstm", sizes["lstm"][0]], known["lstm", sizes["lstm"][-1]]
-        found.append(
-            Claim("LSTMs improve as they get bigger.", f"{_from_to(small, large)}.", large.median < small.median)
+        small, large = finished["lstm", sizes["lstm"][0]], finished["lstm", sizes["lstm"][-1]]
+        claims.append(
+            Claim("LSTMs improve as they get bigger.", _compare_sizes(small, large), large.median < small.median)
         )
     if len(sizes["lstm"]) > 1 and sizes["cw"]:
-        cw, lstm = known["cw", sizes["cw"][0]], known["lstm", sizes["lstm"][-2]]
-        found.append(
+        cw, lstm = finished["cw", sizes["cw"][0]], finished["lstm", sizes["lstm"][-2]]
+        claims.append(
             Claim(
                 "The smallest CW-RNN is roughly on par with the second-biggest LSTM.",
-                f"Median NMSE {short(cw.median)} (CW-RNN, {cw.size}) and {short(lstm.median)} (LSTM, {lstm.size}).",
-                0.5 <= cw.median / lstm.median <= 2,
+                f"Median NMSE {format_error(cw.median)} (CW-RNN, {cw.size} parameters) and "
+                f"{format_error(lstm.median)} (LSTM, {lstm.size}).",
+                0.5 <= divide(cw.median, lstm.median) <= 2,
             )
         )
     if len(sizes["cw"]) > 1 and (sizes["srn"] or sizes["lstm"]):
-        larger = [known["cw", each] for each in sizes["cw"][1:]]
-        others = [row for (method, _), row in known.items() if method != "cw"]
+        larger = [finished["cw", size] for size in sizes["cw"][1:]]
+        others = [row for (method, _), row in finished.items() if method != "cw"]
         widest, narrowest = max(larger, key=lambda row: row.std), min(others, key=lambda row: row.std)
-        found.append(
+        claims.append(
             Claim(
-                "All but the smallest CW-RNN vary less than all other networks.",
-                f"The largest deviation of these CW-RNNs is {short(widest.std)} (at {widest.size}), the smallest of "
-                f"the others {short(narrowest.std)} ({NAMES[narrowest.method]} at {narrowest.size}).",
+                "All CW-RNNs except the smallest vary less than all other networks.",
+                f"The largest deviation of these CW-RNNs is {format_error(widest.std)} (at {widest.size} parameters), "
+                f"the smallest of the others {format_error(narrowest.std)} ({NAMES[narrowest.method]} at "
+                f"{narrowest.size}).",
                 widest.std < narrowest.std,
             )
         )
-    return found
+    return claims
 
 
-def reasons(records: Sequence[Record], rows: Iterable[Row], datasets: Mapping[str, Dataset]) -> list[str]:
-    """What may explain why a claim does not hold; empty if all do."""
+def explain_failures(records: Sequence[Record], rows: Iterable[SummaryRow]) -> list[str]:
+    """Returns sentences that may explain why a claim does not hold; none if all claims hold."""
     rows = list(rows)
-    known = known_rows(rows)
-    if all(claim.holds for claim in claims(rows)):
+    finished = select_finished(rows)
+    if all(claim.holds for claim in judge_claims(rows)):
         return []
-    found = [_other_music(records, known)]
+    reasons = [_mention_other_music(records, finished)]
     epochs = sorted({record.run.settings.epochs for record in records})
     if epochs != [EPOCHS]:
-        found.append(
-            f"The networks were trained for {listed([str(e) for e in epochs])} epochs, the paper's for {EPOCHS}."
+        reasons.append(
+            f"The networks were trained for {join_words([str(number) for number in epochs])} epochs, the paper's for "
+            f"{EPOCHS}."
         )
     falling = []
-    for (method, size), _ in known.items():
-        fall = _fall(outcomes.of(records, method, size))
-        if size == largest_common(known, (method,)) and fall > 0.05:
-            falling.append(f"that of {NAMES[method]} ({size}) by {100 * fall:.0f} %")
+    for method, size in finished:
+        fall = _measure_fall(select_records(records, method, size))
+        if size == largest_common(finished, (method,)) and fall > 0.05:
+            falling.append(f"{NAMES[method]} ({size} parameters) by {100 * fall:.0f} %")
     if falling:
-        found.append(
-            f"Some errors were still falling over the last tenth of the epochs, by the median: {listed(falling)}."
-        )
-    found += other_rates(records, LEARNING_RATES)
-    found += few_runs(rows)
+        reasons.append(f"Some median errors still fell over the last tenth of the training: {join_words(falling)}.")
+    reasons += mention_other_settings(records, LEARNING_RATES)
+    reasons += mention_few_runs(rows)
     skewed = []
-    for row in known.values():
+    for row in finished.values():
         if row.mean > 2 * row.median:
-            above = sum(r.status == "finished" and r.error > 1 for r in outcomes.of(records, row.method, row.size))
+            above = sum(
+                record.status == "finished" and record.error > 1
+                for record in select_records(records, row.method, row.size)
+            )
             skewed.append(
-                f"{NAMES[row.method]} at {row.size} (mean {short(row.mean)}, median {short(row.median)}"
-                + (f", {count(above, 'run')} worse than an NMSE of 1)" if above else ")")
+                f"{NAMES[row.method]} at {row.size} parameters (mean {format_error(row.mean)}, median "
+                f"{format_error(row.median)}"
+                + (f", {format_count(above, 'run')} worse than a constant)" if above else ")")
             )
     if skewed:
-        found.append(f"A few bad runs make some means, which lie far above their medians: {'; '.join(skewed)}.")
-    found += some_diverged(rows, "NMSE")
-    return found
+        reasons.append(f"A few bad runs lift some means far above their medians: {'; '.join(skewed)}.")
+    reasons += mention_diverged(rows, "NMSE")
+    return reasons
 
 
-def coding(points: Sequence[Point], baselines: Sequence[Baseline]) -> list[str]:
-    """What 8 bits per weight cost, and how the codes compare with plain PCM of the same error."""
-    found = []
-    lost = []
+def describe_coding(points: Sequence[Point], baselines: Sequence[Baseline]) -> list[str]:
+    """Returns sentences about the cost of 8 bits per weight, and about the codes beside plain PCM of the same error."""
+    sentences = []
+    changes = []
     for method in METHODS:
         size = max((point.size for point in points if point.method == method), default=0)
         medians = {point.bits: point.median for point in points if (point.method, point.size) == (method, size)}
         if medians.keys() >= {FLOAT, CODE}:
-            lost.append(f"{NAMES[method]} ({size}) from {short(medians[FLOAT])} to {short(medians[CODE])}")
-    if lost:
-        found.append(f"With {CODE} bits per weight instead of {FLOAT} the median NMSE goes: {'; '.join(lost)}.")
+            changes.append(
+                f"{NAMES[method]} ({size} parameters) from {format_error(medians[FLOAT])} to "
+                f"{format_error(medians[CODE])}"
+            )
+    if changes:
+        sentences.append(
+            f"With {CODE} bits per weight instead of {FLOAT} the median NMSE changes: {'; '.join(changes)}."
+        )
     # the fewest bits at which PCM is as good
     needed = {
-        point: min((each.bits for each in baselines if each.nmse <= point.best), default=math.inf) for point in points
+        point: min((pcm.bits for pcm in baselines if pcm.nmse <= point.best), default=math.inf) for point in points
     }
     if needed:
         point = min(points, key=lambda point: point.bits_per_sample / needed[point])
         smaller = point.bits_per_sample < needed[point]
         pcm = f"with {needed[point]}" if math.isfinite(needed[point]) else f"not even with {baselines[-1].bits}"
-        found.append(
-            ("Some code is smaller than plain PCM" if smaller else "No code here is smaller than plain PCM")
-            + f" of the same error. The best by that measure is {NAMES[point.method]} with {point.size} parameters at "
-            f"{point.bits} bits each: {point.bits_per_sample:.1f} bits per sample for an NMSE of {short(point.best)}, "
-            f"which PCM reaches {pcm}."
+        sentences.append(
+            ("Some codes are smaller than plain PCM" if smaller else "No code here is smaller than plain PCM")
+            + f" of the same error. The best one by that measure is {NAMES[point.method]} with {point.size} parameters "
+            f"at {point.bits} bits each: {point.bits_per_sample:.1f} bits per sample for an NMSE of "
+            f"{format_error(point.best)}, which PCM reaches {pcm}."
         )
-    return found
+    return sentences
 
 
-def _figure(row: Row, mean: float, deviation: float) -> Claim:
-    if abs(row.mean - mean) <= deviation:
+def _judge_mean(row: SummaryRow, mean: float, deviation: float) -> Claim:
+    """Compares a mean with the paper's: it holds if it lies within the paper's deviation."""
+    holds = abs(row.mean - mean) <= deviation
+    if holds:
         verdict = "within the paper's deviation"
     elif row.mean > mean:
-        verdict = f"{factor(row.mean / mean)} times higher"
+        verdict = f"{format_factor(row.mean / mean)} times higher"
     else:
-        verdict = f"{factor(mean / row.mean)} times lower"
+        verdict = f"{format_factor(divide(mean, row.mean))} times lower"
     finished = row.runs - row.diverged - row.failed
     return Claim(
         f"{NAMES[row.method]}, {row.size} parameters: mean NMSE {row.paper}.",
-        f"{short(row.mean)} ± {short(row.std)} ({verdict}), median {short(row.median)}; "
-        f"{finished} of {count(row.runs, 'run')} finished.",
-        abs(row.mean - mean) <= deviation,
+        f"{format_error(row.mean)} ± {format_error(row.std)} ({verdict}), median {format_error(row.median)}; "
+        f"{finished} of {format_count(row.runs, 'run')} finished.",
+        holds,
     )
 
 
-def _other_music(records: Sequence[Record], known: Rows) -> str:
+def _mention_other_music(records: Sequence[Record], finished: RowsByNetwork) -> str:
     text = (
-        "The sequences are not the paper's: those are from the beginning of Manýrista by Cuprum, which is not free. "
-        "How well a network does depends on the music."
+        "The music is not the paper's: that is the beginning of Manýrista by Cuprum, which is not free. "
+        "The error of a network depends on the music."
     )
-    size = largest_common(known, ("cw",)) or largest_common(known)
-    method = "cw" if ("cw", size) in known else next((m for m, s in known if s == size), None)
+    size = largest_common(finished, ("cw",)) or largest_common(finished)
+    method = "cw" if ("cw", size) in finished else next((kind for kind, each in finished if each == size), None)
     medians: dict[str, float] = {}
     for name in sorted({record.run.data for record in records}):
         errors = [
-            r.error
-            for r in records
-            if r.status == "finished" and (r.run.data, r.run.method, r.run.size) == (name, method, size)
+            record.error
+            for record in records
+            if record.status == "finished"
+            and (record.run.data, record.run.method, record.run.size) == (name, method, size)
         ]
         if errors:
             medians[name] = float(np.median(errors))
     if method is None or len(medians) < 2:
         return text
     easy, hard = min(medians, key=lambda name: medians[name]), max(medians, key=lambda name: medians[name])
+    ratio = format_factor(divide(medians[hard], medians[easy]))
     return (
-        f"{text} Here the median NMSE of {NAMES[method]} at {size} parameters is {short(medians[easy])} on {easy} and "
-        f"{short(medians[hard])} on {hard}, {factor(medians[hard] / medians[easy])} times as much."
+        f"{text} Here the median NMSE of {NAMES[method]} at {size} parameters is {format_error(medians[easy])} on "
+        f"{readable_name(easy)} and {format_error(medians[hard])} on {readable_name(hard)}, {ratio} times as much."
     )
 
 
-def _fall(records: Sequence[Record]) -> float:
-    """The share by which the median NMSE fell over the last tenth of the epochs."""
-    epochs, (_, median, _) = curve(records)
+def _measure_fall(records: Sequence[Record]) -> float:
+    """Returns the share by which the median NMSE fell over the last tenth of the epochs."""
+    epochs, (_, median, _) = quartile_curve(records)
     if len(epochs) < 2 or not median[-1] > 0:
         return 0.0
     before = float(np.interp(0.9 * epochs[-1], epochs, median))
     return 1 - float(median[-1]) / before
 
 
-def _from_to(small: Row, large: Row) -> str:
-    return f"Median NMSE {short(small.median)} at {small.size} parameters, {short(large.median)} at {large.size}"
+def _compare_means(other: SummaryRow, best: SummaryRow) -> str:
+    """Returns how much better the best mean is."""
+    if best.mean == 0:
+        return f"without any error; {NAMES[other.method]} is next with {format_error(other.mean)}"
+    ratio = divide(other.mean, best.mean)
+    if ratio < 1.05:
+        return f"with about the same mean error as {NAMES[other.method]}"
+    return f"with a mean error {format_factor(ratio)} times lower than {NAMES[other.method]}"
+
+
+def _compare_sizes(small: SummaryRow, large: SummaryRow) -> str:
+    return (
+        f"Median NMSE {format_error(small.median)} at {small.size} parameters, {format_error(large.median)} at "
+        f"{large.size}."
+    )

@@ -1,13 +1,14 @@
-"""Figures of sequence generation, the first task.
+"""Figures of sequence generation, the first task, each a matplotlib Figure.
 
-outputs           the best network of every method over the target, as in the paper's figure of outputs
-learning_curves   how the errors fell
-activations       what every module of a trained Clockwork RNN does, slow to fast
-rate_distortion   how many bits per sample the weights are, against the error
+outputs           the output of the best network of every method and the target, as in the paper's figure 5
+output            the same for one network, small
+learning_curves   the errors over the epochs
+activations       the states of a trained Clockwork RNN, module by module from slow to fast
+rate_distortion   the bits per sample that the weights take, against the error
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy as np
 from ...extras import require
 from ...schedule import Schedule
 from ..networks.build import METHODS
-from ..report import statistics as outcomes
 from ..report.drawing import (
     COLOURS,
     INK,
@@ -24,49 +24,42 @@ from ..report.drawing import (
     NAMES,
     TARGET,
     draw_module,
-    label,
-    logarithmic,
+    fit_label,
+    make_translucent,
     new_figure,
-    paler,
-    short,
+    set_log_scale,
     styled,
-    wrapped,
+    wrap_label,
 )
-from ..report.statistics import best, box, curve
-from ..sweep.run import Dataset, Record
+from ..report.numbers import format_error
+from ..report.statistics import best_record, box, methods_of, quartile_curve, select_records, sizes_of
+from ..sweep.run import FINISHED, Dataset, Record
 from . import training
+from .names import readable_name
 from .weight_coding import PCM_BITS, Baseline, Point
 
 
 @styled
 def outputs(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> Any:
-    """What the best network of each method generates, over the target: a row per data set, a column per method."""
-    methods = outcomes.methods(records)
-    names = _datasets(records, datasets)
+    """Returns a figure of what the best network of each method generates: a row per data set, a column per method."""
+    methods = methods_of(records)
+    present = {record.run.data for record in records}
+    names = [name for name in datasets if name in present]
     figure = new_figure(max(5.0, 1.0 + 3.1 * len(methods)), 0.9 + 1.35 * len(names))
     panels = figure.subplots(len(names), len(methods), squeeze=False, sharey=True)
     lengths = {_milliseconds(datasets[name]) for name in names}
     for place, (row, name) in enumerate(zip(panels, names, strict=True)):
         dataset = datasets[name]
-        time = 1000 * np.arange(len(dataset.samples)) / dataset.rate
         for panel, method in zip(row, methods, strict=True):
             mine = [record for record in records if (record.run.method, record.run.data) == (method, name)]
-            record = best(mine)
-            panel.plot(time, dataset.samples, linestyle=(0, (1, 1)), linewidth=1.0, color=TARGET)
-            if record is None or record.output is None:
-                outcome = "no run finished" if mine else "no runs"
-            elif record.status == "finished":
-                panel.plot(time, record.output, color=COLOURS[method], gid=f"output-{method}-{place}")
-                outcome = f"NMSE {short(record.error)}, {record.run.size} parameters"
-            else:
-                panel.plot(time, record.output, color=paler(COLOURS[method], 0.5), gid=f"output-{method}-{place}")
-                outcome = f"diverged; its best: NMSE {short(record.best_error)}"
+            record = best_record(mine)
+            _draw_output(panel, dataset, record, f"output-{method}-{place}")
+            outcome = describe_output(record) if mine else "no runs"
             panel.text(0.985, 0.97, outcome, transform=panel.transAxes, ha="right", va="top", fontsize=8)
-            panel.set_xlim(0, time[-1] if len(time) > 1 else 1)
             panel.tick_params(labelbottom=len(lengths) > 1 or place == len(names) - 1)
-        row[0].set_ylabel(wrapped(name), fontsize=8, rotation=0, ha="right", va="center", multialignment="right",
-                          parse_math=False)  # fmt: skip
-    # the target's range and room for a line of text, whatever a network that went astray puts out
+        row[0].set_ylabel(wrap_label(readable_name(name)), fontsize=8, rotation=0, ha="right", va="center",
+                          multialignment="right", parse_math=False)  # fmt: skip
+    # the target's range and room for a line of text; a diverging output leaves the frame
     panels[0, 0].set_ylim(-1.2, 1.75)
     panels[0, 0].set_yticks([-1, 0, 1])
     for panel, method in zip(panels[0], methods, strict=True):
@@ -76,9 +69,30 @@ def outputs(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> Any:
 
 
 @styled
+def output(dataset: Dataset, record: Record | None = None) -> Any:
+    """Returns a small figure of what one network generates and of the target, or of the target alone."""
+    figure = new_figure(4.8, 1.75)
+    panel = figure.subplots()
+    _draw_output(panel, dataset, record, "output", alone=record is None)
+    panel.set_ylim(-1.2, 1.2)
+    panel.set_yticks([-1, 0, 1])
+    panel.set_xlabel("time [ms]")
+    return figure
+
+
+def describe_output(record: Record | None) -> str:
+    """Returns the error of a network's output in a few words."""
+    if record is None or record.output is None:
+        return "no run finished"
+    if record.status == FINISHED:
+        return f"NMSE {format_error(record.error)}, {record.run.size} parameters"
+    return f"diverged; its best: NMSE {format_error(record.best_error)}"
+
+
+@styled
 def learning_curves(records: Sequence[Record]) -> Any:
-    """How the NMSE fell: median and quartiles over the runs that finished, a panel per size."""
-    methods, sizes = outcomes.methods(records), outcomes.sizes(records)
+    """Returns a figure of the NMSE over the epochs: median and quartiles of the finished runs, a panel per size."""
+    methods, sizes = methods_of(records), sizes_of(records)
     columns = min(4, len(sizes))
     rows = -(-len(sizes) // columns)
     figure = new_figure(max(5.5, 1.0 + 2.45 * columns), 0.9 + 2.7 * rows)
@@ -88,21 +102,21 @@ def learning_curves(records: Sequence[Record]) -> Any:
     for panel, size in zip(panels, sizes, strict=False):
         lost = []
         for method in methods:
-            mine = outcomes.of(records, method, size)
-            epochs, (lower, median, upper) = curve(mine)
+            mine = select_records(records, method, size)
+            epochs, (lower, median, upper) = quartile_curve(mine)
             panel.fill_between(epochs, lower, upper, color=COLOURS[method], alpha=0.2, linewidth=0)
             panel.plot(epochs, median, color=COLOURS[method], label=NAMES[method],
                        gid=f"median-{method}-{size}")  # fmt: skip
             here = box(mine)
-            for number, what in ((here.diverged, "diverged"), (here.failed, "failed")):
+            for number, status in ((here.diverged, "diverged"), (here.failed, "failed")):
                 if number:
-                    lost.append((f"{NAMES[method]}: {number} of {len(mine)} {what}", COLOURS[method]))
+                    lost.append((f"{NAMES[method]}: {number} of {len(mine)} {status}", COLOURS[method]))
         for line, (text, colour) in enumerate(reversed(lost)):
             panel.annotate(text, (0, 0), (4, 4 + 10 * line), xycoords="axes fraction", textcoords="offset points",
                            fontsize=7.5, color=colour)  # fmt: skip
         panel.set_title(f"{size} parameters", loc="left")
         panel.margins(x=0)
-    logarithmic(figure.axes, (value for panel in figure.axes for line in panel.lines for value in line.get_ydata()))
+    set_log_scale(figure.axes, (value for panel in figure.axes for line in panel.lines for value in line.get_ydata()))
     figure.supxlabel("epochs", fontsize=9)
     figure.supylabel("NMSE (log scale)", fontsize=9)
     handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -112,7 +126,10 @@ def learning_curves(records: Sequence[Record]) -> Any:
 
 @styled
 def activations(record: Record, dataset: Dataset) -> Any:
-    """The states of a trained Clockwork RNN, module by module from slow to fast, and its output over the target."""
+    """Returns a figure of the states of a trained Clockwork RNN, and of its output and the target.
+
+    The modules are drawn from slow to fast.
+    """
     run = record.run
     if run.method != "cw" or record.weights is None or record.output is None or record.schedule is None:
         raise ValueError(f"record must be that of a trained Clockwork RNN, got a {record.status} run of {run.method}")
@@ -123,11 +140,11 @@ def activations(record: Record, dataset: Dataset) -> Any:
     top, *panels = figure.subplots(1 + schedule.modules, 1, sharex=True, height_ratios=[2] + [1] * schedule.modules)
     time = np.arange(steps)
     top.plot(time, dataset.samples, linestyle=(0, (1, 1.1)), linewidth=1.3, color=TARGET, label="target")
-    top.plot(time, record.output, color=COLOURS["cw"], label=f"output, NMSE {short(record.error)}")
+    top.plot(time, record.output, color=COLOURS["cw"], label=f"output, NMSE {format_error(record.error)}")
     top.set_ylim(-1.25, 1.25)
     top.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.1)
-    # by its data set, which may be called anything
-    top.set_title(label(run.data, 40), loc="left", fontsize=9, parse_math=False)
+    # a user may have given the data set any name: it is not a formula
+    top.set_title(fit_label(readable_name(run.data), 40), loc="left", fontsize=9, parse_math=False)
     for panel, module in zip(panels, reversed(range(schedule.modules)), strict=True):
         draw_module(panel, states, schedule, module)
     top.set_xlim(0, steps - 1)
@@ -137,7 +154,10 @@ def activations(record: Record, dataset: Dataset) -> Any:
 
 @styled
 def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ()) -> Any:
-    """Bits per sample against NMSE, at every precision of the weights: the best runs, and the median of all."""
+    """Returns a figure of bits per sample against NMSE, at every precision of the weights.
+
+    The panels show the best runs and the median of all runs.
+    """
     lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
     ticker = require("matplotlib.ticker", extra="experiments", purpose="drawing")
     methods = [method for method in METHODS if any(point.method == method for point in points)]
@@ -168,9 +188,9 @@ def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ())
         panel.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, place: f"{value:g}"))
         panel.set_xlabel("bits per sample (log scale)")
     errors = [error for point in points for error in (point.best, point.median) if 0 < error < math.inf]
-    logarithmic(panels, errors)
+    set_log_scale(panels, errors)
     if errors:
-        # where the networks are, not where PCM goes
+        # the range of the networks; PCM of many bits would need a far larger one
         panels[0].set_ylim(min(errors) / 4, max(2.0, 2 * max(errors)))
     panels[0].set_ylabel("NMSE after decoding (log scale)")
     keys = [
@@ -200,9 +220,15 @@ def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ())
     return figure
 
 
-def _datasets(records: Iterable[Record], datasets: Mapping[str, Dataset]) -> list[str]:
-    found = {record.run.data for record in records}
-    return [name for name in datasets if name in found]
+def _draw_output(panel: Any, dataset: Dataset, record: Record | None, gid: str, *, alone: bool = False) -> None:
+    """Draws the target, and over it the output of a network if it has one. The output of a diverged run is paler."""
+    time = 1000 * np.arange(len(dataset.samples)) / dataset.rate
+    panel.plot(time, dataset.samples, linestyle="-" if alone else (0, (1, 1)), linewidth=1.0, color=TARGET)
+    if record is not None and record.output is not None:
+        colour = COLOURS[record.run.method]
+        finished = record.status == FINISHED
+        panel.plot(time, record.output, color=colour if finished else make_translucent(colour, 0.5), gid=gid)
+    panel.set_xlim(0, time[-1] if len(time) > 1 else 1)
 
 
 def _milliseconds(dataset: Dataset) -> float:

@@ -28,7 +28,7 @@ from ..report.drawing import (
     Measure,
     draw_module,
     draw_module_map,
-    label,
+    fit_label,
     new_figure,
     styled,
 )
@@ -77,7 +77,7 @@ def _draw_generated(panel: Any, time: NDArray[Any], output: Array, dataset: Data
     panel.plot(time, dataset.samples, linestyle=(0, (1, 1.1)), linewidth=1.3, color=TARGET, label="target")
     panel.plot(time, output, color=COLOURS["cw"], label="output")
     panel.set_ylim(-1.25, 1.25)
-    panel.set_title(label(dataset.name, 40), loc="left", fontsize=9, parse_math=False)
+    panel.set_title(fit_label(dataset.name, 40), loc="left", fontsize=9, parse_math=False)
 
 
 def _draw_probabilities(panel: Any, time: NDArray[Any], output: Array, scene: Spoken) -> None:
@@ -90,7 +90,7 @@ def _draw_probabilities(panel: Any, time: NDArray[Any], output: Array, scene: Sp
                label=_text(scene.words[scene.label], 14))  # fmt: skip
     panel.set_ylim(-0.03, 1.03)
     panel.set_ylabel("probability")
-    panel.set_title(label(f"“{scene.words[scene.label]}”, {scene.speaker}", 40), loc="left", fontsize=9,
+    panel.set_title(fit_label(f"“{scene.words[scene.label]}”, {scene.speaker}", 40), loc="left", fontsize=9,
                     parse_math=False)  # fmt: skip
 
 
@@ -343,4 +343,4 @@ def _shades(value: float) -> Any:
 
 def _text(name: str, length: int) -> str:
     """For a legend, where a name that begins with an underscore would be left out, and dollars are mathematics."""
-    return label(name, length).replace("$", r"\$").replace("_", "‗" if name.startswith("_") else "_")
+    return fit_label(name, length).replace("$", r"\$").replace("_", "‗" if name.startswith("_") else "_")

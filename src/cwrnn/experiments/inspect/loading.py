@@ -19,7 +19,7 @@ from ..file_names import replace_undecodable
 from ..generation import training
 from ..progress import ProgressCallback
 from ..report.drawing import NAMES
-from ..report.statistics import best
+from ..report.statistics import best_record
 from ..sweep.run import FINISHED, Dataset, Record
 from ..sweep.store import Store
 from ..task import CLOCKS, GENERATION, SEARCHES, WORDS
@@ -166,7 +166,7 @@ def _best(path: Path, found: Mapping[str, Sequence[Record]], task: str | None) -
     for method in reversed(METHODS):
         mine = [record for record in found[there[0]] if (record.run.method, record.status) == (method, FINISHED)]
         largest = max((record.run.size for record in mine), default=0)
-        record = best(record for record in mine if record.run.size == largest)
+        record = best_record(record for record in mine if record.run.size == largest)
         if record is not None:
             return record
     raise SubjectError(f"{path}: no CW-RNN or SRN finished; an LSTM has no clocks: there are no modules to look at")

@@ -16,9 +16,10 @@ from ... import __version__, inspection
 from ...inspection import Inspection, ModuleSummary
 from ...schedule import Schedule
 from ..json_safe import make_json_safe
-from ..report import drawing
-from ..report import page as report
-from ..report.drawing import Measure, count, short
+from ..report.drawing import Measure
+from ..report.numbers import format_count, format_error
+from ..report.svg import inline_figure
+from ..report.templates import make_template_environment
 from ..sweep.run import Dataset
 from . import figures as portrait_figures
 from .figures import MEASURES
@@ -51,12 +52,9 @@ def inspect(subject: Subject) -> Inspection:
 
 def write(subject: Subject, found: Inspection, path: Path) -> None:
     """Writes the page."""
-    environment = report.templates()
-    environment.filters |= {"short": short, "percent": percent, "number": number, "frequency": frequency}
-    drawings = {
-        name: report.inline(drawing.render(figure, "svg").decode(), name, TITLES[name])
-        for name, figure in _figures(subject, found).items()
-    }
+    environment = make_template_environment()
+    environment.filters |= {"short": format_error, "percent": percent, "number": number, "frequency": frequency}
+    drawings = {name: inline_figure(figure, name, TITLES[name]) for name, figure in _figures(subject, found).items()}
     page = environment.get_template("inspect/page.html.j2").render(
         subject=subject,
         generates=isinstance(subject.scene, Dataset),
@@ -164,7 +162,7 @@ def _reaches(found: Inspection) -> str:
     def told(reach: int) -> str:
         modules = [module for module in found.modules if module.reach == reach]
         beyond = "at least " if any(module.reach_is_open for module in modules) else ""
-        return f"{_named(modules)} remember{'s' if len(modules) == 1 else ''} {beyond}{count(reach, 'step')}"
+        return f"{_named(modules)} remember{'s' if len(modules) == 1 else ''} {beyond}{format_count(reach, 'step')}"
 
     if max(reaches) == min(reaches):
         return f"{told(max(reaches))}."
@@ -210,7 +208,7 @@ def written(measure: Measure, error: float) -> str:
     """
     if measure.unit == "%":
         return f"{measure.scale * error:.1f} %"
-    return f"{error:.2f}" if measure.unit else short(error)
+    return f"{error:.2f}" if measure.unit else format_error(error)
 
 
 def number(count: float) -> str:

@@ -1,9 +1,9 @@
-"""Chapters: what a page says of one task, and what the chapters of both tasks are made of."""
+"""Chapters: the part of a page that is about one task, and the pieces that the chapters of all tasks share."""
 
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,117 +11,192 @@ from ..generation.training import Settings
 from ..networks.build import METHODS
 from ..sweep.run import DIVERGED, FAILED, FINISHED, STATUSES, Record
 from ..task import SEARCHES
-from .statistics import best, best_rates, searched
+from .claims import largest_common, select_finished
+from .privacy import hide_folders
+from .statistics import SummaryRow, best_rates, best_record, rate_outcomes
 
 LISTED = 200
 """How many diverged runs are listed one by one."""
 
 
 @dataclass(frozen=True)
-class Chapter:
-    """What a page says of one task."""
+class Standing:
+    """One method's line in the short table at the top of the page."""
+
+    method: str
+    error: str
+    """Mean and deviation over the runs that finished, for a person to read."""
+    paper: str
+    """Mean and deviation in the paper, or an empty text."""
+    best: bool
+    """True for the method with the lowest mean."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What the top of the page says about one task."""
 
     task: str
+    """A few words: what the networks learnt."""
+    measure: str
+    """A few words: what the error is, and at which size."""
+    standings: Sequence[Standing]
+    sentence: str
+    """The outcome."""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """The part of a page that is about one task."""
+
+    task: str
+    """The task's name in links, in folders and in summary.json."""
     title: str
     template: str
-    """Its file."""
+    """The path of its template below `cwrnn/experiments`."""
     sections: Sequence[tuple[str, str]]
-    """The anchors of its parts, and their names."""
+    """The anchors and the names of the sections that the page's list of contents shows."""
     contents: Mapping[str, Any]
-    """What the template is filled with."""
+    """The values that the template prints."""
     figures: Mapping[str, Any]
-    """By the names of their files."""
+    """The figures by the names of their files."""
     titles: Mapping[str, str]
-    """Of every figure that there may be."""
+    """The titles of all figures that the chapter can have, by the names of their files."""
     numbers: Mapping[str, Any]
-    """For summary.json."""
+    """The chapter's part of summary.json."""
     records: Sequence[Record]
-    """All of them, those of the search as well."""
+    """All records of the task, including those of a search."""
+    opening: str | None = None
+    """The path of the template that opens the page with this chapter's best picture."""
+    overview: Overview | None = None
 
 
-def main(records: Sequence[Record], *, rate: bool = True) -> tuple[list[Record], list[Record]]:
-    """The records that are drawn, and the rest: for each method, the hyper-parameters that most of its runs have.
+def split_by_settings(
+    records: Sequence[Record], *, ignore_learning_rate: bool = False
+) -> tuple[list[Record], list[Record]]:
+    """Returns the records that are drawn, and the rest.
 
-    Without `rate` all learning rates are one, as in a search of them.
+    Drawn are, for each method, the runs with the hyper-parameters that most of its runs have. A search has runs of
+    many learning rates: `ignore_learning_rate` compares all other hyper-parameters.
     """
 
     def settings_of(record: Record) -> Settings:
-        return record.run.settings if rate else replace(record.run.settings, learning_rate=0.0)
+        return replace(record.run.settings, learning_rate=0.0) if ignore_learning_rate else record.run.settings
 
     counts = Counter((record.run.method, settings_of(record)) for record in records)
     chosen = {
         method: max(
-            (settings for each, settings in counts if each == method),
+            (settings for kind, settings in counts if kind == method),
             key=lambda settings: (counts[method, settings], settings.epochs, repr(settings)),
         )
         for method in {method for method, _ in counts}
     }
-    found = [record for record in records if settings_of(record) == chosen[record.run.method]]
-    return found, [record for record in records if settings_of(record) != chosen[record.run.method]]
+    drawn = [record for record in records if settings_of(record) == chosen[record.run.method]]
+    return drawn, [record for record in records if settings_of(record) != chosen[record.run.method]]
 
 
-def shown(records: Iterable[Record]) -> Record | None:
-    """The Clockwork RNN whose modules are drawn: the best one of the largest size."""
+def choose_shown(records: Iterable[Record]) -> Record | None:
+    """Returns the Clockwork RNN whose modules are drawn: the best one of the largest size."""
     clockwork = [record for record in records if (record.run.method, record.status) == ("cw", FINISHED)]
     largest = max((record.run.size for record in clockwork), default=0)
-    return best(record for record in clockwork if record.run.size == largest)
+    return best_record(record for record in clockwork if record.run.size == largest)
 
 
-def search_table(records: Sequence[Record], paper: Mapping[str, float]) -> list[dict[str, Any]]:
-    """What came of every learning rate, by method and size, and which is best."""
+def make_search_table(records: Sequence[Record], paper: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Returns the errors at every learning rate, by method and size, and which rate is best."""
     rates = best_rates(records)
-    found = []
+    rows = []
     for method in METHODS:
         for size in sorted({record.run.size for record in records if record.run.method == method}):
             mine = [record for record in records if (record.run.method, record.run.size) == (method, size)]
-            for each in searched(mine):
-                found.append({"method": method, "size": size, "best": each.rate == rates.get((method, size)),
-                              "paper": math.isclose(each.rate, paper[method]), **asdict(each)})  # fmt: skip
-    return found
+            for outcome in rate_outcomes(mine):
+                values = asdict(outcome)
+                rate = values.pop("learning_rate")
+                rows.append({"method": method, "size": size, "best": rate == rates.get((method, size)),
+                             "paper": math.isclose(rate, paper[method]), "rate": rate, **values})  # fmt: skip
+    return rows
 
 
-def lost(records: Sequence[Record]) -> dict[str, Any]:
-    """The runs that did not finish, as the template takes them."""
+def list_unfinished(records: Sequence[Record]) -> dict[str, Any]:
+    """Returns the runs that did not finish, as the template `parts.unfinished` takes them."""
     of_search = sum(record.status == DIVERGED and record.run.task in SEARCHES.values() for record in records)
     return {"failures": _failures(records), "diverged": _diverged(records), "of_search": of_search, "listed": LISTED}
 
 
-def counts(records: Iterable[Record]) -> dict[str, int]:
-    """How many there are of each status."""
-    found = Counter(record.status for record in records)
-    return {status: found[status] for status in STATUSES}
+def count_statuses(records: Iterable[Record]) -> dict[str, int]:
+    """Returns how many records there are of each status."""
+    counts = Counter(record.status for record in records)
+    return {status: counts[status] for status in STATUSES}
 
 
-def seconds(records: Iterable[Record]) -> float:
-    """What all of them took."""
+def sum_seconds(records: Iterable[Record]) -> float:
+    """Returns the time that all runs took together."""
     return round(math.fsum(record.seconds for record in records), 1)
 
 
-def settings(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """The hyper-parameters that occur, by method, without those that do not concern it."""
+def list_settings(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """Returns the hyper-parameters that occur, by method, without those that the method does not have."""
     foreign = {"srn": {"modules", "peepholes", "forget_bias"}, "lstm": {"modules"}, "cw": {"peepholes", "forget_bias"}}
-    found: dict[str, dict[str, Any]] = {}
+    by_key: dict[str, dict[str, Any]] = {}
     for record in records:
         method = record.run.method
         values = {name: v for name, v in asdict(record.run.settings).items() if name not in foreign[method]}
-        found[f"{METHODS.index(method)}{json.dumps(values, sort_keys=True)}"] = {"method": method, "settings": values}
-    return [found[key] for key in sorted(found)]
+        by_key[f"{METHODS.index(method)}{json.dumps(values, sort_keys=True)}"] = {"method": method, "settings": values}
+    return [by_key[key] for key in sorted(by_key)]
+
+
+def make_overview(
+    task: str, measure: str, rows: Iterable[SummaryRow], sentence: str, write: Callable[[float, float], str],
+    quote: Callable[[str], str],
+) -> Overview | None:  # fmt: skip
+    """Returns what the top of the page says about a task; None if no run has finished.
+
+    The rows are those of the largest size that all methods have, or of each method's largest size if they share none.
+
+    Args:
+        task: what the networks learnt
+        measure: what the error is
+        rows: one set of hyper-parameters for each method and size
+        sentence: the outcome
+        write: makes text of a mean and a deviation
+        quote: makes text of the mean and the deviation that the paper prints
+    """
+    finished = select_finished(rows)
+    if not finished:
+        return None
+    common = largest_common(finished)
+    chosen = [
+        finished[method, common or max(size for kind, size in finished if kind == method)]
+        for method in METHODS
+        if any(kind == method for kind, _ in finished)
+    ]
+    lowest = min(row.mean for row in chosen)
+    size = f", {common} parameters" if common else ""
+    return Overview(
+        task,
+        measure + size,
+        [
+            Standing(row.method, write(row.mean, row.std), quote(row.paper) if row.paper else "", row.mean == lowest)
+            for row in chosen
+        ],
+        sentence,
+    )
 
 
 def _failures(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
-    """The failed runs by their traceback, the most frequent first."""
+    """Returns the failed runs by their traceback, the most frequent first."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         if record.status == FAILED:
-            groups.setdefault(record.traceback or "no traceback was recorded", []).append(record)
+            traceback = (record.traceback or "").strip() or "no traceback was recorded"
+            groups.setdefault(hide_folders(traceback), []).append(record)
     return sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
 
 
 def _diverged(records: Iterable[Record]) -> list[Record]:
     order = {method: place for place, method in enumerate(METHODS)}
-    found = [record for record in records if record.status == DIVERGED]
     return sorted(
-        found,
+        (record for record in records if record.status == DIVERGED),
         key=lambda r: (r.run.task, order[r.run.method], r.run.size, r.run.data, r.run.settings.learning_rate,
                        r.run.seed, r.key),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Drawing: what all figures have in common, their colours, their style and their bytes, and how numbers are written."""
+"""Drawing: the colours, the style, the parts and the bytes that all figures have in common."""
 
 import functools
 import math
@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 from ...extras import require
 from ...schedule import Schedule
+from .numbers import format_count
+from .writing import write_files
 
 NAMES = {"srn": "SRN", "lstm": "LSTM", "cw": "CW-RNN"}
 
-# Okabe and Ito's, which colour-blind readers tell apart; a marker each, for those who print in grey
-COLOURS = {"srn": "#d55e00", "lstm": "#0072b2", "cw": "#009e73"}
+# the hues of Okabe and Ito, which colour-blind readers can distinguish, dark enough for text on white (WCAG AA);
+# a marker each, for prints in grey
+COLOURS = {"srn": "#b84f00", "lstm": "#0068a3", "cw": "#00755a"}
 MARKERS = {"srn": "s", "lstm": "^", "cw": "o"}
 STROKES = ("-", (0, (5, 1.5)), (0, (3, 1.5, 1, 1.5)), (0, (1, 1)))
 
@@ -44,28 +47,29 @@ STYLE: dict[str, Any] = {
     "lines.linewidth": 1.4,
     "legend.frameon": False,
     "legend.fontsize": 8,
-    # the same bytes for the same numbers, and glyphs as paths: a page looks the same wherever it is opened
+    # the same numbers give the same bytes; glyphs are paths, so that a page looks the same on every machine
     "svg.hashsalt": "cwrnn",
     "svg.fonttype": "path",
 }
 
 
 KEY_OF_STATES = "states from -1 (orange) to 1 (purple)"
+"""Explains the colours of `draw_module_map`."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """How an error is drawn: its name on an axis, and what it is multiplied with."""
+    """How an error is drawn: its name and unit on an axis, and the factor from the error to that unit."""
 
     name: str
     unit: str = ""
     scale: float = 1.0
     highest: float = math.inf
-    """What it cannot exceed, as drawn; what has such an end has its beginning at 0."""
+    """The largest value that is possible, as drawn. If it is finite, axes begin at 0."""
 
     @property
     def label(self) -> str:
-        """With its unit.
+        """The name and the unit.
 
         >>> PERCENT.label
         'test error [%]'
@@ -78,7 +82,7 @@ PERCENT = Measure("test error", "%", scale=100.0, highest=100.0)
 
 
 def styled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` in the style of these figures, whatever style the user has set."""
+    """Decorates a function that draws: it uses the style of these figures, whatever style the user has set."""
 
     @functools.wraps(function)
     def within(*arguments: Any, **options: Any) -> Any:
@@ -91,68 +95,39 @@ def styled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @styled
 def render(figure: Any, format: str, dpi: int = 150) -> bytes:
-    """The figure as the bytes of a file, "svg" or "png": the same for the same figure."""
+    """Returns the bytes of the figure's file, "svg" or "png". The same figure gives the same bytes."""
     file = BytesIO()
     metadata = {"Date": None, "Creator": None, "Format": None, "Type": None} if format == "svg" else {"Software": None}
     figure.savefig(file, format=format, dpi=dpi, metadata=metadata, transparent=format == "svg")
-    # everything has its place: another format need not look for it again
+    # the layout is done: another format can use it as it is
     figure.set_layout_engine("none")
     return file.getvalue()
 
 
-def write(figure: Any, folder: Path, name: str) -> dict[str, Path]:
-    """Writes the figure into the folder, as "svg" and as "png"; returns the files by these names."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {format: folder / f"{name}.{format}" for format in ("svg", "png")}
-    for format, path in paths.items():
-        path.write_bytes(render(figure, format))
-    return paths
+def render_files(figure: Any, folder: Path, name: str) -> dict[Path, bytes]:
+    """Returns the figure's two files, `name`.svg and `name`.png in the folder, and their bytes."""
+    return {folder / f"{name}.{format}": render(figure, format) for format in ("svg", "png")}
 
 
-def short(error: float) -> str:
-    """Two digits that matter, or a word where no number is left.
-
-    >>> [short(0.00131), short(0.456), short(12.3), short(4.56e7), short(math.nan)]
-    ['0.0013', '0.46', '12', '4.6e+07', 'none']
-    """
-    if not math.isfinite(error):
-        return "none"
-    if error != 0 and not 1e-4 <= abs(error) < 1e4:
-        return f"{error:.1e}"
-    return f"{error:#.2g}".rstrip(".") if abs(error) < 100 else f"{error:.0f}"
+def write_figure(figure: Any, folder: Path, name: str) -> list[Path]:
+    """Writes the figure into the folder as `name`.svg and `name`.png, whole or not at all; returns their paths."""
+    contents = render_files(figure, folder, name)
+    write_files(contents)
+    return list(contents)
 
 
-def percent(error: float, unit: str = " %") -> str:
-    """An error rate in percent, or a word where no number is left.
-
-    >>> [percent(0.16789), percent(0.16789, unit=""), percent(math.nan)]
-    ['16.8 %', '16.8', 'none']
-    """
-    return f"{100 * error:.1f}{unit}" if math.isfinite(error) else "none"
-
-
-def power(rate: float) -> str:
-    """A rate on an axis.
-
-    >>> [power(3e-5), power(0.00025), power(1.0)]
-    ['3e-5', '2.5e-4', '1e0']
-    """
-    mantissa, exponent = f"{rate:e}".split("e")
-    return f"{float(mantissa):g}e{int(exponent)}"
-
-
-def label(name: str, length: int) -> str:
-    """`name` in at most `length` characters that can be drawn; what the font does not have becomes a question mark."""
+def fit_label(name: str, length: int) -> str:
+    """Returns `name` in at most `length` characters, with a question mark for each that the font cannot draw."""
     manager = require("matplotlib.font_manager", extra="experiments", purpose="drawing")
     font = manager.get_font(manager.findfont("DejaVu Sans"))
-    drawn = "".join(each if each.isprintable() and font.get_char_index(ord(each)) else "?" for each in name)
+    drawn = "".join(letter if letter.isprintable() and font.get_char_index(ord(letter)) else "?" for letter in name)
     return drawn if len(drawn) <= length else f"{drawn[: length - 1]}…"
 
 
-def wrapped(name: str, width: int = 13) -> str:
-    """A label of at most four lines, broken after signs that separate words where that is possible."""
+def wrap_label(name: str, width: int = 13) -> str:
+    """Returns `name` in at most four lines, which end after signs that separate words where that is possible."""
     lines = [""]
-    for part in re.findall(rf"[^\W_]{{1,{width}}}|[\W_]", label(name, 4 * width - 4)):
+    for part in re.findall(rf"[^\W_]{{1,{width}}}|[\W_]", fit_label(name, 4 * width - 4)):
         if len(lines[-1]) + len(part) > width:
             lines.append("")
         lines[-1] += part
@@ -160,20 +135,20 @@ def wrapped(name: str, width: int = 13) -> str:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure of that many inches."""
-    # a Figure of its own draws by Agg and leaves pyplot's state alone
+    """Returns an empty figure of that many inches."""
+    # a Figure made without pyplot draws with Agg and leaves pyplot's state alone
     figure = require("matplotlib.figure", extra="experiments", purpose="drawing").Figure((width, height))
     figure.set_layout_engine("constrained")
     return figure
 
 
 def draw_module(panel: Any, states: NDArray[Any], schedule: Schedule, module: int) -> None:
-    """Draws what a module's units do over time: its part of the states (T, N), held from tick to tick."""
+    """Draws a line for each unit of a module: its part of the states (T, N), held from tick to tick."""
     shades = require("matplotlib", extra="experiments", purpose="drawing").colormaps["viridis"]
     steps = len(states)
     units = range(schedule.hidden_size)[schedule.slices[module]]
     for rank, unit in enumerate(units):
-        # from dark to light within a module; the ends of the map would be lost on black and on white
+        # from dark to light within a module; the ends of the map would vanish on black and on white
         shade = shades(0.3 + 0.5 * rank / max(1, len(units) - 1))
         panel.plot(np.arange(steps), states[:, unit], drawstyle="steps-post", linewidth=1.0, color=shade,
                    gid=f"unit-{unit}")  # fmt: skip
@@ -182,24 +157,24 @@ def draw_module(panel: Any, states: NDArray[Any], schedule: Schedule, module: in
     panel.set_yticks([-1, 0, 1], ["", "0", ""])
     panel.grid(False, axis="x")
     panel.set_ylabel(f"period {period}", rotation=0, ha="right", va="center", fontweight="bold")
-    panel.annotate(count(len(units), "unit"), (1, 0.5), (5, 0), xycoords="axes fraction", fontsize=8,
+    panel.annotate(format_count(len(units), "unit"), (1, 0.5), (5, 0), xycoords="axes fraction", fontsize=8,
                    textcoords="offset points", va="center", color=MUTED)  # fmt: skip
-    # the ticks, where they can be told apart
+    # more ticks than these would merge into a grey area
     if steps / period <= 100:
         panel.vlines(schedule.ticks(0, steps)[module], -1.15, 1.15, color=GRID, linewidth=0.7, zorder=0)
 
 
 def draw_module_map(panel: Any, states: NDArray[Any], schedule: Schedule, module: int) -> None:
-    """Draws the same as a map, a row for each unit and a mark above at each tick; `KEY_OF_STATES` explains it."""
+    """Draws the states of a module as colours: a row for each unit, and a mark above it at each tick."""
     steps, units = len(states), schedule.slices[module]
-    # unclipped: the names of clips differ from drawing to drawing
+    # not clipped, because the names of clip paths differ from drawing to drawing
     panel.imshow(states[:, units].T, aspect="auto", cmap="PuOr", vmin=-1, vmax=1, interpolation="none", clip_on=False,
                  extent=(0, steps, 0, 1), gid=f"module-{module}")  # fmt: skip
     panel.set_yticks([])
     panel.grid(False)
     panel.set_ylabel(f"period {schedule.periods[module]}", rotation=0, ha="right", va="center", fontweight="bold",
                      fontsize=8)  # fmt: skip
-    panel.annotate(count(schedule.sizes[module], "unit"), (1, 0.5), (5, 0), xycoords="axes fraction", fontsize=8,
+    panel.annotate(format_count(schedule.sizes[module], "unit"), (1, 0.5), (5, 0), xycoords="axes fraction", fontsize=8,
                    textcoords="offset points", va="center", color=MUTED)  # fmt: skip
     panel.vlines(schedule.ticks(0, steps)[module], 1.0, 1.2, color=INK, linewidth=0.8, clip_on=False,
                  gid=f"ticks-{module}")  # fmt: skip
@@ -208,7 +183,10 @@ def draw_module_map(panel: Any, states: NDArray[Any], schedule: Schedule, module
 
 
 def scale(axes: Any, values: Iterable[float], measure: Measure) -> float:
-    """Scales the axes for the values, by logarithm where they span more than a linear axis shows; its upper end."""
+    """Sets the limits of the axes for the values, and returns the upper one.
+
+    The scale is logarithmic if the values span more than a linear axis can show.
+    """
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         axes.set_ylabel(measure.label)
@@ -228,24 +206,15 @@ def scale(axes: Any, values: Iterable[float], measure: Measure) -> float:
     return high
 
 
-def logarithmic(axes: Iterable[Any], values: Iterable[float]) -> None:
-    """Sets the axes' scale, and limits where no value could: a logarithm needs something above zero."""
+def set_log_scale(axes: Iterable[Any], values: Iterable[float]) -> None:
+    """Makes the scale of the axes logarithmic, and sets its limits if no value is above zero."""
     known = any(0 < value < math.inf for value in values)
-    for each in axes:
+    for panel in axes:
         if not known:
-            each.set_ylim(0.1, 2)
-        each.set_yscale("log")
+            panel.set_ylim(0.1, 2)
+        panel.set_yscale("log")
 
 
-def paler(colour: str, alpha: float) -> tuple[str, float]:
-    """`colour` as matplotlib takes one that is not opaque."""
+def make_translucent(colour: str, alpha: float) -> tuple[str, float]:
+    """Returns `colour` in the form that matplotlib takes for a colour with an opacity."""
     return colour, alpha
-
-
-def count(number: int, thing: str) -> str:
-    """So many things.
-
-    >>> [count(1, "run"), count(2, "run")]
-    ['1 run', '2 runs']
-    """
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -1,10 +1,9 @@
-"""Figures of both tasks: what their records show, each a matplotlib Figure made of records alone.
+"""Figures that several tasks share, each a matplotlib Figure made of records alone.
 
-    box_plot          the errors of all runs, as in the paper's figures of them
-    search_curve      which learning rate is best
+    box_plot          the errors of all runs, as in the paper's figures of errors
+    search_curve      the errors at every learning rate of a search
 
-Those of one task only stand in `generation_figures` and `word_figures`; the numbers that are drawn come from
-`outcomes`.
+The figures of one task lie in its own folder; `statistics` computes the numbers that are drawn.
 """
 
 import math
@@ -15,7 +14,6 @@ import numpy as np
 
 from ...extras import require
 from ..sweep.run import Record
-from . import statistics as outcomes
 from .drawing import (
     COLOURS,
     INK,
@@ -25,14 +23,14 @@ from .drawing import (
     NMSE,
     STROKES,
     Measure,
-    logarithmic,
+    make_translucent,
     new_figure,
-    paler,
-    power,
     scale,
+    set_log_scale,
     styled,
 )
-from .statistics import Box, box, searched
+from .numbers import format_power
+from .statistics import Box, RateOutcome, box, methods_of, rate_outcomes, select_records, sizes_of
 
 
 @styled
@@ -43,22 +41,22 @@ def box_plot(
     *,
     together: Sequence[str] = ("lstm", "cw"),
 ) -> Any:
-    """The errors by method and size, a panel for each method.
+    """Returns a figure of the errors by method and size, a panel for each method.
 
     Args:
-        records: of any methods, sizes and data sets; the data sets are taken together
+        records: runs of any methods, sizes and data sets; the data sets are taken together
         paper: the paper's mean and standard deviation, by method and size, where it prints them
         measure: how an error is drawn
-        together: the methods whose panels have one scale; the others have their own, as the paper's SRN in task 1
+        together: the methods whose panels share one scale; the others have their own, like the paper's SRN in task 1
     """
     lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
     paper = paper or {}
-    methods, sizes = outcomes.methods(records), outcomes.sizes(records)
+    methods, sizes = methods_of(records), sizes_of(records)
     width = max(6.0, 1.2 + len(methods) * max(1.6, 0.78 * len(sizes)))
     figure = new_figure(width, 4.4)
     panels = figure.subplots(1, len(methods), squeeze=False)[0]
-    boxes = {(m, s): box(outcomes.of(records, m, s), measure.scale) for m in methods for s in sizes}
-    failures = any(each.failed for each in boxes.values())
+    boxes = {(m, s): box(select_records(records, m, s), measure.scale) for m in methods for s in sizes}
+    failures = any(drawn.failed for drawn in boxes.values())
     groups = [[method] for method in methods if method not in together]
     groups.append([method for method in methods if method in together])
     shared = groups[-1]
@@ -71,7 +69,7 @@ def box_plot(
         for place, size in enumerate(sizes):
             here = boxes[method, size]
             runs = here.finished + here.diverged + here.failed
-            hidden = {record.run.hidden for record in outcomes.of(records, method, size)}
+            hidden = {record.run.hidden for record in select_records(records, method, size)}
             rows = [str(size), "/".join(map(str, sorted(hidden))), f"{here.diverged} of {runs}"]
             labels.append("\n".join(rows + [f"{here.failed} of {runs}"] * failures) if runs else f"{size}\nno runs")
             if here.finished:
@@ -109,11 +107,11 @@ def box_plot(
         lines.Line2D([], [], color=MUTED, marker="o", markersize=4, fillstyle="none", linestyle="", label="outlier"),
     ]
     if any("↑" in text.get_text() for panel in panels for text in panel.texts):
-        keys.append(lines.Line2D([], [], linestyle="", label="↑ so many runs lie above the frame"))
+        keys.append(lines.Line2D([], [], linestyle="", label="↑ number of runs above the frame"))
     if any((method, size) in paper for method in methods for size in sizes):
         keys.append(
             lines.Line2D([], [], color=INK, marker="*", markersize=9, markeredgewidth=0, linestyle="",
-                         label="the paper: mean and deviation")
+                         label="the paper: mean ± deviation")
         )  # fmt: skip
     figure.legend(handles=keys, loc="outside lower center", ncols=4 if width > 9 else 2, handletextpad=0.6,
                   columnspacing=1.8)  # fmt: skip
@@ -121,7 +119,7 @@ def box_plot(
 
 
 def draw_box(panel: Any, place: float, here: Box, colour: str) -> None:
-    """A box with whiskers at `place`."""
+    """Draws a box with whiskers at `place` on the horizontal axis."""
     statistics = {
         "q1": here.lower,
         "med": here.median,
@@ -131,7 +129,7 @@ def draw_box(panel: Any, place: float, here: Box, colour: str) -> None:
         "mean": here.mean,
         "fliers": here.outliers,
     }
-    fill = {"facecolor": paler(colour, 0.3), "edgecolor": colour, "linewidth": 1.1}
+    fill = {"facecolor": make_translucent(colour, 0.3), "edgecolor": colour, "linewidth": 1.1}
     panel.bxp(
         [statistics], [place], widths=0.52, showmeans=True, patch_artist=True, manage_ticks=False, boxprops=fill,
         medianprops={"color": INK, "linewidth": 1.6, "solid_capstyle": "butt"},
@@ -143,7 +141,7 @@ def draw_box(panel: Any, place: float, here: Box, colour: str) -> None:
 
 
 def _count_above(panel: Any, place: float, here: Box, top: float, colour: str) -> None:
-    """Says how many runs lie above the frame: a run on its way to infinity would leave no room for the others."""
+    """Writes how many runs lie above the frame. A scale that reached the worst runs would flatten all others."""
     above = sum(value > top for value in here.outliers)
     if above:
         mean = ", mean" if here.mean > top else ""
@@ -153,39 +151,43 @@ def _count_above(panel: Any, place: float, here: Box, top: float, colour: str) -
 
 @styled
 def search_curve(records: Sequence[Record], paper: Mapping[str, float], measure: Measure = NMSE) -> Any:
-    """The error against the learning rate, median and quartiles, and below it the share of the runs that diverged.
+    """Returns a figure of the error against the learning rate, and below it of the share of the runs that diverged.
 
     Args:
-        records: of a search
+        records: the runs of a search
         paper: the paper's learning rates, by method
         measure: how an error is drawn
     """
     lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
-    methods, sizes = outcomes.methods(records), outcomes.sizes(records)
+    methods, sizes = methods_of(records), sizes_of(records)
     figure = new_figure(max(5.0, 1.0 + 2.9 * len(methods)), 4.4)
     upper, lower = figure.subplots(2, len(methods), squeeze=False, sharex=True, sharey="row", height_ratios=[3, 1])
     dashes = {size: STROKES[place % len(STROKES)] for place, size in enumerate(reversed(sizes))}
-    points = [each for m in methods for s in sizes for each in searched(outcomes.of(records, m, s), measure.scale)]
-    drawn = [value for each in points for value in (each.lower, each.median) if 0 < each.median < math.inf]
+    found = {(m, s): rate_outcomes(select_records(records, m, s), measure.scale) for m in methods for s in sizes}
+    drawn = [
+        value
+        for outcomes in found.values()
+        for outcome in outcomes
+        for value in (outcome.lower, outcome.median)
+        if 0 < outcome.median < math.inf
+    ]
     for above, below, method in zip(upper, lower, methods, strict=True):
         most_finished = False
         for size in sizes:
-            found = searched(outcomes.of(records, method, size), measure.scale)
-            most_finished |= any(math.isfinite(each.median) for each in found)
-            places = [each.rate for each in found]
-            medians = np.array([each.median for each in found])
-            # an upper quartile of infinity lies above any frame
-            quartiles = (
-                np.minimum([(each.lower, each.upper) for each in found], 100 * max(drawn, default=1.0)).reshape(-1, 2).T
-            )
+            outcomes = found[method, size]
+            most_finished |= any(math.isfinite(outcome.median) for outcome in outcomes)
+            places = [outcome.learning_rate for outcome in outcomes]
+            medians = np.array([outcome.median for outcome in outcomes])
+            # a quartile of infinity is drawn far above the frame
+            quartiles = np.minimum(_quartiles(outcomes), 100 * max(drawn, default=1.0))
             shade = 0.2 / len(sizes) + 0.03
             known = np.isfinite(medians)
             above.fill_between(places, *quartiles, where=known, color=COLOURS[method], alpha=shade, linewidth=0)
             above.plot(places, np.where(known, medians, np.nan), color=COLOURS[method], markersize=5,
                        marker=MARKERS[method], linestyle=dashes[size], gid=f"search-{method}-{size}")  # fmt: skip
-        found = searched(record for record in records if record.run.method == method)
-        shares = [100 * each.diverged / each.runs for each in found]
-        below.vlines([each.rate for each in found], 0, shares, color=COLOURS[method], linewidth=6,
+        by_rate = rate_outcomes(record for record in records if record.run.method == method)
+        shares = [100 * outcome.diverged / outcome.runs for outcome in by_rate]
+        below.vlines([outcome.learning_rate for outcome in by_rate], 0, shares, color=COLOURS[method], linewidth=6,
                      gid=f"share-{method}")  # fmt: skip
         for panel in (above, below):
             panel.axvline(paper[method], color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
@@ -199,18 +201,18 @@ def search_curve(records: Sequence[Record], paper: Mapping[str, float], measure:
     every = rates | {paper[method] for method in methods}
     lower[0].set_xlim(min(every) / 1.6, max(every) * 1.6)
     if len(rates) <= 8:
-        lower[0].set_xticks(sorted(rates), [power(rate) for rate in sorted(rates)])
+        lower[0].set_xticks(sorted(rates), [format_power(rate) for rate in sorted(rates)])
         lower[0].set_xticks([], minor=True)
     if measure.highest < math.inf:
         upper[0].set_ylim(0, 1.03 * measure.highest)
         upper[0].set_ylabel(measure.label)
     else:
-        logarithmic(upper, drawn)
+        set_log_scale(upper, drawn)
         upper[0].set_ylabel(f"{measure.label} (log scale)")
         if drawn:
-            # what is ten times worse than the target's mean need not be told from what is worse still
+            # errors above 10 are all useless: the frame ends there
             upper[0].set_ylim(min(drawn) / 1.5, max(3 * min(drawn), min(10.0, 3 * max(drawn))))
-    # the highest lies within the panel, also when it is all of them
+    # a share of 100 % lies within the panel, too
     lower[0].set_ylim(0, 105)
     lower[0].set_yticks([0, 50, 100])
     lower[0].set_ylabel("diverged [%]")
@@ -219,3 +221,8 @@ def search_curve(records: Sequence[Record], paper: Mapping[str, float], measure:
     keys.append(lines.Line2D([], [], color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), label="the paper's rate"))
     figure.legend(handles=keys, loc="outside upper center", ncols=5)
     return figure
+
+
+def _quartiles(outcomes: Sequence[RateOutcome]) -> Any:
+    """Returns the lower and the upper quartiles (2, rates)."""
+    return np.array([(outcome.lower, outcome.upper) for outcome in outcomes]).reshape(-1, 2).T

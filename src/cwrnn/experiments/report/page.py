@@ -1,146 +1,168 @@
-"""The report: one page that shows what a store holds. It reads the store only, and trains nothing.
+"""The report: one page about the runs of a store. It reads the store, and trains nothing.
 
-    index.html      self-contained: figures and sounds are inside, nothing is fetched
-    figures/        the figures as files, SVG and PNG, a folder for each task
-    summary.json    the numbers behind the tables, small
+    index.html      the page; figures and sounds are inside, and nothing is fetched from elsewhere
+    figures/        the figures as SVG and PNG files, in a folder for each task
+    summary.json    the numbers behind the tables
 
-A task that the store has runs of has a chapter. The same store makes the same bytes.
+The page has a chapter for each task that the store has runs of. The same store makes the same bytes. All files are
+written whole or not at all.
 """
 
 import json
-import re
+import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from importlib.resources import files
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...extras import require
 from .. import task as tasks
 from ..clocks import chapter as clocks_chapter
+from ..errors import ExperimentError
 from ..generation import chapter as generation_chapter
 from ..json_safe import make_json_safe
 from ..sweep.run import Record
 from ..sweep.store import Store
 from ..words import chapter as words_chapter
-from . import drawing
 from .chapter import Chapter
-
-# the colours of the figures, and the names that the page gives them, in light and in dark
-VARIABLES = {
-    drawing.INK: "--ink",
-    drawing.MUTED: "--muted",
-    drawing.GRID: "--grid",
-    drawing.TARGET: "--target",
-    **{colour: f"--{method}" for method, colour in drawing.COLOURS.items()},
-}
-
-ZOOM = 1.68
-"""Pixels for a point of a drawing, where the page is wide enough."""
+from .drawing import render_files
+from .privacy import hide_command_folders
+from .svg import inline_svg
+from .templates import make_template_environment
+from .writing import write_files
 
 TITLES = {
     tasks.GENERATION: generation_chapter.TITLES,
     tasks.WORDS: words_chapter.TITLES,
     **{clocks_chapter.anchor(task): clocks_chapter.TITLES for task in tasks.CLOCKS},
 }
-"""Every figure that there may be, by task and the name of its file."""
+"""The titles of all figures that a page can have, by task and the name of the figure's file."""
 
 
-def write(store: Store, folder: Path) -> Path:
-    """Writes the page of the store into the folder; the path of its index.html."""
-    environment = templates()
-    experiments = [each for each in (generation_chapter.make(store), words_chapter.make(store)) if each is not None]
-    clocks = [each for task in tasks.CLOCKS if (each := clocks_chapter.make(store, task)) is not None]
-    chapters = [*experiments, *clocks]
-    found = environments(record for chapter in chapters for record in chapter.records)
+@dataclass(frozen=True)
+class Report:
+    """A report that was written.
 
-    place = folder / "figures"
-    _remove_stale(place, chapters)
-    shown = [
-        {"task": chapter.task, "title": chapter.title, "template": chapter.template, "sections": chapter.sections,
-         "titles": chapter.titles, "contents": chapter.contents, "drawings": _draw(chapter, place / chapter.task)}
-        for chapter in chapters
-    ]  # fmt: skip
+    `print` shows where the page is, and `to_dict` returns the numbers for JSON.
+    """
+
+    page: Path
+    """The page, index.html."""
+    summary: Path
+    """The numbers as a file, summary.json."""
+    figures: Mapping[str, Mapping[str, tuple[Path, Path]]]
+    """The SVG and the PNG file of each figure, by task and by the figure's name."""
+    numbers: Mapping[str, Any]
+    """What summary.json holds."""
+
+    def __str__(self) -> str:
+        return f"The page is {self.page.resolve()}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the numbers, which JSON can hold."""
+        return dict(self.numbers)
+
+
+def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Report:
+    """Writes the report about the runs of a store: a page, its figures and its numbers.
+
+    Args:
+        folder: the folder of the store, or its file runs.sqlite
+        out: the folder that the report goes to; by default that of the store
+
+    Raises:
+        StoreError: there is no store, or it cannot be read.
+        ExperimentError: the store has no runs.
+
+    Example::
+
+        report = cwrnn.experiments.write_report("out/demo")
+        print(report.page, report.numbers["generation"]["rows"][0]["mean"])
+    """
+    with Store.read(folder) as store:
+        if not store.keys():
+            raise ExperimentError(f"{store.path}: there are no runs yet")
+        return write_store_report(store, store.path.parent if out is None else Path(out))
+
+
+def write_store_report(store: Store, folder: Path) -> Report:
+    """Writes the report about an open store into the folder. A store without runs makes a page that says so."""
+    environment = make_template_environment()
+    experiments = [
+        chapter for make in (generation_chapter.make_chapter, words_chapter.make_chapter) if (chapter := make(store))
+    ]
+    clocks = [chapter for task in tasks.CLOCKS if (chapter := clocks_chapter.make(store, task)) is not None]
+    chapters: list[Chapter] = [*experiments, *clocks]
+    leading = next((chapter for chapter in chapters if chapter.opening is not None), None)
+    environments = count_environments(record for chapter in chapters for record in chapter.records)
+    commands = [hide_command_folders(command) for command in store.commands]
+
+    contents: dict[Path, bytes] = {}
+    figures: dict[str, dict[str, tuple[Path, Path]]] = {}
+    views = []
+    for chapter in chapters:
+        drawings = {}
+        figures[chapter.task] = {}
+        for name, figure in chapter.figures.items():
+            files = render_files(figure, folder / "figures" / chapter.task, name)
+            svg, png = files
+            contents |= files
+            figures[chapter.task][name] = (svg, png)
+            drawings[name] = inline_svg(files[svg].decode(), f"{chapter.task}-{name}", chapter.titles[name])
+        views.append(_make_view(chapter, drawings, leads=chapter is leading))
     numbers = make_json_safe(
         {
-            "commands": store.commands,
+            "commands": commands,
             "created": store.created,
-            "environments": found,
+            "environments": environments,
             **{chapter.task: chapter.numbers for chapter in chapters},
         }
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "summary.json").write_text(json.dumps(numbers, indent=1, allow_nan=False, ensure_ascii=False) + "\n",
-                                         encoding="utf-8")  # fmt: skip
     page = environment.get_template("report/page.html.j2").render(
-        chapters=shown,
+        chapters=views,
+        leading=next((view for view in views if view["leads"]), None),
         experiments=len(experiments),
-        environments=found,
-        commands=store.commands,
+        environments=environments,
+        commands=commands,
         created=store.created,
         version=__version__,
     )
-    index = folder / "index.html"
-    index.write_text(page, encoding="utf-8")
-    return index
+    report = Report(folder / "index.html", folder / "summary.json", figures, numbers)
+    contents[report.summary] = f"{json.dumps(numbers, indent=1, allow_nan=False, ensure_ascii=False)}\n".encode()
+    contents[report.page] = page.encode()
+    write_files(contents)
+    _remove_stale_figures(folder / "figures", chapters)
+    return report
 
 
-def environments(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """What the runs were made with: each different environment once, and how many runs it made."""
+def count_environments(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """Returns each different environment that runs were made in, and how many runs it made."""
     counts = Counter(tuple(sorted(record.environment.items())) for record in records)
     return [{"runs": count, **dict(items)} for items, count in sorted(counts.items())]
 
 
-def inline(svg: str, name: str, title: str) -> Any:
-    """The drawing as a part of a page: it takes the page's colours, and its ids are its own."""
-    markup = require("markupsafe", extra="experiments", purpose="the report")
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
-    for colour, variable in VARIABLES.items():
-        svg = svg.replace(colour, f"var({variable})")
-    head, body = svg.split(">", 1)
-    box = re.search(r'viewBox="0 0 (\S+) [^"]*"', head)
-    assert box is not None
-    # letters of one size in all of them
-    width = round(ZOOM * float(box[1]))
-    return markup.Markup(
-        f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg" {box.group()} role="img" '
-        f'style="max-width: {width}px">'
-        f"<title>{markup.escape(title)}</title>{body}"
-    )
+def _make_view(chapter: Chapter, drawings: Mapping[str, Any], *, leads: bool) -> dict[str, Any]:
+    """Returns the chapter as its template takes it; `leads` if the page opens with its picture."""
+    return {
+        "task": chapter.task,
+        "title": chapter.title,
+        "template": chapter.template,
+        "opening": chapter.opening,
+        "overview": chapter.overview,
+        "sections": chapter.sections,
+        "titles": chapter.titles,
+        "contents": chapter.contents,
+        "drawings": drawings,
+        "leads": leads,
+    }
 
 
-def templates() -> Any:
-    """What makes pages of the templates in this package."""
-    jinja2 = require("jinja2", extra="experiments", purpose="the report")
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: (files("cwrnn.experiments") / name).read_text(encoding="utf-8")),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {"method": drawing.NAMES.get, "count": "{:,}".format}
-    return environment
-
-
-def _draw(chapter: Chapter, place: Path) -> dict[str, Any]:
-    """Writes the figures of a chapter, and returns them for the page."""
-    place.mkdir(parents=True, exist_ok=True)
-    drawings = {}
-    for name, figure in chapter.figures.items():
-        svg = drawing.write(figure, place, name)["svg"].read_bytes().decode()
-        drawings[name] = inline(svg, f"{chapter.task}-{name}", chapter.titles[name])
-    return drawings
-
-
-def _remove_stale(place: Path, chapters: Sequence[Chapter]) -> None:
-    """Removes the figures of a page that was written when the store held something else."""
+def _remove_stale_figures(folder: Path, chapters: Sequence[Chapter]) -> None:
+    """Removes figures that an earlier report wrote and this one does not have; files of other names stay."""
     drawn = {(chapter.task, name) for chapter in chapters for name in chapter.figures}
     for task, titles in TITLES.items():
         for name in titles:
             if (task, name) not in drawn:
                 for suffix in ("svg", "png"):
-                    (place / task / f"{name}.{suffix}").unlink(missing_ok=True)
+                    (folder / task / f"{name}.{suffix}").unlink(missing_ok=True)

@@ -1,9 +1,11 @@
-"""Outcomes: what the records of a task come to, and the numbers behind its pictures.
+"""Statistics of records: the rows of the tables, and the numbers behind the figures.
 
-summarise            a row of the table for each method and size
-best_rates           of a search of the learning rate
-box, best, curve, searched
-                     what is drawn of records
+summarise                a row of the table for each method and size
+best_rates               the best learning rate of a search, by method and size
+box, box_of              quartiles, whiskers and outliers of errors
+best_record              the record with the lowest error
+quartile_curve           quartiles of learning curves
+rate_outcomes            the errors at every learning rate of a search
 """
 
 import math
@@ -22,15 +24,15 @@ from ..sweep.run import DIVERGED, FAILED, FINISHED, Record
 
 
 @dataclass(frozen=True)
-class Row:
-    """What the runs of one method and size came to; mean, std, median and best are of those that finished."""
+class SummaryRow:
+    """The errors of all runs of one method and size; mean, std, median and best are over those that finished."""
 
     method: str
     size: int
     hidden: int
     parameters: int
     runs: int
-    """All of them."""
+    """All runs, including those that diverged or failed."""
     diverged: int
     failed: int
     mean: float
@@ -38,12 +40,12 @@ class Row:
     median: float
     best: float
     paper: str | None
-    """What the paper says of a network of this size."""
+    """Mean and deviation that the paper prints for this method and size, or None."""
     settings: Settings
 
 
-def summarise(records: Iterable[Record]) -> list[Row]:
-    """A row for each method, size and set of hyper-parameters, in the paper's order."""
+def summarise(records: Iterable[Record]) -> list[SummaryRow]:
+    """Returns a row for each method, size and set of hyper-parameters, in the paper's order."""
     groups: dict[Any, list[Record]] = defaultdict(list)
     for record in records:
         run = record.run
@@ -53,7 +55,7 @@ def summarise(records: Iterable[Record]) -> list[Row]:
         errors = np.array([record.error for record in group if record.status == FINISHED])
         known = len(errors) > 0
         rows.append(
-            Row(
+            SummaryRow(
                 method=method,
                 size=size,
                 hidden=hidden,
@@ -73,10 +75,10 @@ def summarise(records: Iterable[Record]) -> list[Row]:
 
 
 def best_rates(records: Iterable[Record]) -> dict[tuple[str, int], float]:
-    """The best learning rate of a search, by method and size: the one with the lowest median error.
+    """Returns the best learning rate of a search, by method and size: the one with the lowest median error.
 
-    Here a run that diverged or failed counts as infinitely bad: a rate at which most diverge is not the best because
-    some did not. None is best where all are that bad.
+    A run that diverged or failed counts as infinitely bad, so a rate at which most runs diverge cannot win by the few
+    that did not. A method and size has no entry if that holds for all of its rates.
     """
     groups: dict[Any, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
@@ -84,7 +86,7 @@ def best_rates(records: Iterable[Record]) -> dict[tuple[str, int], float]:
         groups[record.run.method, record.run.size][record.run.settings.learning_rate].append(error)
     best = {}
     for group, rates in groups.items():
-        # the lower of two middle ones: half an infinity is none
+        # the lower of the two middle values: the mean of a number and infinity would be infinity
         medians = {rate: sorted(errors)[(len(errors) - 1) // 2] for rate, errors in rates.items()}
         rate = min(medians, key=lambda rate: (medians[rate], rate))
         if math.isfinite(medians[rate]):
@@ -94,42 +96,43 @@ def best_rates(records: Iterable[Record]) -> dict[tuple[str, int], float]:
 
 @dataclass(frozen=True)
 class Box:
-    """What a box with whiskers shows of the runs of one method and size."""
+    """The numbers behind a box with whiskers: the errors of some runs."""
 
     finished: int
     diverged: int
     failed: int
     mean: float
     lower: float
-    """The quartile below which a quarter of the runs lie."""
+    """The lower quartile."""
     median: float
     upper: float
+    """The upper quartile."""
     minimum: float
     maximum: float
     whiskers: tuple[float, float]
-    """The lowest and the highest that are no outliers."""
+    """The lowest and the highest error that are not outliers."""
     outliers: tuple[float, ...]
-    """Further from the box than one and a half times its height."""
+    """Errors further from the box than one and a half times its height."""
 
 
 def box(records: Iterable[Record], scale: float = 1.0) -> Box:
-    """The box of these records' errors times `scale`; all its numbers are NaN if no run finished."""
+    """Returns the box of these records' errors times `scale`; its numbers are NaN if no run finished."""
     records = list(records)
     counts = {status: sum(record.status == status for record in records) for status in (DIVERGED, FAILED)}
     return box_of([scale * record.error for record in records if record.status == FINISHED], **counts)
 
 
 def box_of(errors: Sequence[float], *, diverged: int = 0, failed: int = 0) -> Box:
-    """The box of these errors, of runs that finished.
+    """Returns the box of the errors of runs that finished.
 
     >>> box_of([1.0, 2.0, 3.0, 4.0, 100.0]).outliers
     (100.0,)
     """
     values, counts = np.sort(errors), {"diverged": diverged, "failed": failed}
     if not len(values):
-        nothing = math.nan
-        return Box(0, **counts, mean=nothing, lower=nothing, median=nothing, upper=nothing, minimum=nothing,
-                   maximum=nothing, whiskers=(nothing, nothing), outliers=())  # fmt: skip
+        nan = math.nan
+        return Box(0, **counts, mean=nan, lower=nan, median=nan, upper=nan, minimum=nan, maximum=nan,
+                   whiskers=(nan, nan), outliers=())  # fmt: skip
     lower, median, upper = (float(value) for value in np.quantile(values, (0.25, 0.5, 0.75)))
     reach = 1.5 * (upper - lower)
     inside = (values >= lower - reach) & (values <= upper + reach)
@@ -147,8 +150,11 @@ def box_of(errors: Sequence[float], *, diverged: int = 0, failed: int = 0) -> Bo
     )
 
 
-def best(records: Iterable[Record]) -> Record | None:
-    """The record with the lowest error; where none finished, the diverged one that was best on its way; or None."""
+def best_record(records: Iterable[Record]) -> Record | None:
+    """Returns the record with the lowest error.
+
+    If no run finished, it is the diverged run with the lowest error on its way; None if there is no such run either.
+    """
     records = list(records)
     finished = [record for record in records if record.status == FINISHED]
     if finished:
@@ -157,13 +163,16 @@ def best(records: Iterable[Record]) -> Record | None:
     return min(diverged, key=lambda record: (record.best_error, record.key), default=None)
 
 
-def curve(
+def quartile_curve(
     records: Iterable[Record], column: int = 1, *, kept: bool = False
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The epochs (E,), and the quartiles and the median (3, E) of a column of the curves of the runs that finished.
+    """Returns the epochs (E,), and lower quartile, median and upper quartile (3, E) of the curves of finished runs.
 
-    A run has no value after its last epoch; with `kept`, for curves that have a point for every epoch, it goes on with
-    that of the network that was kept.
+    Args:
+        records: runs of any status; those that did not finish are left out
+        column: the column of the curves
+        kept: continue a run after its last epoch with the value of the network that was kept. The curves must have a
+            point for every epoch. Without it a run has no value after its last epoch.
     """
     finished = [record for record in records if record.status == FINISHED]
     curves = [(record.curve, record.best_epoch) for record in finished if record.curve is not None]
@@ -178,10 +187,10 @@ def curve(
 
 
 @dataclass(frozen=True)
-class Searched:
-    """What came of one learning rate. Here a run that diverged or failed counts as infinitely bad."""
+class RateOutcome:
+    """The errors at one learning rate of a search. A run that diverged or failed counts as infinitely bad."""
 
-    rate: float
+    learning_rate: float
     lower: float
     median: float
     upper: float
@@ -189,32 +198,32 @@ class Searched:
     diverged: int
 
 
-def searched(records: Iterable[Record], scale: float = 1.0) -> list[Searched]:
-    """What came of every learning rate, from the lowest to the highest; errors times `scale`."""
+def rate_outcomes(records: Iterable[Record], scale: float = 1.0) -> list[RateOutcome]:
+    """Returns the errors, times `scale`, at every learning rate from the lowest to the highest."""
     by_rate: dict[float, list[Record]] = {}
     for record in records:
         by_rate.setdefault(record.run.settings.learning_rate, []).append(record)
-    found = []
+    outcomes = []
     for rate, group in sorted(by_rate.items()):
         errors = [scale * record.error if record.status == FINISHED else math.inf for record in group]
-        # the lower of two neighbours: between a number and infinity there is none
+        # the lower of two neighbours: nothing can be interpolated between a number and infinity
         lower, median, upper = (float(value) for value in np.quantile(errors, (0.25, 0.5, 0.75), method="lower"))
         diverged = sum(record.status == DIVERGED for record in group)
-        found.append(Searched(rate, lower, median, upper, len(group), diverged))
-    return found
+        outcomes.append(RateOutcome(rate, lower, median, upper, len(group), diverged))
+    return outcomes
 
 
-def methods(records: Iterable[Record]) -> list[str]:
-    """Those that there are records of, in the paper's order."""
-    found = {record.run.method for record in records}
-    return [method for method in METHODS if method in found]
+def methods_of(records: Iterable[Record]) -> list[str]:
+    """Returns the methods that occur, in the paper's order."""
+    present = {record.run.method for record in records}
+    return [method for method in METHODS if method in present]
 
 
-def sizes(records: Iterable[Record]) -> list[int]:
-    """Those that there are records of."""
+def sizes_of(records: Iterable[Record]) -> list[int]:
+    """Returns the sizes that occur, from the smallest on."""
     return sorted({record.run.size for record in records})
 
 
-def of(records: Iterable[Record], method: str, size: int) -> list[Record]:
-    """The records of one method and size."""
+def select_records(records: Iterable[Record], method: str, size: int) -> list[Record]:
+    """Returns the records of one method and size."""
     return [record for record in records if (record.run.method, record.run.size) == (method, size)]

@@ -1,165 +1,189 @@
 """The chapter of spoken words, the second task."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..report import chapter, figures
-from ..report import claims as findings
-from ..report.chapter import Chapter
-from ..report.drawing import PERCENT, percent
-from ..report.statistics import best, methods, summarise
+from ..report.chapter import (
+    Chapter,
+    choose_shown,
+    count_statuses,
+    list_settings,
+    list_unfinished,
+    make_overview,
+    make_search_table,
+    split_by_settings,
+    sum_seconds,
+)
+from ..report.claims import describe_search, paper_errors
+from ..report.drawing import PERCENT
+from ..report.figures import box_plot, search_curve
+from ..report.numbers import format_percent
+from ..report.privacy import hide_folders
+from ..report.statistics import best_record, methods_of, summarise
 from ..sweep.run import FINISHED, Record
 from ..sweep.store import Store
-from . import claims as word_findings
-from . import figures as word_figures
-from . import plan as words
+from . import claims, figures, plan
 from .corpus import Corpus
 
 TITLES = {
     "errors": "Errors of all runs",
-    "confusion": "What the best networks take the words for",
     "modules": "What each module does during a word",
+    "confusion": "Which words the best networks confuse",
     "curves": "Learning curves",
-    "search": "The search of the learning rate",
+    "search": "Search of the learning rate",
 }
+"""The titles of all figures that the chapter can have, by the names of their files."""
 
 
-def make(store: Store) -> Chapter | None:
-    """The chapter, if the store has runs for it."""
-    all_runs, all_searching, corpora = store.records(words.TASK), store.records(words.SEARCH), store.corpora()
+def make_chapter(store: Store) -> Chapter | None:
+    """Returns the chapter, or None if the store has no runs of this task."""
+    all_runs, all_searching, corpora = store.records(plan.TASK), store.records(plan.SEARCH), store.corpora()
     both = [*all_runs, *all_searching]
     if not both:
         return None
-    corpus = corpora[_most(all_runs or all_searching)]
+    corpus = corpora[_most_used(all_runs or all_searching)]
     every = [record for record in all_runs if record.run.data == corpus.name]
     search = [record for record in all_searching if record.run.data == corpus.name]
-    records, others = chapter.main(every)
-    found, unfound = chapter.main(search, rate=False)
+    records, others = split_by_settings(every)
+    searching, other_searching = split_by_settings(search, ignore_learning_rate=True)
     rows, main_rows = summarise(every), summarise(records)
     other_corpora = [
         (other, summarise(record for record in all_runs if record.run.data == name))
         for name, other in corpora.items()
         if name != corpus.name and any(record.run.data == name for record in all_runs)
     ]
-    shown = chapter.shown(records)
-    claims = word_findings.claims(main_rows)
-    reasons = word_findings.reasons(records, main_rows, corpus)
-    table = chapter.search_table(found, words.LEARNING_RATES)
+    shown = choose_shown(records)
+    judged = claims.judge_claims(main_rows)
+    reasons = claims.explain_failures(records, main_rows, corpus)
+    table = make_search_table(searching, plan.LEARNING_RATES)
     contents = {
         "measure": "error",
-        "number": percent,
-        "spread": lambda mean, deviation: f"{100 * mean:.1f} ± {100 * deviation:.1f} %",
-        "paper": _paper,
-        "summary": word_findings.summary(records, main_rows, corpus) if every else [findings.search_summary(search)],
-        "claims": claims,
+        "number": format_percent,
+        "spread": _format_spread,
+        "paper": _format_paper,
+        "summary": claims.describe_runs(records, main_rows, corpus) if every else [describe_search(search)],
+        "claims": judged,
         "reasons": reasons,
         "corpus": corpus,
-        "spoken": word_findings.speech(corpus),
-        "per_word": _range(Counter(each.word for each in corpus.test).values()),
-        "corpora": [each for name, each in corpora.items() if any(record.run.data == name for record in both)],
+        "speech": claims.describe_speech(corpus),
+        "per_word": _format_range(Counter(utterance.word for utterance in corpus.test).values()),
+        "corpora": [other for name, other in corpora.items() if any(record.run.data == name for record in both)],
         "rows": rows,
         "several_settings": any(
-            len({(row.method, row.size) for row in each}) < len(each) for _, each in [(corpus, rows), *other_corpora]
+            len({(row.method, row.size) for row in shown_rows}) < len(shown_rows)
+            for shown_rows in (rows, *(other_rows for _, other_rows in other_corpora))
         ),
         "others": len(others),
         "other_corpora": other_corpora,
         "shown": shown,
         "search": table,
-        "search_others": len(all_searching) - len(search) + len(unfound),
-        "settings": chapter.settings(both),
-        "example": best(record for record in records if record.status == FINISHED),
-        **chapter.lost(both),
+        "search_others": len(all_searching) - len(search) + len(other_searching),
+        "settings": list_settings(both),
+        "example": best_record(record for record in records if record.status == FINISHED),
+        **list_unfinished(both),
     }
     numbers = {
-        "counts": chapter.counts(all_runs),
-        "search_counts": chapter.counts(all_searching),
-        "seconds": chapter.seconds(both),
+        "counts": count_statuses(all_runs),
+        "search_counts": count_statuses(all_searching),
+        "seconds": sum_seconds(both),
         "data": corpus.name,
         "rows": [asdict(row) for row in rows],
-        "claims": [asdict(claim) for claim in claims],
+        "claims": [asdict(claim) for claim in judged],
         "reasons": reasons,
-        "confusion": _confusions(records, corpus),
+        "confusion": _count_confusions(records, corpus),
         "search": table,
-        "corpora": [_about(each) for each in contents["corpora"]],
-        "other_rows": {other.name: [asdict(row) for row in each] for other, each in other_corpora},
+        "corpora": [_describe_corpus(other) for other in contents["corpora"]],
+        "other_rows": {other.name: [asdict(row) for row in other_rows] for other, other_rows in other_corpora},
     }
     sections = {
         "result": "Result",
-        **({"table": "Table", "figures": "Figures"} if every else {}),
-        **({"rates": "Learning rates"} if table else {}),
-        "lost": "Runs that did not finish",
-        "trained": "What was trained",
+        **({"figures": "Pictures"} if every else {}),
+        **({"claims": "Beside the paper"} if judged else {}),
+        "details": "Details",
     }
     return Chapter(
-        task=words.TASK,
+        task=plan.TASK,
         title="Spoken words",
         template="words/chapter.html.j2",
         sections=list(sections.items()),
         contents=contents,
-        figures=_figures(records, found, corpus, shown),
+        figures=_draw_figures(records, searching, corpus, shown),
         titles=TITLES,
         numbers=numbers,
         records=both,
-    )
+        opening="words/opening.html.j2" if shown is not None else None,
+        overview=make_overview(
+            "Spoken words", "words not recognised", main_rows, claims.describe_winner(main_rows, corpus),
+            _format_spread, _format_paper,
+        ),
+    )  # fmt: skip
 
 
-def _most(records: Sequence[Record]) -> str:
-    """The corpus that most of the runs learn."""
+def _most_used(records: Sequence[Record]) -> str:
+    """Returns the name of the corpus that most of the runs learn."""
     counts = Counter(record.run.data for record in records)
     return min(counts, key=lambda name: (-counts[name], name))
 
 
-def _figures(
+def _draw_figures(
     records: Sequence[Record], search: Sequence[Record], corpus: Corpus, shown: Record | None
 ) -> dict[str, Any]:
-    """The figures that these records have something for."""
-    found = {}
+    """Returns the figures that these records suffice for."""
+    drawn = {}
     if records:
-        paper = findings.paper_figures(words.TASK)
-        found["errors"] = figures.box_plot(records, paper, PERCENT, together=("srn", "lstm", "cw"))
+        drawn["errors"] = box_plot(records, paper_errors(plan.TASK), PERCENT, together=("srn", "lstm", "cw"))
     if any(record.status == FINISHED for record in records):
-        found["confusion"] = word_figures.confusions(records, corpus)
-        found["curves"] = word_figures.learning_curves(records)
+        drawn["confusion"] = figures.confusions(records, corpus)
+        drawn["curves"] = figures.learning_curves(records)
     if shown is not None:
-        found["modules"] = word_figures.hearing(shown, corpus, word_figures.spoken(shown, corpus))
+        drawn["modules"] = figures.hearing(shown, corpus, figures.choose_utterance(shown, corpus))
     if search:
-        found["search"] = figures.search_curve(search, words.LEARNING_RATES, PERCENT)
-    return found
+        drawn["search"] = search_curve(search, plan.LEARNING_RATES, PERCENT)
+    return drawn
 
 
-def _confusions(records: Sequence[Record], corpus: Corpus) -> list[dict[str, Any]]:
-    """Of the best network of each method, by cluster."""
-    found = []
-    for method in methods(records):
-        record = word_figures.best_of(records, method)
+def _count_confusions(records: Sequence[Record], corpus: Corpus) -> list[dict[str, Any]]:
+    """Returns the answers of the best network of each method, counted by cluster."""
+    networks = []
+    for method in methods_of(records):
+        record = figures.best_finished(records, method)
         if record is not None:
-            counts = word_figures.confusion(record, corpus)
-            found.append(
+            counts = figures.count_answers(record, corpus)
+            networks.append(
                 {"method": method, "size": record.run.size, "run": record.key, "error": record.error,
-                 "clusters": word_figures.by_cluster(counts, corpus).tolist()}
+                 "clusters": figures.group_by_cluster(counts, corpus).tolist()}
             )  # fmt: skip
-    return found
+    return networks
 
 
-def _about(corpus: Corpus) -> dict[str, Any]:
-    return {"name": corpus.name, "source": corpus.source, "synthetic": corpus.synthetic, "words": list(corpus.words),
-            "train": len(corpus.train), "test": len(corpus.test), "digest": corpus.digest}  # fmt: skip
+def _describe_corpus(corpus: Corpus) -> dict[str, Any]:
+    return {"name": corpus.name, "source": hide_folders(corpus.source), "synthetic": corpus.synthetic,
+            "words": list(corpus.words), "train": len(corpus.train), "test": len(corpus.test),
+            "digest": corpus.digest}  # fmt: skip
 
 
-def _paper(figure: str) -> str:
-    """
-    >>> _paper("0.668 ± 0.047")
+def _format_spread(mean: float, deviation: float) -> str:
+    return f"{100 * mean:.1f} ± {100 * deviation:.1f} %"
+
+
+def _format_paper(text: str) -> str:
+    """Returns an error rate of the paper in percent.
+
+    >>> _format_paper("0.668 ± 0.047")
     '66.8 ± 4.7 %'
     """
-    return " ± ".join(f"{100 * float(part):.1f}" for part in figure.split("±")) + " %"
+    mean, deviation = (float(part) for part in text.split("±"))
+    return _format_spread(mean, deviation)
 
 
-def _range(numbers: Any) -> str:
-    """
-    >>> [_range([2, 2]), _range([3, 1])]
+def _format_range(numbers: Iterable[int]) -> str:
+    """Returns the lowest and the highest number.
+
+    >>> [_format_range([2, 2]), _format_range([3, 1])]
     ['2', '1 to 3']
     """
-    low, high = min(numbers), max(numbers)
+    values = sorted(numbers)
+    low, high = values[0], values[-1]
     return str(low) if low == high else f"{low} to {high}"

@@ -1,4 +1,4 @@
-"""Findings of spoken words, the second task."""
+"""The paper's claims about spoken words, the second task, and the runs of a store."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -6,19 +6,20 @@ from itertools import chain
 from ..networks.build import METHODS
 from ..report.claims import (
     Claim,
-    Rows,
-    few_runs,
-    known_rows,
+    RowsByNetwork,
+    common_sizes,
+    compare_order,
     largest_common,
-    listed,
-    order_of_the_paper,
-    other_rates,
-    paper_figures,
-    some_diverged,
-    times,
+    mention_diverged,
+    mention_few_runs,
+    mention_other_settings,
+    paper_errors,
+    select_finished,
 )
-from ..report.drawing import NAMES, count, percent
-from ..report.statistics import Row, methods
+from ..report.drawing import NAMES
+from ..report.numbers import compare_errors, format_count, format_percent, join_words
+from ..report.privacy import hide_folders
+from ..report.statistics import SummaryRow, methods_of
 from ..sweep.run import STATUSES, Record
 from ..task import WORDS
 from .clips import PAPER_WORDS
@@ -27,172 +28,202 @@ from .plan import LEARNING_RATES
 from .training import Settings
 
 MARGIN = 0.08
-"""The paper's lowest: "8-20 % on average irrespective of the number of parameters"."""
+"""The lower end of the paper's "8-20 % on average irrespective of the number of parameters"."""
 
 
-def speech(corpus: Corpus) -> str:
-    """What kind of words a corpus has, in words.
+def describe_speech(corpus: Corpus) -> str:
+    """Returns how many words a corpus has, and whether they are synthetic speech.
 
-    A corpus that no human spoke is called synthetic wherever it is named.
+    Speech that no person spoke is called synthetic wherever it is mentioned.
     """
-    words = f"{count(len(corpus.words), 'word')}"
+    words = format_count(len(corpus.words), "word")
     return f"{words} of synthetic speech" if corpus.synthetic else words
 
 
-def summary(records: Sequence[Record], rows: Iterable[Row], corpus: Corpus) -> list[str]:
-    """What was run, and what came out, a sentence or two each."""
+def describe_runs(records: Sequence[Record], rows: Iterable[SummaryRow], corpus: Corpus) -> list[str]:
+    """Returns sentences about what was run, and what came out."""
     if not records:
-        return ["There are no runs of this task in this store yet."]
+        return ["This store has no runs of this experiment yet."]
     counts = {status: sum(record.status == status for record in records) for status in STATUSES}
-    names = [NAMES[method] for method in methods(records)]
-    ended = sorted(record.epochs for record in records if record.status == "finished")
-    epochs = f", after {ended[0]} to {ended[-1]} epochs" if ended else ""
+    names = [NAMES[method] for method in methods_of(records)]
+    epochs = sorted(record.epochs for record in records if record.status == "finished")
+    duration = f", after {epochs[0]} to {epochs[-1]} epochs" if epochs else ""
     sentences = [
-        f"{count(len(records), 'training')} of {listed(names)} on {speech(corpus)}, {len(corpus.train)} utterances to "
-        f"learn and {len(corpus.test)} to be tested with: {counts['finished']} finished{epochs}, {counts['diverged']} "
-        f"diverged (their cross entropy ceased to be a finite number), {counts['failed']} failed with an error of the "
-        "program."
+        f"{format_count(len(records), 'network')} ({join_words(names)}) learnt {describe_speech(corpus)} from "
+        f"{format_count(len(corpus.train), 'recording')} and were tested with {len(corpus.test)} others: "
+        f"{counts['finished']} finished{duration}, {counts['diverged']} diverged (their cross entropy was no longer a "
+        f"finite number), {counts['failed']} failed with a program error."
     ]
     if corpus.synthetic:
         sentences.append(
-            f"These words are synthetic: no human said them. They are {corpus.source.removeprefix('synthetic: ')}. The "
-            "paper's were said by people, and are not free; errors on the one say little about errors on the other."
+            "These words are synthetic: no person spoke them. They are "
+            f"{hide_folders(corpus.source.removeprefix('synthetic: '))}. People spoke the paper's words, which are not "
+            "free. Errors on synthetic speech say little about errors on human speech."
         )
-    known = known_rows(rows)
-    size = largest_common(known)
+    finished = select_finished(rows)
+    size = largest_common(finished)
+    if not finished:
+        return [*sentences, "No run has finished yet, so there is nothing to compare."]
     if size is None:
-        return [*sentences, "No run has finished yet, so there is nothing to compare."] if not known else sentences
-    order = sorted((row for (_, each), row in known.items() if each == size), key=lambda row: row.mean)
-    means = [f"{NAMES[row.method]} {percent(row.mean)}" for row in order]
+        return sentences
+    order = sorted((row for (_, each), row in finished.items() if each == size), key=lambda row: row.mean)
+    means = [f"{NAMES[row.method]} {format_percent(row.mean)}" for row in order]
     sentences.append(
-        f"At {size} parameters the mean error on the test set is {listed(means)}; who guesses is wrong in "
-        f"{percent(1 - 1 / len(corpus.words))}."
+        f"At {size} parameters the mean error on the test set is {join_words(means)}; guessing is wrong "
+        f"{format_percent(1 - 1 / len(corpus.words))} of the time."
     )
-    return sentences + order_of_the_paper(order)
+    return sentences + compare_order(order)
 
 
-def claims(rows: Iterable[Row]) -> list[Claim]:
-    """The paper's statements that these runs can say something about."""
-    known = known_rows(rows)
-    found = [_figure(known[key], *figures) for key, figures in paper_figures(WORDS).items() if key in known]
-    size = largest_common(known, METHODS)
+def describe_winner(rows: Iterable[SummaryRow], corpus: Corpus) -> str:
+    """Returns a sentence about which method makes the fewest mistakes; empty if no run has finished."""
+    finished = select_finished(rows)
+    size = largest_common(finished)
+    if size is None:
+        return ""
+    order = sorted((row for (_, each), row in finished.items() if each == size), key=lambda row: row.mean)
+    speech = " These words are synthetic speech; the paper's were spoken by people." if corpus.synthetic else ""
+    if len(order) == 1:
+        only = order[0]
+        return f"Only {NAMES[only.method]} was trained: it misses {format_percent(only.mean)} of the words.{speech}"
+    best, second = order[:2]
+    text = (
+        f"{NAMES[best.method]} misses the fewest words, {format_percent(best.mean)} of them; {NAMES[second.method]} "
+        f"misses {format_percent(second.mean)}."
+    )
+    if best.method != "cw" and any(row.method == "cw" for row in order):
+        text += " In the paper CW-RNN misses the fewest."
+    return text + speech
+
+
+def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
+    """Returns the paper's statements that these runs can confirm or contradict."""
+    finished = select_finished(rows)
+    claims = [_judge_mean(finished[key], *errors) for key, errors in paper_errors(WORDS).items() if key in finished]
+    size = largest_common(finished, METHODS)
     if size is not None:
-        srn, lstm, cw = (known[method, size] for method in METHODS)
-        found.append(
+        srn, lstm, cw = (finished[method, size] for method in METHODS)
+        claims.append(
             Claim(
                 "SRNs are the worst, then come LSTMs; CW-RNNs are best.",
-                f"At {size} parameters SRN {percent(srn.mean)}, LSTM {percent(lstm.mean)}, CW-RNN {percent(cw.mean)}.",
+                f"At {size} parameters SRN {format_percent(srn.mean)}, LSTM {format_percent(lstm.mean)}, CW-RNN "
+                f"{format_percent(cw.mean)}.",
                 cw.mean < lstm.mean < srn.mean,
             )
         )
-    size = largest_common(known, ("lstm", "cw"))
+    size = largest_common(finished, ("lstm", "cw"))
     if size is not None:
-        lstm, cw = known["lstm", size], known["cw", size]
-        found.append(
+        lstm, cw = finished["lstm", size], finished["cw", size]
+        claims.append(
             Claim(
                 "The largest CW-RNN is more than 2 times better than the largest LSTM.",
-                f"At {size} parameters {times(lstm.mean, cw.mean)} by the mean, {times(lstm.median, cw.median)} by the "
-                "median.",
+                f"At {size} parameters {compare_errors(lstm.mean, cw.mean)} by the mean, "
+                f"{compare_errors(lstm.median, cw.median)} by the median.",
                 lstm.mean > 2 * cw.mean,
             )
         )
-    found += _margin(known)
-    sizes = _common(known, ("srn", "lstm"))
+    claims += _judge_margin(finished)
+    sizes = common_sizes(finished, ("srn", "lstm"))
     if sizes:
-        gains = {size: known["srn", size].mean - known["lstm", size].mean for size in sizes}
+        gains = {size: finished["srn", size].mean - finished["lstm", size].mean for size in sizes}
         grows = len(sizes) < 2 or gains[sizes[-1]] > gains[sizes[0]]
-        found.append(
+        claims.append(
             Claim(
                 "LSTMs give substantially better results than SRNs, especially with more parameters.",
-                f"Their error is {_points(gains)} than that of SRNs.",
+                f"The error of LSTMs is {_format_margins(gains)} than that of SRNs.",
                 min(gains.values()) > 0 and grows,
             )
         )
-    return found
+    return claims
 
 
-def reasons(records: Sequence[Record], rows: Iterable[Row], corpus: Corpus) -> list[str]:
-    """What may explain why a claim does not hold; empty if all do."""
+def explain_failures(records: Sequence[Record], rows: Iterable[SummaryRow], corpus: Corpus) -> list[str]:
+    """Returns sentences that may explain why a claim does not hold; none if all claims hold."""
     rows = list(rows)
-    if all(claim.holds for claim in claims(rows)):
+    if all(claim.holds for claim in judge_claims(rows)):
         return []
-    found = [_other_words(corpus)]
+    reasons = [_mention_other_words(corpus)]
     largest = max((row.size for row in rows), default=0)
-    paper = max(size for _, size in paper_figures(WORDS))
+    paper = max(size for _, size in paper_errors(WORDS))
     if largest < paper:
-        found.append(f"The largest networks here have {largest} parameters, the paper's {paper}.")
+        reasons.append(f"The largest networks here have {largest} parameters, the paper's {paper}.")
     settings = [record.run.settings for record in records if isinstance(record.run.settings, Settings)]
-    noises = sorted({each.noise for each in settings})
+    noises = sorted({chosen.noise for chosen in settings})
     if noises != [Settings.noise]:
-        found.append(
-            f"The noise on the inputs had a deviation of {listed([f'{each:g}' for each in noises])}, the paper's "
+        reasons.append(
+            f"The noise on the inputs had a deviation of {join_words([f'{noise:g}' for noise in noises])}, the paper's "
             f"{Settings.noise:g}."
         )
-    found += other_rates(records, LEARNING_RATES)
+    reasons += mention_other_settings(records, LEARNING_RATES)
     cut = sum(record.status == "finished" and record.epochs == record.run.settings.epochs for record in records)
     if cut:
-        most = max(each.epochs for each in settings)
-        found.append(f"{count(cut, 'run')} ended because {most} epochs were over: the cross entropy was still falling.")
-    found += few_runs(rows)
-    found += some_diverged(rows, "error")
-    return found
+        most = max(chosen.epochs for chosen in settings)
+        reasons.append(
+            f"{format_count(cut, 'run')} stopped at the limit of {most} epochs while the cross entropy still fell."
+        )
+    reasons += mention_few_runs(rows)
+    reasons += mention_diverged(rows, "error")
+    return reasons
 
 
-def _figure(row: Row, mean: float, deviation: float) -> Claim:
-    if abs(row.mean - mean) <= deviation:
+def _judge_mean(row: SummaryRow, mean: float, deviation: float) -> Claim:
+    """Compares a mean with the paper's: it holds if it lies within the paper's deviation."""
+    holds = abs(row.mean - mean) <= deviation
+    if holds:
         verdict = "within the paper's deviation"
     else:
         verdict = f"{100 * abs(row.mean - mean):.1f} points {'higher' if row.mean > mean else 'lower'}"
     finished = row.runs - row.diverged - row.failed
     return Claim(
         f"{NAMES[row.method]}, {row.size} parameters: mean error {100 * mean:.1f} ± {100 * deviation:.1f} %.",
-        f"{100 * row.mean:.1f} ± {100 * row.std:.1f} % ({verdict}), median {percent(row.median)}; "
-        f"{finished} of {count(row.runs, 'run')} finished.",
-        abs(row.mean - mean) <= deviation,
+        f"{100 * row.mean:.1f} ± {100 * row.std:.1f} % ({verdict}), median {format_percent(row.median)}; "
+        f"{finished} of {format_count(row.runs, 'run')} finished.",
+        holds,
     )
 
 
-def _margin(known: Rows) -> list[Claim]:
-    """Whether CW-RNN is better than both, whatever the size."""
-    sizes = _common(known, METHODS)
+def _judge_margin(finished: RowsByNetwork) -> list[Claim]:
+    """Judges whether CW-RNN beats both other methods in all sizes by the paper's margin."""
+    sizes = common_sizes(finished, METHODS)
     if not sizes:
         return []
-    cw = {size: known["cw", size].mean for size in sizes}
-    over = {method: {size: known[method, size].mean - cw[size] for size in sizes} for method in ("srn", "lstm")}
+    cw = {size: finished["cw", size].mean for size in sizes}
+    over = {method: {size: finished[method, size].mean - cw[size] for size in sizes} for method in ("srn", "lstm")}
     return [
         Claim(
             "CW-RNNs beat both SRNs and LSTMs by a considerable margin of 8 to 20 % on average, irrespective of the "
             "number of parameters.",
-            f"Their error is {_points(over['srn'])} than that of SRNs, and {_points(over['lstm'])} than that of LSTMs.",
+            f"The error of CW-RNNs is {_format_margins(over['srn'])} than that of SRNs, and "
+            f"{_format_margins(over['lstm'])} than that of LSTMs.",
             min(chain(over["srn"].values(), over["lstm"].values())) >= MARGIN,
         )
     ]
 
 
-def _common(known: Rows, methods: Sequence[str]) -> list[int]:
-    """The sizes that all these methods have."""
-    return sorted(set.intersection(*({size for kind, size in known if kind == method} for method in methods)))
+def _format_margins(margins: dict[int, float]) -> str:
+    """Returns how much lower an error rate is, by size, in percentage points.
 
-
-def _points(margins: dict[int, float]) -> str:
-    """By how much means are lower, by size, in percentage points.
-
-    >>> _points({500: 0.101, 1000: -0.02})
+    >>> _format_margins({500: 0.101, 1000: -0.02})
     '10.1 points lower at 500 and 2.0 points higher at 1000'
     """
-    return listed(
-        [f"{100 * abs(m):.1f} points {'lower' if m >= 0 else 'higher'} at {size}" for size, m in margins.items()]
+    return join_words(
+        [
+            f"{100 * abs(margin):.1f} points {'lower' if margin >= 0 else 'higher'} at {size}"
+            for size, margin in margins.items()
+        ]
     )
 
 
-def _other_words(corpus: Corpus) -> str:
+def _mention_other_words(corpus: Corpus) -> str:
     if corpus.synthetic:
         return (
-            "The words are synthetic: a few voices of speech programs say them, each always alike but for speed, pitch "
-            "and noise. The paper's are TIMIT's, said by people, which is not free."
+            "The words are synthetic: a few voices of speech programs speak them, and the recordings of one voice "
+            "differ only in speed, pitch and noise. The paper's words are from TIMIT, which people spoke and which is "
+            "not free."
         )
     if set(corpus.words) == set(chain.from_iterable(PAPER_WORDS)):
-        return "The words are the paper's; whose examples of them the paper took, it does not say."
+        return "The words are the paper's, but the paper does not say which recordings of them it took."
     return (
-        "The words are not the paper's, which are TIMIT's and not free. How alike they sound decides how hard they are."
+        "The words are not the paper's, which are from TIMIT and not free. Words that sound more alike are harder to "
+        "tell apart."
     )

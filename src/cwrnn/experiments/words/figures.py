@@ -1,10 +1,10 @@
-"""Figures of spoken words, the second task.
+"""Figures of spoken words, the second task, each a matplotlib Figure.
 
-    confusions        what the best network of every method takes each word for, by word and by cluster
-    learning_curves   how cross entropy and test error fell
-    hearing           what every module of a trained Clockwork RNN does while it hears a word
+    confusions        the answers of the best network of every method, by word and by cluster
+    learning_curves   cross entropy and test error over the epochs
+    hearing           the states of a trained Clockwork RNN, module by module, while it hears a word
 
-The numbers that are drawn come from the functions without a picture: `confusion`, `by_cluster`, `spoken`.
+`count_answers`, `group_by_cluster` and `choose_utterance` compute what is drawn.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from ...extras import require
 from ...schedule import Schedule
-from ..report import statistics as outcomes
 from ..report.drawing import (
     COLOURS,
     GRID,
@@ -23,84 +22,92 @@ from ..report.drawing import (
     MUTED,
     NAMES,
     STROKES,
-    count,
     draw_module_map,
-    label,
+    fit_label,
+    make_translucent,
     new_figure,
-    paler,
     styled,
 )
-from ..report.statistics import best, box, curve
+from ..report.numbers import format_count
+from ..report.statistics import best_record, box, methods_of, quartile_curve, select_records, sizes_of
 from ..sweep.run import FINISHED, Record
-from . import training as classification
+from . import training
 from .clips import TEST
 from .corpus import Corpus
 from .features import mel_frequency, mel_spectrogram
 
+STRONGEST_WITH_NUMBER = 0.4
+"""The largest opacity of a square that has a number on it."""
 CANDIDATES = 5
-"""Words whose probabilities are drawn."""
+"""How many words have their probabilities drawn."""
 
 
-def best_of(records: Sequence[Record], method: str) -> Record | None:
-    """The record of that method with the lowest test error, if a run of it finished."""
-    return best(record for record in records if (record.run.method, record.status) == (method, FINISHED))
+def best_finished(records: Sequence[Record], method: str) -> Record | None:
+    """Returns the record of the method with the lowest test error, or None if no run of the method finished."""
+    return best_record(record for record in records if (record.run.method, record.status) == (method, FINISHED))
 
 
-def confusion(record: Record, corpus: Corpus) -> NDArray[np.int64]:
-    """(words, words): how often each word of the test set, in rows, was taken for each, in columns."""
+def count_answers(record: Record, corpus: Corpus) -> NDArray[np.int64]:
+    """Returns how often each word of the test set (rows) got each word as the answer (columns): (words, words)."""
     assert record.output is not None
     number = {word: place for place, word in enumerate(corpus.words)}
-    found = np.zeros((len(corpus.words), len(corpus.words)), dtype=np.int64)
-    for utterance, taken in zip(corpus.test, record.output.argmax(axis=1), strict=True):
-        found[number[utterance.word], taken] += 1
-    return found
+    counts = np.zeros((len(corpus.words), len(corpus.words)), dtype=np.int64)
+    for utterance, answer in zip(corpus.test, record.output.argmax(axis=1), strict=True):
+        counts[number[utterance.word], answer] += 1
+    return counts
 
 
-def by_cluster(confusion: NDArray[np.int64], corpus: Corpus) -> NDArray[np.int64]:
-    """(clusters, clusters): the same for the clusters of the words."""
+def group_by_cluster(counts: NDArray[np.int64], corpus: Corpus) -> NDArray[np.int64]:
+    """Returns the counts of answers summed over the words of each cluster: (clusters, clusters)."""
     clusters = sorted(set(corpus.clusters.values()))
     member = np.array([[corpus.clusters[word] == cluster for word in corpus.words] for cluster in clusters])
-    found: NDArray[np.int64] = member.astype(np.int64) @ confusion @ member.T.astype(np.int64)
-    return found
+    grouped: NDArray[np.int64] = member.astype(np.int64) @ counts @ member.T.astype(np.int64)
+    return grouped
 
 
-def endings(corpus: Corpus) -> dict[int, str]:
-    """What the words of each cluster end in, or the cluster's number if that is nothing."""
-    found = {}
+def name_clusters(corpus: Corpus) -> dict[int, str]:
+    """Returns the common ending of the words of each cluster, or the cluster's number if they have none."""
+    names = {}
     for cluster in sorted(set(corpus.clusters.values())):
         words = [word for word in corpus.words if corpus.clusters[word] == cluster]
         first = words[0] if len(words) > 1 else ""
         common = next((first[at:] for at in range(len(first)) if all(word.endswith(first[at:]) for word in words)), "")
-        found[cluster] = f"…{common}" if common else f"cluster {cluster}"
-    return found
+        names[cluster] = f"…{common}" if common else f"cluster {cluster}"
+    return names
 
 
-def spoken(record: Record, corpus: Corpus) -> int:
-    """The number in the test set of the longest utterance that the network recognises, or of the longest of all."""
+def choose_utterance(record: Record, corpus: Corpus) -> int:
+    """Returns the number in the test set of the longest utterance that the network recognises.
+
+    It is the longest of all if the network recognises none.
+    """
     assert record.output is not None
-    taken = record.output.argmax(axis=1)
-    right = [corpus.words[taken[place]] == each.word for place, each in enumerate(corpus.test)]
+    answers = record.output.argmax(axis=1)
+    right = [corpus.words[answers[place]] == utterance.word for place, utterance in enumerate(corpus.test)]
     return max(range(len(corpus.test)), key=lambda place: (right[place], len(corpus.test[place].features), -place))
 
 
 @styled
 def confusions(records: Sequence[Record], corpus: Corpus) -> Any:
-    """What the best network of each method takes each word for, above, and each cluster, below: a column per method."""
-    found = {method: best_of(records, method) for method in outcomes.methods(records)}
-    networks = {method: record for method, record in found.items() if record is not None}
+    """Returns a figure of the answers of the best network of each method, a column per method.
+
+    Above, a square for each pair of a spoken word and an answer; below, the same by cluster, as counts.
+    """
+    best = {method: best_finished(records, method) for method in methods_of(records)}
+    networks = {method: record for method, record in best.items() if record is not None}
     clusters = [corpus.clusters[word] for word in corpus.words]
-    names = endings(corpus)
+    names = name_clusters(corpus)
     borders = [place for place in range(1, len(clusters)) if clusters[place] != clusters[place - 1]]
     room = min(1.0, 12.5 / len(clusters) / 0.5)
     figure = new_figure(1.2 + 3.5 * len(networks), 8.4)
     upper, lower = figure.subplots(2, len(networks), squeeze=False, height_ratios=[3.5, 2.2])
     for place, (method, record) in enumerate(networks.items()):
-        counts = confusion(record, corpus)
+        counts = count_answers(record, corpus)
         above, below = upper[place], lower[place]
         _cells(above, counts, COLOURS[method], f"words-{method}")
-        above.hlines([each - 0.5 for each in borders], -0.5, len(counts) - 0.5, color=MUTED, linewidth=0.7)
-        above.vlines([each - 0.5 for each in borders], -0.5, len(counts) - 0.5, color=MUTED, linewidth=0.7)
-        words = [label(word, 14) for word in corpus.words]
+        above.hlines([border - 0.5 for border in borders], -0.5, len(counts) - 0.5, color=MUTED, linewidth=0.7)
+        above.vlines([border - 0.5 for border in borders], -0.5, len(counts) - 0.5, color=MUTED, linewidth=0.7)
+        words = [fit_label(word, 14) for word in corpus.words]
         above.set_xticks(range(len(words)), words, rotation=90, fontsize=6.8 * room, parse_math=False)
         above.set_yticks(range(len(words)), words if place == 0 else [], fontsize=6.8 * room, parse_math=False)
         wrong = len(corpus.test) - int(np.trace(counts))
@@ -108,45 +115,45 @@ def confusions(records: Sequence[Record], corpus: Corpus) -> Any:
                         loc="left", pad=16)  # fmt: skip
         above.annotate(f"{wrong} of {len(corpus.test)} wrong ({100 * record.error:.0f} %)", (0, 1), (0, 4), fontsize=8,
                        xycoords="axes fraction", textcoords="offset points")  # fmt: skip
-        grouped = by_cluster(counts, corpus)
+        grouped = group_by_cluster(counts, corpus)
         _cells(below, grouped, COLOURS[method], f"clusters-{method}", numbers=True)
-        marks = [label(name, 14) for name in names.values()]
+        marks = [fit_label(name, 14) for name in names.values()]
         below.set_xticks(range(len(marks)), marks, rotation=90 if len(marks) > 6 else 0, parse_math=False, fontsize=8)
         below.set_yticks(range(len(marks)), marks if place == 0 else [], parse_math=False, fontsize=8)
         inside = int(np.trace(grouped)) - int(np.trace(counts))
-        below.set_title(f"{inside} of the {count(wrong, 'error')} within a cluster", loc="left", fontsize=8.5)
-    upper[0].set_ylabel("said")
-    lower[0].set_ylabel("said, by ending")
-    figure.supxlabel("taken for", fontsize=9)
+        below.set_title(f"{inside} of the {format_count(wrong, 'error')} within a cluster", loc="left", fontsize=8.5)
+    upper[0].set_ylabel("spoken word")
+    lower[0].set_ylabel("spoken word, by ending")
+    figure.supxlabel("answer of the network", fontsize=9)
     return figure
 
 
 @styled
 def learning_curves(records: Sequence[Record]) -> Any:
-    """How the cross entropy of the training set and the test error fell: median and quartiles, a column per size."""
-    methods, sizes = outcomes.methods(records), outcomes.sizes(records)
+    """Returns a figure of cross entropy and test error over the epochs: median and quartiles, a column per size."""
+    methods, sizes = methods_of(records), sizes_of(records)
     figure = new_figure(max(6.0, 1.2 + 2.3 * len(sizes)), 5.0)
     panels = figure.subplots(2, len(sizes), squeeze=False, sharex=True, sharey="row")
     for column, size in enumerate(sizes):
         upper, lower = panels[0, column], panels[1, column]
         lost = []
         for method in methods:
-            mine = outcomes.of(records, method, size)
+            mine = select_records(records, method, size)
             for panel, number, scale in ((upper, 1, 1.0), (lower, 3, 100.0)):
-                epochs, quartiles = curve(mine, number, kept=True)
+                epochs, quartiles = quartile_curve(mine, number, kept=True)
                 below, median, above = scale * quartiles
                 name = f"{'test' if number == 3 else 'train'}-{method}-{size}"
                 panel.fill_between(epochs, below, above, color=COLOURS[method], alpha=0.2, linewidth=0)
                 panel.plot(epochs, median, color=COLOURS[method], label=NAMES[method], gid=name)
-                ends = [record.epochs for record in mine if record.status == FINISHED]
-                if ends:
-                    # where half of the runs are over
-                    half = float(np.median(ends))
+                last = [record.epochs for record in mine if record.status == FINISHED]
+                if last:
+                    # the dot marks the epoch at which half of the runs have ended
+                    half = float(np.median(last))
                     panel.plot(half, np.interp(half, epochs, median), marker="o", markersize=5, color=COLOURS[method])
             here = box(mine)
-            for number, what in ((here.diverged, "diverged"), (here.failed, "failed")):
+            for number, status in ((here.diverged, "diverged"), (here.failed, "failed")):
                 if number:
-                    lost.append((f"{NAMES[method]}: {number} of {len(mine)} {what}", COLOURS[method]))
+                    lost.append((f"{NAMES[method]}: {number} of {len(mine)} {status}", COLOURS[method]))
         for line, (text, colour) in enumerate(reversed(lost)):
             lower.annotate(text, (0, 0), (4, 4 + 10 * line), xycoords="axes fraction", textcoords="offset points",
                            fontsize=7.5, color=colour)  # fmt: skip
@@ -164,32 +171,32 @@ def learning_curves(records: Sequence[Record]) -> Any:
 
 @styled
 def hearing(record: Record, corpus: Corpus, number: int) -> Any:
-    """What a trained Clockwork RNN does during one word.
+    """Returns a figure of a trained Clockwork RNN that hears one word.
 
-    The word's spectrogram, the states of the modules from slow to fast, and the probabilities of words as they would
-    be if the word ended there.
+    It shows the spectrogram of the word, the states of the modules from slow to fast, and at each step the
+    probabilities of the words if the word ended there.
 
     Args:
-        record: of a Clockwork RNN
-        corpus: what it was trained on
-        number: of the utterance in the test set
+        record: a run of a Clockwork RNN
+        corpus: the words that it was trained on
+        number: the utterance's number in the test set
     """
     run = record.run
     if run.method != "cw" or record.weights is None or record.schedule is None:
         raise ValueError(f"record must be that of a trained Clockwork RNN, got a {record.status} run of {run.method}")
-    assert isinstance(run.settings, classification.Settings)
+    assert isinstance(run.settings, training.Settings)
     schedule = Schedule.parse(record.schedule)
     utterance = corpus.test[number]
     features, _ = corpus.normalised(TEST)[number]
-    states, logarithms = classification.follow(run.method, run.hidden, record.weights, features, run.settings)
+    states, logarithms = training.follow(run.method, run.hidden, record.weights, features, run.settings)
     steps, modules = len(features), schedule.modules
     figure = new_figure(8.5, 4.4 + 0.5 * modules)
     top, *panels, bottom = figure.subplots(
         2 + modules, 1, sharex=True, height_ratios=[2.6, *[0.9] * modules, 2.6], gridspec_kw={"hspace": 0.02}
     )
     _spectrogram(top, utterance.features, corpus)
-    speaker = f"{'synthetic, ' if corpus.synthetic else ''}said by {label(utterance.speaker, 30)}"
-    top.set_title(f"“{label(utterance.word, 20)}”, {speaker}", loc="left", fontsize=9.5, parse_math=False)
+    speaker = f"{'synthetic, ' if corpus.synthetic else ''}spoken by {fit_label(utterance.speaker, 30)}"
+    top.set_title(f"“{fit_label(utterance.word, 20)}”, {speaker}", loc="left", fontsize=9.5, parse_math=False)
     for panel, module in zip(panels, reversed(range(modules)), strict=True):
         draw_module_map(panel, states, schedule, module)
     panels[0].set_title(KEY_OF_STATES, loc="right", fontsize=8, color=MUTED)
@@ -200,12 +207,13 @@ def hearing(record: Record, corpus: Corpus, number: int) -> Any:
 
 
 def _cells(panel: Any, counts: NDArray[np.int64], colour: str, gid: str, *, numbers: bool = False) -> None:
-    """A square for every count that is not zero, as strong as its share of the row is large."""
+    """Draws a square for every count above zero; its opacity grows with its share of the row."""
     patches = require("matplotlib.patches", extra="experiments", purpose="drawing")
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     for row, column in np.argwhere(counts > 0):
-        # a number is to be read on it, in light and in dark
-        fill = paler(colour, round(0.1 + (0.5 if numbers else 0.9) * float(shares[row, column]), 3))
+        # a square with a number stays pale enough to read the number, in light and in dark
+        strongest = STRONGEST_WITH_NUMBER if numbers else 1.0
+        fill = make_translucent(colour, round(0.1 + (strongest - 0.1) * float(shares[row, column]), 3))
         panel.add_patch(
             patches.Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=fill, linewidth=0, gid=f"{gid}-{row}-{column}")
         )
@@ -234,15 +242,15 @@ def _spectrogram(panel: Any, features: NDArray[np.float32], corpus: Corpus) -> N
     panel.tick_params(labelbottom=False)
 
 
-def _probabilities(panel: Any, probabilities: NDArray[np.float32], corpus: Corpus, said: str) -> None:
+def _probabilities(panel: Any, probabilities: NDArray[np.float32], corpus: Corpus, spoken: str) -> None:
     steps = len(probabilities)
     order = sorted(range(len(corpus.words)), key=lambda place: -float(probabilities[:, place].max()))
-    said_place = corpus.words.index(said)
-    others = [place for place in order if place != said_place][: CANDIDATES - 1]
-    for rank, place in enumerate([said_place, *others]):
+    spoken_place = corpus.words.index(spoken)
+    others = [place for place in order if place != spoken_place][: CANDIDATES - 1]
+    for rank, place in enumerate([spoken_place, *others]):
         panel.plot(np.arange(steps) + 0.5, probabilities[:, place], color=COLOURS["cw"] if rank == 0 else MUTED,
                    linewidth=2.0 if rank == 0 else 1.1, linestyle=STROKES[max(0, rank - 1) % len(STROKES)],
-                   zorder=3 - rank / 10, label=label(corpus.words[place], 20),
+                   zorder=3 - rank / 10, label=fit_label(corpus.words[place], 20),
                    gid=f"probability-{place}")  # fmt: skip
     panel.axhline(1 / len(corpus.words), color=GRID, linewidth=0.9, zorder=0)
     panel.set_ylim(0, 1.02)
