@@ -9,7 +9,7 @@ from hypothesis import Phase, settings
 from support.rnn_pairs import LAYERS
 from torch import Tensor
 
-from cwrnn.kernels.cpu import loader as library
+from cwrnn.kernels.cpu import loader
 
 settings.register_profile("cwrnn", deadline=None, derandomize=True, print_blob=True)
 # a mutant is dead at its first failure: nobody reads the smallest one
@@ -45,13 +45,13 @@ def close():
     return check
 
 
-@pytest.fixture(params=library.executable_isas())
+@pytest.fixture(params=loader.executable_isas())
 def isa(request):
     """Each instruction set that the CPU kernels can use here, in use."""
-    usual = library.current_isa()
-    library.use_isa(request.param)
+    usual = loader.current_isa()
+    loader.use_isa(request.param)
     yield request.param
-    library.use_isa(usual)
+    loader.use_isa(usual)
 
 
 @pytest.fixture(params=LAYERS)

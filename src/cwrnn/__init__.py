@@ -9,11 +9,12 @@ torch.Size([200, 4, 104])
 
 from . import init
 from .held import Ticks
-from .layer import ClockworkRNN, State
+from .layer import ClockworkRNN
 from .learned import Hardening, LearnedClockworkRNN
 from .readout import Readout
 from .reference import clockwork_reference
 from .schedule import Operations, Schedule
+from .step import State
 
 __version__ = "0.2.0"
 

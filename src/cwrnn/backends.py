@@ -1,12 +1,12 @@
 """The one dispatch: which backend computes a layer's recurrence.
 
-Every backend has the signature of `cascade`, and returns a `Pass`: the states of every module at its own ticks.
-An explicit choice that cannot run raises, with the reason; "auto" takes the first that can, and says once, at
-debug level, why the others could not. Nothing falls back in silence.
+This is the only module of the core that imports the kernels. A layer asks for a backend by name, device, dtype and
+schedule, and calls what it gets. A name that cannot run raises an error with the reason. "auto" takes the first backend
+that can run, and logs once, at debug level, why the others were refused. There is no silent fallback.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from .cascade import cascade
-from .held import Pass, StreamPass, initial_state, states_of
-from .kernels import autograd as function
-from .kernels.cpu import loader as library
-from .kernels.cpu import sequence as cpu
-from .kernels.gpu import launch as triton
+from .held import Pass, SignalPass, initial_state, states_of
+from .kernels.backend import KernelBackend
+from .kernels.cpu import loader, sequence, stepping
+from .kernels.eligibility import is_plain_call
+from .kernels.gpu import launch
 from .reference import clockwork_reference
 from .schedule import Schedule
 from .sequences import mask
@@ -27,22 +27,29 @@ from .step import clockwork_step
 logger = logging.getLogger("cwrnn")
 
 Run = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Schedule, int, str, Tensor | None, bool], Pass]
+RunPlain = Callable[[Tensor, Tensor, Tensor, Tensor | None, Schedule, int, str], tuple[Any, Tensor]]
 Step = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str, Any], tuple[Tensor, Tensor, Any]]
 
 
 class Backend(NamedTuple):
-    """One way to compute the recurrence."""
+    """One way to compute the recurrence: its reasons to refuse a call, and the functions that compute one."""
 
+    name: str
     refuse: Callable[[torch.device, torch.dtype], str | None]
-    """Why it cannot run on that device with that dtype; None if it can."""
-    load: Callable[[], Run]
-    """The function itself, imported when it is first needed."""
+    """Why this backend cannot run on a device with a dtype, or None if it can."""
+    run: Run
+    """Runs one layer over a sequence and returns its states: any tensors, any transform of torch."""
+    run_plain: RunPlain | None = None
+    """`run` from a state of zeros for plain calls (`is_plain_call`): output and final state, with no detour.
+
+    None if the backend has no shorter way than `run`.
+    """
     step: Step = clockwork_step
-    """One time step: the state after it, twice, and what the backend keeps for the next, or None."""
-    unsuited: Callable[[Schedule], str | None] = lambda schedule: None
-    """Why it cannot run with those modules; None if it can."""
-    outdone: Callable[[Schedule, torch.dtype], str | None] = lambda schedule, dtype: None
-    """Why another may be faster with those modules, which then runs unless it was chosen; None if it is not."""
+    """Computes one time step: the output, the next state, and the messages to keep for the step after it, or None."""
+    refuse_schedule: Callable[[Schedule], str | None] = lambda schedule: None
+    """Why this backend cannot run with a schedule, or None if it can."""
+    advise_against: Callable[[Schedule, torch.dtype], str | None] = lambda schedule, dtype: None
+    """Why "auto" should prefer another backend for a schedule, or None. An explicit choice ignores it."""
 
 
 def run_reference(
@@ -61,67 +68,106 @@ def run_reference(
     h0 = initial_state(h0, input, schedule)
     input = mask(input, lengths)
     output = clockwork_reference(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity)
-    return StreamPass(t0, input.shape[0], lengths, states_of(output, h0, schedule, t0))
+    return SignalPass(t0, input.shape[0], lengths, states_of(output, h0, schedule, t0))
 
 
-# the order is that of preference
+_cpu = KernelBackend(sequence)
+_gpu = KernelBackend(launch)
+
 BACKENDS: dict[str, Backend] = {
-    "cpu": Backend(refuse=library.refuse, load=lambda: function.run, step=cpu.step),
-    "triton": Backend(
-        refuse=triton.refuse, load=lambda: function.run, unsuited=triton.refuse_schedule, outdone=triton.advise_against
-    ),
-    "torch": Backend(refuse=lambda device, dtype: None, load=lambda: cascade),
-    "reference": Backend(refuse=lambda device, dtype: None, load=lambda: run_reference),
+    backend.name: backend
+    for backend in (
+        Backend("cpu", loader.refuse, _cpu.run, _cpu.run_plain, stepping.step),
+        Backend(
+            "triton",
+            launch.refuse,
+            _gpu.run,
+            _gpu.run_plain,
+            refuse_schedule=launch.refuse_schedule,
+            advise_against=launch.advise_against,
+        ),
+        Backend("torch", lambda device, dtype: None, cascade),
+        Backend("reference", lambda device, dtype: None, run_reference),
+    )
 }
+"""The backends by name, in the order in which "auto" tries them."""
 
 
 def check_backend(name: str) -> None:
-    """A ValueError that lists the names, unless `name` is one of them."""
+    """Raises a ValueError that lists the names of all backends, unless `name` is one of them."""
     if name not in ("auto", *BACKENDS):
         names = ", ".join(repr(known) for known in ("auto", *BACKENDS))
         raise ValueError(f"Unknown backend {name!r}. Select from {names}.")
 
 
-def select(name: str, device: torch.device, dtype: torch.dtype, schedule: Schedule | None = None) -> Run:
+def select_backend(name: str, device: torch.device, dtype: torch.dtype, schedule: Schedule | None = None) -> Backend:
     """The backend `name`, or for "auto" the first that can run here.
 
-    >>> select("torch", torch.device("cpu"), torch.float32).__name__
-    'cascade'
+    If `schedule` is None, only device and dtype decide.
+
+    >>> select_backend("torch", torch.device("cpu"), torch.float32).name
+    'torch'
     """
-    return BACKENDS[choose(name, device, dtype, schedule)].load()
-
-
-def choose(name: str, device: torch.device, dtype: torch.dtype, schedule: Schedule | None = None) -> str:
-    """The name of the backend that runs where `name` is asked for; with any modules, if `schedule` is None."""
     if name != "auto":
-        check_backend(name)
-        reason = _refusal(BACKENDS[name], device, dtype, schedule)
-        if reason is not None:
-            usable = [
-                other for other, backend in BACKENDS.items() if _refusal(backend, device, dtype, schedule) is None
-            ]
-            raise RuntimeError(
-                f"backend {name!r} cannot run on {device.type} with {dtype}: {reason}. "
-                f"Usable here: {', '.join(repr(other) for other in ('auto', *usable))}."
-            )
-        return name
-    for candidate, backend in BACKENDS.items():
-        reason = _refusal(backend, device, dtype, schedule)
+        return _require_backend(name, device, dtype, schedule)
+    for backend in BACKENDS.values():
+        reason = _refuse(backend, device, dtype, schedule)
         if reason is None and schedule is not None:
-            reason = backend.outdone(schedule, dtype)
+            reason = backend.advise_against(schedule, dtype)
         if reason is None:
-            return candidate
+            return backend
         # a graph has no place for a log
         if not torch.compiler.is_compiling():
-            _log_refusal(candidate, device.type, dtype, reason)
+            _log_refusal(backend.name, device.type, dtype, reason)
     raise RuntimeError(f"no backend can run on {device.type} with {dtype}")
 
 
-def _refusal(backend: Backend, device: torch.device, dtype: torch.dtype, schedule: Schedule | None) -> str | None:
+def _require_backend(name: str, device: torch.device, dtype: torch.dtype, schedule: Schedule | None) -> Backend:
+    """The backend `name`, or a RuntimeError with the reason why it cannot run, and the names of those that can."""
+    check_backend(name)
+    backend = BACKENDS[name]
+    reason = _refuse(backend, device, dtype, schedule)
+    if reason is None:
+        return backend
+    usable = [other.name for other in BACKENDS.values() if _refuse(other, device, dtype, schedule) is None]
+    raise RuntimeError(
+        f"backend {name!r} cannot run on {device.type} with {dtype}: {reason}. "
+        f"Usable here: {', '.join(repr(other) for other in ('auto', *usable))}."
+    )
+
+
+def _refuse(backend: Backend, device: torch.device, dtype: torch.dtype, schedule: Schedule | None) -> str | None:
     reason = backend.refuse(device, dtype)
-    return backend.unsuited(schedule) if reason is None and schedule is not None else reason
+    return backend.refuse_schedule(schedule) if reason is None and schedule is not None else reason
 
 
 @cache
 def _log_refusal(name: str, device: str, dtype: torch.dtype, reason: str) -> None:
     logger.debug("backend %r refused on %s with %s: %s", name, device, dtype, reason)
+
+
+def run_plain_layer(
+    name: str,
+    input: Any,
+    parameters: Mapping[str, Any],
+    input_size: int,
+    has_bias: bool,
+    schedule: Schedule,
+    t0: int,
+    nonlinearity: str,
+) -> tuple[Tensor, Tensor] | None:
+    """Output (T, B, N) and final state (1, B, N) of a single layer from a state of zeros, if the call is plain.
+
+    None if anything must be checked, cast, unpacked or transformed first. A small network computes its output in the
+    time that such questions take, so the plain call asks them all at once (`is_plain_call`).
+    """
+    weight_ih: Any = parameters.get("weight_ih_l0")
+    weight_hh: Any = parameters.get("weight_hh_l0")
+    bias: Any = parameters.get("bias_l0")
+    if not is_plain_call(input, weight_ih, weight_hh, bias, input_size, has_bias, schedule.hidden_size):
+        return None
+    backend = select_backend(name, input.device, input.dtype, schedule)
+    if backend.run_plain is not None:
+        return backend.run_plain(input, weight_ih, weight_hh, bias, schedule, t0, nonlinearity)
+    done = backend.run(input, weight_ih, weight_hh, bias, None, schedule, t0, nonlinearity, None, True)
+    return done.hold(), done.h_n()

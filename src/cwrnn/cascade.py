@@ -1,10 +1,10 @@
 """The cascade: what makes a Clockwork RNN fast, in plain PyTorch.
 
-A slow module never hears a fast one, and what it says is constant between its ticks. Hence, exactly:
+A slow module never hears a fast one, and its message is constant between its ticks. Hence, exactly:
 
     1. Run the slowest module first, for all time, on its own clock: a small Elman recurrence (scan.py).
-    2. What it says to all faster modules, W_hh[:i, i] h_i, changes only when it ticks: one matrix product over
-       all its ticks, and the result is held (ticks.py).
+    2. Its message to all faster modules, W_hh[:i, i] h_i, changes only when it ticks: one matrix product over
+       all its ticks, and the result is held (held.py).
     3. The next faster module hears that one step later, as a plain additional input. And so on to the fastest.
 
         t        0   1   2   3   4   5   6   7
@@ -17,13 +17,13 @@ Per step that costs sum_j K_j (K_1 + ... + K_j) / P_j multiply-adds: at most 4 K
 
 Three conditions, each easily missed. The delay: module i at t hears h_j(t - 1). The phase: ticks are counted on
 the absolute clock, so a sequence that starts at t0 ticks at (t0 + s) mod P == 0. And before the first tick of a
-sequence, a module holds, and says, its initial state.
+sequence, a module holds its initial state, and sends the message of that state.
 """
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from .held import Pass, Stream, StreamPass, accumulate, initial_state, last_tick_before
+from .held import HeldSignal, Pass, SignalPass, accumulate, initial_state, last_tick_before
 from .scan import scan
 from .schedule import Schedule
 from .sequences import mask
@@ -43,9 +43,9 @@ def cascade(
 ) -> Pass:
     """The states of every module at its own ticks, fastest module first.
 
-    Held at every step they equal `clockwork_reference`, which has the same arguments. An initial state that is None is
-    zero. `lengths` (B,) are those of the sequences, if they differ: what lies beyond a sequence's end is not read.
-    `hold` says whether the held output will be asked for; here it is made when it is.
+    Held at every step they equal `clockwork_reference`, which has the same arguments. An initial state of None is zero.
+    `lengths` (B,) are the lengths of the sequences, if they differ; steps beyond a sequence's end are not read. `hold`
+    tells a backend that the caller will ask for the held output; the cascade builds it only when it is asked.
     """
     input = mask(input, lengths)
     inputs = _decimate(input, schedule, t0)
@@ -55,31 +55,31 @@ def cascade(
     columns = weight_hh.split(schedule.sizes, dim=1)
 
     modules = []
-    heard: list[Stream] = []
+    messages: list[HeldSignal] = []
     for i in reversed(range(schedule.modules)):
         period, rows = schedule.periods[i], schedule.slices[i]
         start = last_tick_before(t0, period)
 
         drive = F.linear(inputs[i], weights_ih[i], biases[i])
         for_faster = []
-        for stream in heard:
-            rest, mine = stream.split(rows.start)
-            # the delay: the tick at start + period hears what was said one step before
+        for message in messages:
+            rest, mine = message.split(rows.start)
+            # the delay: the tick at start + period hears the message of one step before
             drive = drive + mine.at(start + period - 1, period, drive.shape[0])
             for_faster.append(rest)
 
         to_faster, to_itself = columns[i][: rows.stop].split((rows.start, schedule.sizes[i]))
-        module = Stream(scan(drive, to_itself, initial[i], nonlinearity), period, start)
+        module = HeldSignal(scan(drive, to_itself, initial[i], nonlinearity), period, start)
         modules.append(module)
 
         if rows.start > 0:
-            said = Stream(F.linear(module.values, to_faster), period, start)
-            heard = accumulate(for_faster, said)
-    return StreamPass(t0, input.shape[0], lengths, tuple(reversed(modules)))
+            message = HeldSignal(F.linear(module.values, to_faster), period, start)
+            messages = accumulate(for_faster, message)
+    return SignalPass(t0, input.shape[0], lengths, tuple(reversed(modules)))
 
 
 def _decimate(input: Tensor, schedule: Schedule, t0: int) -> list[Tensor]:
-    """The input at each module's ticks, taken from the next faster module's where that has them all."""
+    """The input at each module's ticks, taken from that of the next faster module where it contains them all."""
     inputs: list[Tensor] = []
     for i, period in enumerate(schedule.periods):
         finer, stride, origin = input, 1, t0

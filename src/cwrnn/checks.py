@@ -1,4 +1,4 @@
-"""Checks: what the layer refuses. For the mistakes that torch.nn.RNN knows, in its words."""
+"""Checks: the arguments that a layer refuses. Mistakes that torch.nn.RNN refuses raise its own error messages."""
 
 import numbers
 import warnings
@@ -23,7 +23,7 @@ def check_arguments(
     dropout: Any,
     dtype: torch.dtype | None,
 ) -> None:
-    """torch's checks with torch's words, but that input_size may be 0."""
+    """torch's checks with torch's messages, except that input_size may be 0."""
     if nonlinearity not in tuple(NONLINEARITIES):
         raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
     if isinstance(dropout, bool) or not isinstance(dropout, numbers.Real) or not 0 <= float(dropout) <= 1:
@@ -54,7 +54,7 @@ def check_arguments(
 
 
 def check_input(input: Any, hx: Any, input_size: int, weight: Tensor) -> None:
-    """Refuses an input whose kind, shape, dtype or device does not fit the layer, or the state's dimensions."""
+    """Refuses an input whose type, shape, dtype or device does not fit the layer or the state."""
     if hx is not None and not isinstance(hx, Tensor):
         hint = ": pass its h as hx, and its t as t0" if isinstance(hx, tuple) else ""
         raise TypeError(f"hx should be a Tensor, got: {type(hx).__name__}{hint}")
@@ -74,7 +74,7 @@ def check_input(input: Any, hx: Any, input_size: int, weight: Tensor) -> None:
 
 def check_features(features: Tensor, expected_dim: int, input_size: int, weight: Tensor) -> None:
     """Refuses features whose number, dtype or device does not fit the weights."""
-    castable = autocasts(features.device) and features.dtype.is_floating_point
+    castable = is_autocast_on(features.device) and features.dtype.is_floating_point
     if weight.dtype.is_complex:
         raise ValueError(f"weights should be of a real floating point type, got: {weight.dtype}")
     if features.dtype != weight.dtype and not castable:
@@ -96,7 +96,7 @@ def check_features(features: Tensor, expected_dim: int, input_size: int, weight:
 
 
 def check_step(input: Any) -> None:
-    """Refuses an input that is not that of one time step."""
+    """Refuses an input that is not (B, I) or (I,), the input of one time step."""
     if not isinstance(input, Tensor):
         raise TypeError(f"step: input should be a Tensor, got: {type(input).__name__}")
     if input.dim() not in (1, 2):
@@ -106,7 +106,7 @@ def check_step(input: Any) -> None:
 
 
 def check_hidden(h: Tensor, x: Tensor, expected: tuple[int, int, int]) -> None:
-    """Refuses a state that does not fit the input x, or that is not of the size `expected`."""
+    """Refuses a state that does not fit the input x, or whose shape is not `expected`."""
     if h.device != x.device:
         raise RuntimeError(
             "Input and hidden tensors are not at the same device, "
@@ -114,12 +114,12 @@ def check_hidden(h: Tensor, x: Tensor, expected: tuple[int, int, int]) -> None:
         )
     if h.shape != expected:
         raise RuntimeError(f"Expected hidden size {expected}, got {list(h.shape)}")
-    if h.dtype != x.dtype and not (autocasts(x.device) and h.dtype.is_floating_point):
+    if h.dtype != x.dtype and not (is_autocast_on(x.device) and h.dtype.is_floating_point):
         raise RuntimeError(f"hx dtype ({h.dtype}) does not match input dtype ({x.dtype}). Convert hx: hx.to({x.dtype})")
 
 
 def check_state(state: Any, input: Tensor) -> tuple[Any, int]:
-    """The two parts of a stream's state; refuses what is no (h, t), or does not fit the input of one step."""
+    """The hidden state and the clock of a stream's state; refuses a state that does not fit the input of one step."""
     if not isinstance(state, tuple) or len(state) != 2 or not isinstance(state[0], Tensor):
         raise TypeError(f"state should be what step returned, or State(h, t), got: {type(state).__name__}")
     h, t = state
@@ -130,7 +130,7 @@ def check_state(state: Any, input: Tensor) -> tuple[Any, int]:
 
 
 def check_clock(name: str, t: Any) -> int:
-    """`t` as an int; refuses what is no time on the clock, which counts from 0."""
+    """`t` as an int; refuses anything else, and negative times: the clock counts from 0."""
     if isinstance(t, np.integer):
         t = int(t)
     if isinstance(t, bool) or not isinstance(t, (int, torch.SymInt)):
@@ -141,7 +141,7 @@ def check_clock(name: str, t: Any) -> int:
 
 
 def check_lengths(lengths: "Tensor | Sequence[int]", T: int, B: int, device: torch.device) -> Tensor:
-    """`lengths` as a (B,) tensor on `device`, or an error that says what is wrong with them."""
+    """`lengths` as a (B,) tensor of int64 on `device`; refuses lengths that do not fit T steps and B sequences."""
     try:
         given = torch.as_tensor(lengths, dtype=None if B > 0 else torch.int64)
     except (TypeError, ValueError) as error:
@@ -160,8 +160,8 @@ def check_lengths(lengths: "Tensor | Sequence[int]", T: int, B: int, device: tor
     return given.to(device=device, dtype=torch.int64)
 
 
-def autocasts(device: torch.device) -> bool:
-    """Whether autocast is on for that device."""
+def is_autocast_on(device: torch.device) -> bool:
+    """Whether autocast is on for `device`."""
     kind = device.type
     # the meta device has no autocast, and asking it is an error
     return kind != "meta" and torch.is_autocast_enabled(kind)

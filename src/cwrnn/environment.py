@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from . import __version__
-from .backends import choose
+from .backends import select_backend
 
 
 @cache
@@ -28,7 +28,7 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         "machine": f"{platform.platform()}, {processor()}, {cores()} cores",
         "threads": "1",
-        "backend": choose("auto", torch.device("cpu"), torch.float32),
+        "backend": select_backend("auto", torch.device("cpu"), torch.float32).name,
     }
 
 

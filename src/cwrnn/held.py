@@ -1,8 +1,8 @@
-"""Ticks: signals that change only when a module ticks, and are held between.
+"""Held signals: they change only when a module ticks, and hold their value until its next tick.
 
-Stream   one such signal: a value per tick, a period, a place on the clock
-Pass     one run over time of one layer in one direction: a Stream of states per module
-Ticks    what a layer computes before anything is held: the passes of its last layer, and how to hold them
+HeldSignal   one such signal: a value per tick, a period, a place on the clock
+Pass         one run over time of one layer in one direction: a HeldSignal of states per module
+Ticks        the output of a layer before it is held: the passes of its last layer, and how to hold them
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,11 +18,11 @@ from .schedule import Schedule
 from .sequences import Layout, mask
 
 
-class Stream(NamedTuple):
+class HeldSignal(NamedTuple):
     """A signal that is held from each multiple of `period` to the next.
 
     Row n of `values` (n + 1, B, ...) holds from time start + n * period on. `start` is the last tick before the
-    sequence begins, so row 0 is what was there before the first tick.
+    sequence begins, so row 0 holds the value before the first tick.
     """
 
     values: Tensor
@@ -33,7 +33,7 @@ class Stream(NamedTuple):
         """The values held at `count` times: first, first + step, first + 2 step, ..."""
         offset = first - self.start
         repeats = self.period // step
-        # a hold window that is longer than what is asked for is not worth unrolling
+        # a hold window that is longer than all times asked for is not worth unrolling
         if self.period % step == 0 and (torch.compiler.is_compiling() or repeats <= count):
             skip = offset % self.period // step
             row = offset // self.period
@@ -46,54 +46,54 @@ class Stream(NamedTuple):
         times = torch.arange(count, device=self.values.device) * step + offset
         return self.values.index_select(0, times // self.period)
 
-    def split(self, size: int) -> "tuple[Stream, Stream]":
+    def split(self, size: int) -> "tuple[HeldSignal, HeldSignal]":
         """The first `size` features, and the others."""
         first, others = self.values.split((size, self.values.shape[-1] - size), dim=-1)
-        return Stream(first, self.period, self.start), Stream(others, self.period, self.start)
+        return HeldSignal(first, self.period, self.start), HeldSignal(others, self.period, self.start)
 
 
 def last_tick_before(t0: int, period: int) -> int:
-    """The last multiple of `period` before t0: where a module's row 0 stands on the clock."""
+    """The last multiple of `period` before t0: the time at which row 0 of a module begins."""
     return (t0 - 1) // period * period
 
 
 def count_rows(periods: Sequence[int], t0: int, T: int) -> list[int]:
-    """How many states each module has: one per tick, and the one before. T may be a symbol."""
+    """The number of states of each module: one per tick, and the one before. T may be a symbol of torch.export."""
     return [(t0 + T - 1) // period - (t0 - 1) // period + 1 for period in periods]
 
 
 def initial_state(h0: Tensor | None, like: Tensor, schedule: Schedule) -> Tensor:
-    """h0 (B, N), or if there is none one of zeros, for a sequence `like` (T, B, ...)."""
+    """h0 (B, N), or zeros if h0 is None, for a sequence `like` (T, B, ...)."""
     return like.new_zeros((like.shape[1], schedule.hidden_size)) if h0 is None else h0
 
 
-def states_of(held: Tensor, h0: Tensor, schedule: Schedule, t0: int) -> tuple[Stream, ...]:
-    """The states of every module at its own ticks, from those at every step (T, B, N) and before the first (B, N)."""
+def states_of(held: Tensor, h0: Tensor, schedule: Schedule, t0: int) -> tuple[HeldSignal, ...]:
+    """The states of every module at its own ticks, from the output `held` (T, B, N) and the initial state h0 (B, N)."""
     modules = []
     for period, units in zip(schedule.periods, schedule.slices, strict=True):
         start = last_tick_before(t0, period)
         ticks = held[start + period - t0 :: period, ..., units]
-        modules.append(Stream(torch.cat((h0[None, ..., units], ticks)), period, start))
+        modules.append(HeldSignal(torch.cat((h0[None, ..., units], ticks)), period, start))
     return tuple(modules)
 
 
-def accumulate(streams: Iterable[Stream], stream: Stream) -> list[Stream]:
-    """The same sum in fewer streams: `stream` takes in all those that change only when it ticks."""
+def accumulate(signals: Iterable[HeldSignal], signal: HeldSignal) -> list[HeldSignal]:
+    """The same sum in fewer signals: `signal` absorbs every other one that changes only when it ticks."""
     apart = []
-    values = stream.values
-    for other in streams:
-        if other.period % stream.period == 0:
-            values = values + other.at(stream.start, stream.period, values.shape[0])
+    values = signal.values
+    for other in signals:
+        if other.period % signal.period == 0:
+            values = values + other.at(signal.start, signal.period, values.shape[0])
         else:
             apart.append(other)
-    return [*apart, Stream(values, stream.period, stream.start)]
+    return [*apart, HeldSignal(values, signal.period, signal.start)]
 
 
 @dataclass(eq=False)
 class Pass:
-    """One run over T time steps from clock t0: what a backend returns.
+    """One run over T time steps from clock t0, as a backend returns it.
 
-    `lengths` (B,) is None where all sequences have T steps. Beyond a sequence's end the states mean nothing.
+    `lengths` (B,) is None if all sequences have T steps. Beyond a sequence's end the states have no meaning.
     """
 
     t0: int
@@ -101,7 +101,7 @@ class Pass:
     lengths: Tensor | None
 
     @property
-    def modules(self) -> tuple[Stream, ...]:
+    def modules(self) -> tuple[HeldSignal, ...]:
         """The states of every module, fastest first."""
         raise NotImplementedError
 
@@ -112,17 +112,17 @@ class Pass:
 
     def linear(self, weight: Tensor) -> Tensor:
         """(T, B, O): `weight` (O, N) times the hidden state at every time step, multiplied at tick rate."""
-        streams: list[Stream] = []
-        for stream in reversed(self.multiply(weight)):
-            streams = accumulate(streams, stream)
-        first, *others = [stream.at(self.t0, 1, self.T) for stream in streams]
+        signals: list[HeldSignal] = []
+        for signal in reversed(self.multiply(weight)):
+            signals = accumulate(signals, signal)
+        first, *others = [signal.at(self.t0, 1, self.T) for signal in signals]
         return sum(others, start=first)
 
-    def multiply(self, weight: Tensor) -> list[Stream]:
-        """What `weight` (O, N) makes of the states of every module, each by its own columns."""
+    def multiply(self, weight: Tensor) -> list[HeldSignal]:
+        """The product of `weight` (O, N) with the states of every module, each by its own columns."""
         columns = weight.split([module.values.shape[-1] for module in self.modules], dim=1)
         return [
-            Stream(F.linear(values, column), period, start)
+            HeldSignal(F.linear(values, column), period, start)
             for (values, period, start), column in zip(self.modules, columns, strict=True)
         ]
 
@@ -138,40 +138,40 @@ class Pass:
         return torch.cat(last, dim=-1)
 
     def h_n(self) -> Tensor:
-        """(1, B, N): the same, as a layer returns it."""
+        """(1, B, N): the hidden state at each sequence's own end, as a layer returns it."""
         return self.final().unsqueeze(0)
 
 
 @dataclass(eq=False)
-class StreamPass(Pass):
-    """A pass that is nothing but the streams of its modules."""
+class SignalPass(Pass):
+    """A pass that consists of the states of its modules alone."""
 
-    streams: tuple[Stream, ...]
+    signals: tuple[HeldSignal, ...]
 
     @property
-    def modules(self) -> tuple[Stream, ...]:
+    def modules(self) -> tuple[HeldSignal, ...]:
         """The states of every module, fastest first."""
-        return self.streams
+        return self.signals
 
 
 @dataclass(eq=False, repr=False)
 class Ticks:
-    """All that a ClockworkRNN computes, one value per tick: its output, not yet held.
+    """The output of a ClockworkRNN before it is held: one value per tick of each module.
 
-    `Readout` takes it in place of the output, and never builds (T, B, N).
+    `Readout` takes it in place of the output, and never builds the (T, B, N) tensor.
     """
 
     passes: tuple[Pass, ...]
-    """The forward pass, and if the layer is bidirectional the reverse one, on its own clock."""
+    """The forward pass, and for a bidirectional layer the reverse pass, on its own clock."""
     layout: Layout
 
     def hold(self) -> Tensor | PackedSequence:
-        """The output: what the layer's forward returns."""
+        """The output, as the layer's forward returns it."""
         return self.layout.sequence_out(self.held())
 
     def held(self) -> Tensor:
-        """The output as (T, B, N), or (T, B, 2 N) of both directions, whatever guise the input had."""
-        aligned = self._aligned([each.hold() for each in self.passes])
+        """The output as (T, B, N), or (T, B, 2 N) for two directions, whatever the form of the input."""
+        aligned = self._aligned([run.hold() for run in self.passes])
         return aligned[0] if len(aligned) == 1 else torch.cat(aligned, dim=-1)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor | PackedSequence:
@@ -180,7 +180,7 @@ class Ticks:
         if weight.dim() != 2 or weight.shape[1] != N * len(self.passes):
             raise ValueError(f"weight must have {N * len(self.passes)} columns, got shape {tuple(weight.shape)}")
         columns = weight.split(N, dim=1)
-        parts = [each.linear(column) for each, column in zip(self.passes, columns, strict=True)]
+        parts = [run.linear(column) for run, column in zip(self.passes, columns, strict=True)]
         first, *others = self._aligned(parts)
         value = self.layout.mask(sum(others, start=first))
         return self.layout.sequence_out(value if bias is None else value + bias.to(value.dtype))

@@ -3,16 +3,15 @@
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from .backends import BACKENDS, Run, check_backend, choose, select
+from .backends import check_backend, run_plain_layer, select_backend
 from .checks import (
-    autocasts,
     check_arguments,
     check_clock,
     check_features,
@@ -21,36 +20,12 @@ from .checks import (
     check_lengths,
     check_state,
     check_step,
+    is_autocast_on,
 )
 from .held import Ticks
-from .kernels.cpu.sequence import Said, infer
 from .schedule import Schedule
 from .sequences import Layout, unpack
-
-
-class State(NamedTuple):
-    """Where a stream stands: the hidden state, and the clock of the step that comes next."""
-
-    h: Tensor
-    """(num_layers, B, N), or (num_layers, N) unbatched."""
-    t: int
-
-
-class _Running(State):
-    """A state that `step` returned, and what the backend keeps for the step that comes next, layer by layer.
-
-    That is a cache: it is taken out by the first step that goes on from here, and whoever finds none does without.
-    """
-
-    said: list[Any] | None
-
-    def take(self) -> list[Any] | None:
-        """The cache, to one caller only."""
-        said: list[Any] | None = self.__dict__.pop("said", None)
-        return said
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return State, tuple(self)
+from .step import RunningState, State, keep_messages
 
 
 class ClockworkRNN(nn.Module):
@@ -196,18 +171,20 @@ class ClockworkRNN(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """The output at every time step, and the final hidden state."""
-        if hx is None and lengths is None and self._is_simple(input, t0):
-            # the most common cases, without the way there: a small network has computed its output in that time
-            if self.backend in ("auto", "cpu"):
-                settings = self.input_size, self.bias, self.schedule, t0, self.nonlinearity
-                found = infer(input, self._parameters, *settings)
-                if found is not None:
-                    return found
-            run = self._select_plain(input)
-            if run is not None:
-                weights = self._weights("_l0", input.dtype)
-                done = run(input, *weights, None, self.schedule, t0, self.nonlinearity, None, True)
-                return done.hold(), done.h_n()
+        if (
+            hx is None
+            and lengths is None
+            and type(t0) is int
+            and t0 >= 0
+            and self.num_layers == 1
+            and not (self.bidirectional or self.batch_first)
+        ):
+            # the most common call, on the shortest way: a small network computes its output in the time of a few checks
+            outputs = run_plain_layer(
+                self.backend, input, self._parameters, self.input_size, self.bias, self.schedule, t0, self.nonlinearity
+            )
+            if outputs is not None:
+                return outputs
         ticks, h_n = self._forward(input, hx, t0, lengths, hold=True)
         return ticks.hold(), h_n
 
@@ -243,15 +220,18 @@ class ClockworkRNN(nn.Module):
         >>> y.shape, state.t
         (torch.Size([2, 8]), 5)
         """
-        said = None
-        if isinstance(state, _Running):
-            h, t = state
-            said = state.take()
-            if said is not None and self.num_layers == 1 and self.backend in ("auto", "cpu") and type(said[0]) is Said:
-                # as at the last step, which was checked: little stands between the input and the kernel
-                found = said[0].follow(input, h, t, self.nonlinearity, self.schedule, self._parameters)
-                if found is not None:
-                    return found[0], _running(found[1], t + 1, said)
+        messages = None
+        if isinstance(state, RunningState):
+            messages = state.take_messages()
+            if messages is not None and self.num_layers == 1 and state.backend == self.backend:
+                own = messages[0]
+                if own is not None:
+                    # the last step was checked: if nothing has changed since, little stands between input and kernel
+                    h, t = state
+                    stepped = own.step_if_unchanged(input, h, t, self.nonlinearity, self.schedule, self._parameters)
+                    if stepped is not None:
+                        output, h = stepped
+                        return output, keep_messages(h, t + 1, state.backend, messages)
         if self.bidirectional:
             raise RuntimeError("step: a bidirectional layer reads a sequence from its end; call forward on all of it")
         check_step(input)
@@ -266,20 +246,22 @@ class ClockworkRNN(nn.Module):
             h = h if batched else h.unsqueeze(1)
             check_hidden(h, x, expected)
         dtype, unguarded = self._precision(x.device)
-        said = said or [None] * self.num_layers
+        messages = messages or [None] * self.num_layers
         states, kept = [], []
         with unguarded:
             x, h = _cast(x, dtype), _cast(h, dtype)
-            step = BACKENDS[choose(self.backend, x.device, dtype)].step
+            step = select_backend(self.backend, x.device, dtype).step
             for layer in range(self.num_layers):
                 if layer > 0:
                     x = F.dropout(x, self.dropout, self.training)
                 weights = self._weights(f"_l{layer}", dtype)
-                x, after, keep = step(x, *weights, h[layer], self.schedule, t, self.nonlinearity, said[layer])
+                x, after, keep = step(x, *weights, h[layer], self.schedule, t, self.nonlinearity, messages[layer])
                 states.append(after)
                 kept.append(keep)
         h = torch.stack(states) if self.num_layers > 1 else after.unsqueeze(0)
-        return (x, _running(h, t + 1, kept)) if batched else (x.squeeze(0), _running(h.squeeze(1), t + 1, kept))
+        if not batched:
+            x, h = x.squeeze(0), h.squeeze(1)
+        return x, keep_messages(h, t + 1, self.backend, kept)
 
     @classmethod
     def from_rnn(cls, rnn: nn.RNN) -> "ClockworkRNN":
@@ -353,7 +335,7 @@ class ClockworkRNN(nn.Module):
 
     def _run(self, layer: int, x: Tensor, h: Tensor, t0: int, layout: Layout, hold: bool) -> Ticks:
         """One layer over (T, B, features), from its part of the states (layers * directions, B, N)."""
-        run = select(self.backend, x.device, x.dtype, self.schedule)
+        run = select_backend(self.backend, x.device, x.dtype, self.schedule).run
         passes = []
         for direction, suffix in enumerate(self._suffixes(layer)):
             # the reverse clock counts from its own start
@@ -372,33 +354,6 @@ class ClockworkRNN(nn.Module):
         bias = self._parameter(f"bias{suffix}") if self.bias else None
         return _cast(weight_ih, dtype), _cast(weight_hh, dtype), None if bias is None else _cast(bias, dtype)
 
-    def _is_simple(self, input: Any, t0: Any) -> TypeGuard[Tensor]:
-        """Whether there is nothing to unpack and nothing to turn: a single layer reads `input` from t0 on as it is."""
-        return (
-            type(input) is Tensor
-            and type(t0) is int
-            and t0 >= 0
-            and self.num_layers == 1
-            and not (self.bidirectional or self.batch_first)
-        )
-
-    def _select_plain(self, input: Tensor) -> Run | None:
-        """What runs an `input` that a single layer can take as it is, with nothing to check, to turn or to cast."""
-        weight = self._parameters.get("weight_hh_l0")
-        if weight is None:
-            return None
-        shape, dtype, device = input.shape, input.dtype, input.device
-        if (
-            len(shape) == 3
-            and shape[2] == self.input_size
-            and dtype == weight.dtype
-            and dtype.is_floating_point
-            and device == weight.device
-            and not autocasts(device)
-        ):
-            return select(self.backend, device, dtype, self.schedule)
-        return None
-
     def _parameter(self, name: str) -> Tensor:
         # what getattr finds, without its detours; a parametrization or pruning has put something else there
         value = self._parameters.get(name)
@@ -407,7 +362,7 @@ class ClockworkRNN(nn.Module):
     def _precision(self, device: torch.device) -> tuple[torch.dtype, Any]:
         """The dtype to compute in, and a context in which autocast leaves that alone."""
         dtype = self._parameter("weight_hh_l0").dtype
-        if not autocasts(device):
+        if not is_autocast_on(device):
             return dtype, nullcontext()
         if dtype != torch.float64:
             dtype = torch.get_autocast_dtype(device.type)
@@ -443,12 +398,6 @@ class ClockworkRNN(nn.Module):
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     # asking is cheaper than a conversion to what it already is
     return tensor if tensor.dtype == dtype else tensor.to(dtype)
-
-
-def _running(h: Tensor, t: int, said: list[Any]) -> _Running:
-    state = _Running(h, t)
-    state.said = said
-    return state
 
 
 def _shared_arguments(layer: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from .checks import autocasts, check_arguments, check_clock, check_hidden, check_input
+from .checks import check_arguments, check_clock, check_hidden, check_input, is_autocast_on
 from .layer import ClockworkRNN
 from .schedule import Schedule
 from .sequences import Layout
@@ -324,7 +324,7 @@ class LearnedClockworkRNN(nn.Module):
         else:
             h = layout.hidden_in(hx)
             check_hidden(h, x, (1, x.shape[1], self.hidden_size))
-        if autocasts(x.device):
+        if is_autocast_on(x.device):
             x, h = x.to(self.clocks.dtype), h.to(self.clocks.dtype)
         return x, h[0], layout
 

@@ -24,14 +24,14 @@ def scan(drive: Tensor, weight: Tensor, h0: Tensor, nonlinearity: str) -> Tensor
     """The states of one module, (n + 1, B, K): h0, then one state for each of its n ticks.
 
     Args:
-        drive: (n, B, K), all that the module hears but itself
+        drive: (n, B, K), the sum of the inputs and of the messages from slower modules, with the bias
         weight: (K, K)
         h0: (B, K)
         nonlinearity: "tanh" or "relu"
     """
     if torch.compiler.is_compiling():
         if torch._C._are_functorch_transforms_active():
-            # operators have no rules for torch.func: what is being captured is the derivative of the plain loop
+            # operators have no rules for torch.func: the graph records the derivative of the plain loop
             return _forward(drive, weight, h0, nonlinearity)
         # one node of the graph however long the sequence, instead of one per tick
         compiled: Tensor = _scan_operator(drive, weight, h0, nonlinearity)

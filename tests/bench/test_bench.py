@@ -6,12 +6,11 @@ import re
 import pytest
 import torch
 
-from cwrnn import ClockworkRNN, bench
-from cwrnn import backends as recurrence
+from cwrnn import ClockworkRNN, backends, bench
 from cwrnn.backends import BACKENDS, Backend
 from cwrnn.bench import command, gpu, layers, regimes, timing
 from cwrnn.bench.layers import Size
-from cwrnn.kernels.cpu import loader as library
+from cwrnn.kernels.cpu import loader
 
 
 @pytest.fixture(autouse=True)
@@ -85,8 +84,8 @@ def test_growth_is_compared_turn_by_turn(monkeypatch):
 
 
 def test_a_missing_kernel_is_stated(capsys, monkeypatch):
-    monkeypatch.setattr(library._Loaded, "isa", None)
-    monkeypatch.setattr(library._Loaded, "missing", "its compiled part is missing: no compiler")
+    monkeypatch.setattr(loader._Loaded, "isa", None)
+    monkeypatch.setattr(loader._Loaded, "missing", "its compiled part is missing: no compiler")
     assert bench.main(["8,2,5,1,1", "--repeats", "1"]) == 0
     assert "CPU kernel none: its compiled part is missing: no compiler, backend torch" in capsys.readouterr().out
 
@@ -109,9 +108,9 @@ def test_peak_and_floor_are_computed_from_the_times(monkeypatch):
 def test_a_wrong_backend_is_not_timed(monkeypatch, capsys):
     def wrong(*arguments):
         input, weight_ih, weight_hh, bias, h0, *rest = arguments
-        return BACKENDS["torch"].load()(input, weight_ih, weight_hh * 1.001, bias, h0, *rest)
+        return BACKENDS["torch"].run(input, weight_ih, weight_hh * 1.001, bias, h0, *rest)
 
-    monkeypatch.setitem(recurrence.BACKENDS, "wrong", Backend(lambda device, dtype: None, lambda: wrong))
+    monkeypatch.setitem(backends.BACKENDS, "wrong", Backend("wrong", lambda device, dtype: None, wrong))
     assert bench.main(["12,3,9,2,2", "--backend", "wrong", "--repeats", "1"]) == 1
     captured = capsys.readouterr()
     assert "backend 'wrong' does not equal the specification" in captured.err
@@ -122,9 +121,9 @@ def test_check_refuses_a_wrong_gradient(monkeypatch):
     def wrong(*arguments):
         input, weight_ih, weight_hh, bias, h0, *rest = arguments
         halved = weight_hh.detach() + (weight_hh - weight_hh.detach()) / 2
-        return BACKENDS["torch"].load()(input, weight_ih, halved, bias, h0, *rest)
+        return BACKENDS["torch"].run(input, weight_ih, halved, bias, h0, *rest)
 
-    monkeypatch.setitem(recurrence.BACKENDS, "wrong", Backend(lambda device, dtype: None, lambda: wrong))
+    monkeypatch.setitem(backends.BACKENDS, "wrong", Backend("wrong", lambda device, dtype: None, wrong))
     with pytest.raises(AssertionError, match="does not equal the specification"):
         bench.check(ClockworkRNN(2, 8, backend="wrong"), torch.randn(9, 2, 2))
 

@@ -5,26 +5,25 @@ import logging
 import pytest
 import torch
 
-from cwrnn import ClockworkRNN
-from cwrnn import backends as recurrence
-from cwrnn.backends import BACKENDS, Backend, select
+from cwrnn import ClockworkRNN, backends
+from cwrnn.backends import BACKENDS, Backend, select_backend
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
 def picky(monkeypatch):
-    """A backend, first in the order, that only takes float16, and counts how often it is loaded."""
-    loaded = []
+    """A backend, first in the order, that takes float16 only; the list of its runs."""
+    runs = []
 
-    def load():
-        loaded.append(True)
-        return BACKENDS["torch"].load()
+    def run(*arguments):
+        runs.append(True)
+        return BACKENDS["torch"].run(*arguments)
 
     refuse = lambda device, dtype: None if dtype == torch.float16 else "it takes float16 only"  # noqa: E731
-    monkeypatch.setattr(recurrence, "BACKENDS", {"picky": Backend(refuse, load), **BACKENDS})
-    recurrence._log_refusal.cache_clear()
-    return loaded
+    monkeypatch.setattr(backends, "BACKENDS", {"picky": Backend("picky", refuse, run), **BACKENDS})
+    backends._log_refusal.cache_clear()
+    return runs
 
 
 def test_explicit_choice_that_cannot_run(picky):
@@ -50,31 +49,33 @@ def test_auto_takes_the_first_that_can_and_says_why_once(picky, caplog):
     assert found == ["backend 'picky' refused on cpu with torch.float32: it takes float16 only"]
     assert caplog.records[0].levelno == logging.DEBUG
     assert not picky
-    select("auto", CPU, torch.float16)
-    assert picky
+    assert select_backend("auto", CPU, torch.float16).name == "picky"
 
 
 def test_unknown_name():
     with pytest.raises(
         ValueError, match="Unknown backend 'fast'. Select from 'auto', 'cpu', 'triton', 'torch', 'reference'"
     ):
-        select("fast", CPU, torch.float32)
+        select_backend("fast", CPU, torch.float32)
 
 
 def test_nobody_can(monkeypatch):
-    monkeypatch.setattr(recurrence, "BACKENDS", {"no": Backend(lambda device, dtype: "never", lambda: None)})
+    monkeypatch.setattr(backends, "BACKENDS", {"no": Backend("no", lambda device, dtype: "never", None)})
     with pytest.raises(RuntimeError, match="no backend can run on cpu with torch.float32"):
-        select("auto", CPU, torch.float32)
+        select_backend("auto", CPU, torch.float32)
 
 
 def test_explicit_backend_is_the_one_that_runs(monkeypatch):
     used = []
 
-    def spy(name):
-        run = BACKENDS[name].load()
-        return Backend(BACKENDS[name].refuse, lambda: lambda *arguments: (used.append(name), run(*arguments))[1])
+    def spy(backend):
+        def run(*arguments):
+            used.append(backend.name)
+            return backend.run(*arguments)
 
-    monkeypatch.setattr(recurrence, "BACKENDS", {name: spy(name) for name in BACKENDS})
+        return Backend(backend.name, backend.refuse, run)
+
+    monkeypatch.setattr(backends, "BACKENDS", {name: spy(backend) for name, backend in BACKENDS.items()})
     usable = [name for name, backend in BACKENDS.items() if backend.refuse(CPU, torch.float32) is None]
     for name in usable:
         ClockworkRNN(2, 8, backend=name)(torch.randn(3, 1, 2))

@@ -11,7 +11,7 @@ from support.network_cases import Case, cases, evaluate
 
 from cwrnn import Schedule, clockwork_reference
 from cwrnn.backends import BACKENDS
-from cwrnn.kernels.cpu import loader as library
+from cwrnn.kernels.cpu import loader
 
 DIVISIBLE = Schedule((1, 2, 4, 8), (3, 1, 2, 4))
 COPRIME = Schedule((2, 3, 7), (2, 3, 1))
@@ -30,12 +30,12 @@ class Place(NamedTuple):
     @contextmanager
     def run(self):
         if self.isa is None:
-            yield BACKENDS[self.name].load()
+            yield BACKENDS[self.name].run
             return
-        usual = library.current_isa()
-        library.use_isa(self.isa)
-        yield BACKENDS[self.name].load()
-        library.use_isa(usual)
+        usual = loader.current_isa()
+        loader.use_isa(self.isa)
+        yield BACKENDS[self.name].run
+        loader.use_isa(usual)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 PLACES = [
-    *(pytest.param(Place("cpu", "cpu", isa), id=f"cpu-{isa}") for isa in library.executable_isas()),
+    *(pytest.param(Place("cpu", "cpu", isa), id=f"cpu-{isa}") for isa in loader.executable_isas()),
     *(pytest.param(Place(name, "cpu"), id=name) for name in BACKENDS if name not in ("cpu", "triton")),
     *(pytest.param(Place(name, "cuda"), id=f"{name}-cuda", marks=GPU) for name in BACKENDS if name != "cpu"),
 ]
@@ -228,5 +228,5 @@ def test_no_initial_state_is_one_of_zeros(run, hold, close, dtype, device):
 
 
 def test_signatures_are_the_same():
-    signatures = {str(inspect.signature(backend.load())) for backend in BACKENDS.values()}
+    signatures = {str(inspect.signature(backend.run)) for backend in BACKENDS.values()}
     assert len(signatures) == 1

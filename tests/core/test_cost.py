@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from cwrnn import ClockworkRNN, Readout, Schedule
-from cwrnn.held import Stream, accumulate
+from cwrnn.held import HeldSignal, accumulate
 
 
 def multiply_adds(function) -> float:
@@ -48,7 +48,7 @@ def test_what_is_said_telescopes():
     """Streams whose clocks nest become one; others stay apart."""
 
     def stream(period):
-        return Stream(torch.zeros(5, 1, 1), period, -period)
+        return HeldSignal(torch.zeros(5, 1, 1), period, -period)
 
     assert [s.period for s in accumulate([stream(8)], stream(4))] == [4]
     assert [s.period for s in accumulate([stream(7), stream(8)], stream(4))] == [7, 4]
@@ -56,7 +56,7 @@ def test_what_is_said_telescopes():
 
 def test_long_periods_cost_nothing():
     """What is built depends on the steps that are asked for, not on how long a module holds."""
-    stream = Stream(torch.zeros(2, 1, 1), 1 << 40, -(1 << 40))
+    stream = HeldSignal(torch.zeros(2, 1, 1), 1 << 40, -(1 << 40))
     assert stream.at(0, 1, 10).shape == (10, 1, 1)
     rnn = ClockworkRNN(1, 41, schedule=41)
     x = torch.randn(10, 2, 1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.network_cases import Case, cases, evaluate
 
 from cwrnn import ClockworkRNN, LearnedClockworkRNN, Schedule
-from cwrnn.held import StreamPass, states_of
+from cwrnn.held import SignalPass, states_of
 from cwrnn.soft_clocks import (
     connection_probabilities,
     draw_one_hot,
@@ -47,7 +47,7 @@ def run_sharp(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity)
     values = torch.nn.functional.one_hot(torch.tensor(schedule.periods) - 1, len(candidates)).to(h0)
     hard = sharp_softmax(values, torch.tensor(torch.inf, dtype=h0.dtype))
     output = soft_clockwork(input, weight_ih, weight_hh, bias, h0, hard, candidates, schedule.sizes, t0, nonlinearity)
-    return StreamPass(t0, len(input), None, states_of(output, h0, schedule, t0))
+    return SignalPass(t0, len(input), None, states_of(output, h0, schedule, t0))
 
 
 @settings(max_examples=100)

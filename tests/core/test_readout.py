@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from cwrnn import ClockworkRNN, Readout
-from cwrnn.kernels.cpu import loader as library
+from cwrnn.kernels.cpu import loader
 
 
 @settings(max_examples=60)
@@ -97,7 +97,7 @@ def test_many_derivatives_at_once(mapped, close):
         close(value, wanted)
 
 
-@pytest.mark.skipif(library.current_isa() is None, reason="the kernel was not built")
+@pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
 def test_what_stays_as_it_is_has_no_gradient():
     rnn, readout = ClockworkRNN(4, 64, schedule=4).requires_grad_(False), Readout(64, 3)
     y = readout(rnn.ticks(torch.randn(200, 64, 4))[0])

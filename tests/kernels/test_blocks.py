@@ -13,12 +13,11 @@ import pytest
 import torch
 
 from cwrnn import ClockworkRNN
-from cwrnn.kernels import autograd as function
+from cwrnn.kernels import autograd
 from cwrnn.kernels.cpu import blocks as memory
-from cwrnn.kernels.cpu import loader as library
-from cwrnn.kernels.cpu import sequence as cpu
+from cwrnn.kernels.cpu import loader, sequence
 
-pytestmark = pytest.mark.skipif(library.current_isa() is None, reason="the kernel was not built")
+pytestmark = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
 
 MB = 1 << 20
 SINGLE, DOUBLE = torch.empty(0), torch.empty(0, dtype=torch.float64)
@@ -32,10 +31,10 @@ OTHERS = [0]
 def kept():
     """Nothing is kept before, and for as long as a test takes; the usual afterwards."""
     gc.collect()
-    memory.keep(3600)
+    memory.keep_blocks(3600)
     OTHERS[0] = memory.count_bytes()[1]
     yield
-    memory.keep(memory.SECONDS)
+    memory.keep_blocks(memory.SECONDS)
 
 
 def block(megabytes: float) -> torch.Tensor:
@@ -144,13 +143,13 @@ def test_on_many_threads():
 
 
 def test_goes_back_to_the_system():
-    memory.keep(0.001)
+    memory.keep_blocks(0.001)
     tensor = block(4)
     del tensor
     deadline = time.monotonic() + 60
     while counted() != (0, 0):
         assert time.monotonic() < deadline
-    memory.keep(0)
+    memory.keep_blocks(0)
     tensor = block(4)
     del tensor
     assert counted() == (0, 0)
@@ -163,12 +162,12 @@ def test_environment():
     environment = {**os.environ, "CWRNN_KEEP_SECONDS": "0"}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
     assert result.stdout == "0\n", result.stderr
-    assert [memory._seconds(said) for said in (None, "", "0", "0.5")] == [memory.SECONDS, memory.SECONDS, 0, 0.5]
+    assert [memory._parse_seconds(text) for text in (None, "", "0", "0.5")] == [memory.SECONDS, memory.SECONDS, 0, 0.5]
     for wrong in ("soon", "-1", "nan", "inf"):
         with pytest.warns(
             RuntimeWarning, match=f"CWRNN_KEEP_SECONDS={wrong} is ignored: it must be a number of seconds"
         ):
-            assert memory._seconds(wrong) == memory.SECONDS
+            assert memory._parse_seconds(wrong) == memory.SECONDS
 
 
 AT_THE_END = """
@@ -278,7 +277,7 @@ def test_every_number_of_a_block_is_written(monkeypatch, rnn, hold, lengths):
     def poisoned(like, shape):
         return memory.empty(like, shape).fill_(float("nan"))
 
-    for module in (cpu, function):
+    for module in (sequence, autograd):
         monkeypatch.setattr(module, "empty", poisoned)
     for expected, value in zip(usual, results(), strict=True):
         assert torch.equal(value, expected)

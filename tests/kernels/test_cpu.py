@@ -19,14 +19,12 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from cwrnn import ClockworkRNN, Readout, Schedule, State, clockwork_reference
-from cwrnn.backends import BACKENDS, choose
-from cwrnn.kernels import autograd as function
-from cwrnn.kernels.cpu import loader as library
-from cwrnn.kernels.cpu import sequence as cpu
+from cwrnn.backends import BACKENDS, select_backend
+from cwrnn.kernels.cpu import loader, sequence, stepping
 
-pytestmark = pytest.mark.skipif(library.current_isa() is None, reason="the kernel was not built")
+pytestmark = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
 
-ISAS = library.executable_isas()
+ISAS = loader.executable_isas()
 DTYPES = [torch.float32, torch.float64]
 
 
@@ -34,13 +32,13 @@ DTYPES = [torch.float32, torch.float64]
 def calls(monkeypatch):
     """The calls that reach the library: name and words."""
     seen = []
-    call = cpu.invoke
 
     def spy(name, dtype, words):
         seen.append((name, list(words)))
-        return call(name, dtype, words)
+        return loader.invoke(name, dtype, words)
 
-    monkeypatch.setattr(cpu, "invoke", spy)
+    monkeypatch.setattr(sequence, "invoke", spy)
+    monkeypatch.setattr(stepping, "invoke", spy)
     return seen
 
 
@@ -59,7 +57,7 @@ def evaluate(case: Case, lengths, hold: bool, run) -> dict[str, torch.Tensor]:
 
 def by_kernel(case: Case):
     def run(tensors, lengths, hold):
-        done = function.run(*tensors, case.schedule, case.t0, case.nonlinearity, lengths, hold)
+        done = BACKENDS["cpu"].run(*tensors, case.schedule, case.t0, case.nonlinearity, lengths, hold)
         return done.hold(), done.final()
 
     return run
@@ -101,12 +99,12 @@ def test_sizes_that_fill_tiles_and_sequences_that_end(isa_, close, data):
     if data.draw(st.booleans()):
         lengths = torch.full((case.B,), case.T)
     hold = data.draw(st.booleans())
-    usual = library.current_isa()
-    library.use_isa(isa_)
+    usual = loader.current_isa()
+    loader.use_isa(isa_)
     try:
         found = evaluate(case, lengths, hold, by_kernel(case))
     finally:
-        library.use_isa(usual)
+        loader.use_isa(usual)
     expected = evaluate(case, lengths, hold, by_specification(case))
     for name, value in expected.items():
         close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
@@ -125,7 +123,7 @@ def test_many_units_many_sequences(isa, units, close):
 
 def test_more_sequences_than_are_summed_up_apart(close):
     case = Case(Schedule((1, 2), (3, 2)), T=3, B=530, I=1, t0=0)
-    found, expected = (cases.evaluate(case, run) for run in (function.run, None))
+    found, expected = (cases.evaluate(case, run) for run in (BACKENDS["cpu"].run, None))
     for name, value in expected.items():
         close(found[name], value, msg=lambda text, name=name: f"{name}: {text}")
 
@@ -155,7 +153,7 @@ def test_what_lies_beyond_the_end_is_not_read(isa):
 
 def kernel_tanh(x: torch.Tensor) -> torch.Tensor:
     one = torch.ones(1, 1, dtype=x.dtype)
-    done = function.run(
+    done = BACKENDS["cpu"].run(
         x.view(1, -1, 1), one, one * 0, None, x.new_zeros(x.numel(), 1), Schedule((1,), (1,)), 0, "tanh"
     )
     return done.final().flatten()
@@ -215,7 +213,7 @@ def test_threads_do_not_change_a_bit(isa, N, B, calls):
     for threads in (1, 2, 3, 8):
         torch.set_num_threads(threads)
         results.append(gradients_of(rnn, x, weight))
-    assert {words[6] for _, words in calls} == {1, 2, 3, 8}
+    assert {words[sequence.WORD_THREADS] for _, words in calls} == {1, 2, 3, 8}
     for others in results[1:]:
         for value, first in zip(others, results[0], strict=True):
             assert torch.equal(value, first)
@@ -241,7 +239,7 @@ def test_replicas_are_the_same_alone(isa, hold, calls):
 
     losses = vmap(loss)(parameters, readout_parameters)
     found = torch.autograd.grad(losses.sum(), list(parameters.values()))
-    assert [(name, words[0]) for name, words in calls] == [("forward", 7), ("backward", 7)]
+    assert [(name, words[sequence.WORD_S]) for name, words in calls] == [("forward", 7), ("backward", 7)]
     for s in range(7):
         own = {name: p.detach().requires_grad_() for name, p in networks[s].named_parameters()}
         expected = torch.autograd.grad(loss(own, dict(readouts[s].named_parameters())), list(own.values()))
@@ -306,7 +304,7 @@ def test_vmap_over_lengths(close):
     def call(lengths):
         h0 = torch.zeros(4, 9, dtype=torch.float64)
         weights = rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_l0
-        return function.run(x, *weights, h0, rnn.schedule, 0, "tanh", lengths).hold()
+        return BACKENDS["cpu"].run(x, *weights, h0, rnn.schedule, 0, "tanh", lengths).hold()
 
     found = vmap(call)(lengths)
     for i in range(2):
@@ -338,8 +336,8 @@ def test_several_python_threads_at_once():
 
 
 def test_the_lock_of_python_is_released():
-    assert isinstance(library._Loaded.library, ctypes.CDLL)
-    assert not isinstance(library._Loaded.library, ctypes.PyDLL)
+    assert isinstance(loader._Loaded.library, ctypes.CDLL)
+    assert not isinstance(loader._Loaded.library, ctypes.PyDLL)
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess:
@@ -402,7 +400,7 @@ def test_data_loader_workers():
 
 
 def test_environment_forces_an_instruction_set():
-    code = "from cwrnn.kernels.cpu import loader as library; print(library.current_isa())"
+    code = "from cwrnn.kernels.cpu import loader; print(loader.current_isa())"
     for isa in ISAS:
         assert python(code, CWRNN_CPU_ISA=isa).stdout.strip() == isa
     assert python(code, CWRNN_CPU_ISA="").stdout.strip() == ISAS[0]
@@ -412,30 +410,30 @@ def test_environment_forces_an_instruction_set():
 
 
 def test_without_the_compiled_part(monkeypatch, tmp_path):
-    built = library.LIBRARY
-    monkeypatch.setattr(library._Loaded, "missing", None)
-    monkeypatch.setattr(library._Loaded, "library", library._Loaded.library)
-    monkeypatch.setattr(library, "LIBRARY", tmp_path / "libcpu.so")
-    library._load()
-    assert choose("auto", torch.device("cpu"), torch.float32) == "torch"
+    built = loader.LIBRARY
+    monkeypatch.setattr(loader._Loaded, "missing", None)
+    monkeypatch.setattr(loader._Loaded, "library", loader._Loaded.library)
+    monkeypatch.setattr(loader, "LIBRARY", tmp_path / "libcpu.so")
+    loader._load()
+    assert select_backend("auto", torch.device("cpu"), torch.float32).name == "torch"
     with pytest.raises(RuntimeError, match="its compiled part is missing: the package was installed without a"):
         ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
-    monkeypatch.setattr(library, "LIBRARY", built)
-    monkeypatch.setattr(library, "ABI", library.ABI + 1)
-    library._load()
+    monkeypatch.setattr(loader, "LIBRARY", built)
+    monkeypatch.setattr(loader, "ABI", loader.ABI + 1)
+    loader._load()
     with pytest.raises(RuntimeError, match="its compiled part is that of another version: install the package again"):
         ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
-    monkeypatch.setattr(library, "LIBRARY", tmp_path / "libcpu.so")
-    library.LIBRARY.write_bytes(b"not a library")
-    library._load()
+    monkeypatch.setattr(loader, "LIBRARY", tmp_path / "libcpu.so")
+    loader.LIBRARY.write_bytes(b"not a library")
+    loader._load()
     with pytest.raises(RuntimeError, match="its compiled part cannot be loaded"), torch.no_grad():
         ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
 
 
 def test_is_the_default_for_what_it_can():
     device = torch.device("cpu")
-    assert [choose("auto", device, dtype) for dtype in DTYPES] == ["cpu", "cpu"]
-    assert choose("auto", device, torch.bfloat16) == "torch"
+    assert [select_backend("auto", device, dtype).name for dtype in DTYPES] == ["cpu", "cpu"]
+    assert select_backend("auto", device, torch.bfloat16).name == "torch"
     with pytest.raises(RuntimeError, match="cannot run on cpu with torch.float16: it takes float32 and float64 only"):
         ClockworkRNN(2, 4, backend="cpu").half()(torch.randn(3, 1, 2).half())
     assert BACKENDS["cpu"].refuse(torch.device("cuda"), torch.float32) == "it runs on the CPU only"
@@ -519,7 +517,7 @@ def test_inference_goes_straight_to_the_kernel(isa, bias, monkeypatch, calls):
     rnn, x = ClockworkRNN(3, 20, schedule=(1, 2, 5), bias=bias), torch.randn(13, 4, 3)
     check_inference(rnn, x)
     calls.clear()
-    monkeypatch.setattr(function, "run", None)
+    monkeypatch.setitem(BACKENDS, "cpu", BACKENDS["cpu"]._replace(run=None))
     with torch.no_grad():
         rnn(x, t0=7)
     assert [name for name, _ in calls] == ["forward"]
@@ -714,8 +712,8 @@ def test_steps_equal_the_specification(isa_, schedule, B, I, t0, nonlinearity, b
     layer = ClockworkRNN(I, schedule.hidden_size, schedule=schedule, **options)
     input, weight_ih, weight_hh, b, h0 = (None if x is None else x.detach() for x in case.tensors())
     expected = clockwork_reference(input, weight_ih, weight_hh, b, h0, schedule, t0, nonlinearity)
-    usual = library.current_isa()
-    library.use_isa(isa_)
+    usual = loader.current_isa()
+    loader.use_isa(isa_)
     try:
         with torch.no_grad():
             parameters = (weight_ih, weight_hh, b)[: 3 if bias else 2]
@@ -727,7 +725,7 @@ def test_steps_equal_the_specification(isa_, schedule, B, I, t0, nonlinearity, b
                 close(y, right)
                 close(state.h[0], right)
     finally:
-        library.use_isa(usual)
+        loader.use_isa(usual)
     assert state.t == t0 + case.T
 
 
@@ -765,7 +763,7 @@ def test_step_reaches_the_kernel(stream, calls):
     assert [name for name, _ in calls] == ["step"] * 3
     # a state of the user's own is as good, and says everything anew
     stream.run(State(stream.state.h, 11), steps=2)
-    assert [words[cpu.KNOWN] for name, words in calls if name == "step"] == [11, 12, 13, 0, 1]
+    assert [words[stepping.WORD_KNOWN] for name, words in calls if name == "step"] == [11, 12, 13, 0, 1]
 
 
 def test_step_notices_a_changed_state(stream, close):
@@ -944,4 +942,4 @@ def test_many_streams_share_the_packed_weights(stream):
     states = [State(torch.randn(1, 3, 24, dtype=torch.float64), t) for t in range(5)]
     with torch.no_grad():
         after = [stream.layer.step(stream.x[0], state)[1] for state in states]
-    assert len({id(state.said[0].packed) for state in after}) == 1
+    assert len({id(state.messages[0].packed) for state in after}) == 1

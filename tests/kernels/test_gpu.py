@@ -7,8 +7,7 @@ import torch
 from torch.func import functional_call, stack_module_state, vmap
 
 from cwrnn import ClockworkRNN, Readout, Schedule, backends, clockwork_reference
-from cwrnn.backends import BACKENDS, choose
-from cwrnn.kernels import autograd
+from cwrnn.backends import BACKENDS, select_backend
 from cwrnn.kernels.gpu import launch, tables
 
 CUDA = torch.device("cuda")
@@ -49,7 +48,7 @@ def drop_tables():
 
 def run_kernel(schedule, t0=0):
     """A function of the tensors that computes the output of the kernel."""
-    return lambda *values: autograd.run(*values, schedule, t0, "tanh").hold()
+    return lambda *values: BACKENDS["triton"].run(*values, schedule, t0, "tanh").hold()
 
 
 def test_it_refuses_other_devices_and_dtypes():
@@ -69,7 +68,8 @@ def test_auto_prefers_matrix_products_for_large_modules(monkeypatch):
     monkeypatch.setattr(backends, "BACKENDS", {"triton": anywhere, "torch": BACKENDS["torch"]})
 
     def chosen(dtype, *sizes, name="auto"):
-        return choose(name, torch.device("cpu"), dtype, Schedule(tuple(range(1, len(sizes) + 1)), sizes))
+        schedule = Schedule(tuple(range(1, len(sizes) + 1)), sizes)
+        return select_backend(name, torch.device("cpu"), dtype, schedule).name
 
     assert [chosen(torch.float32, size, 3) for size in (128, 129)] == ["triton", "torch"]
     torch.backends.cudnn.allow_tf32 = True
@@ -251,8 +251,8 @@ class TestOnDevice:
 
     @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
     def test_it_is_the_default(self, dtype):
-        assert choose("auto", CUDA, dtype) == "triton"
-        assert choose("auto", CUDA, torch.float64) == "torch"
+        assert select_backend("auto", CUDA, dtype).name == "triton"
+        assert select_backend("auto", CUDA, torch.float64).name == "torch"
 
     def test_large_modules_are_left_to_matrix_products(self):
         rnn = ClockworkRNN(2, 600, schedule=1, device=CUDA)
@@ -288,7 +288,7 @@ class TestOnDevice:
         # the NaN that the device makes has all bits set
         input[17, 3, 2] = torch.zeros((), device=CUDA).div(0)
         others[3][9, 40] = torch.inf
-        found = autograd.run(input, *others, schedule, 0, nonlinearity).hold()
+        found = BACKENDS["triton"].run(input, *others, schedule, 0, nonlinearity).hold()
         exact = clockwork_reference(input.double(), *(value.double() for value in others), schedule, 0, nonlinearity)
         assert torch.equal(found.isnan(), exact.isnan())
         assert 0 < found.isnan().sum() < found.numel() / 10

@@ -9,10 +9,10 @@ from torch import nn
 
 from cwrnn.experiments.networks import lstm
 from cwrnn.experiments.networks.lstm import LSTM
-from cwrnn.kernels.cpu import loader as library
+from cwrnn.kernels.cpu import loader
 from cwrnn.kernels.cpu import lstm as kernel
 
-KERNEL = pytest.mark.skipif(library.current_isa() is None, reason="the kernel was not built")
+KERNEL = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
 SIZES = [
     # S, T, I, N: one of everything; odd ones; whole vectors; beyond one block and one span of steps
     (1, 1, 0, 1),
@@ -27,7 +27,7 @@ SIZES = [
 def layer(request, monkeypatch):
     """The layer, by either way."""
     if request.param == "plain":
-        monkeypatch.setattr(library._Loaded, "missing", "it is not wanted")
+        monkeypatch.setattr(loader._Loaded, "missing", "it is not wanted")
     return LSTM
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cwrnn import ClockworkRNN, Readout
-from cwrnn.kernels.cpu import loader as library
+from cwrnn.kernels.cpu import loader
 from cwrnn.scan import _scan_operator
 
 DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
@@ -30,7 +30,7 @@ def test_export_with_a_dynamic_time_axis(periods, close):
             close(found, expected)
 
 
-KERNEL = library.current_isa() is not None
+KERNEL = loader.current_isa() is not None
 
 
 @pytest.mark.parametrize(

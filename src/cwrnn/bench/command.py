@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..backends import BACKENDS, choose
+from ..backends import BACKENDS, select_backend
 from . import gpu, layers, regimes
 from .layers import Size
 from .timing import describe_machine, format_load, measure_floor, measure_peak
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
     try:
         device, dtype = torch.device(options.device), getattr(torch, options.dtype)
         torch.empty(0, device=device)
-        backend = choose(options.backend, device, dtype)
+        backend = select_backend(options.backend, device, dtype).name
     except (RuntimeError, AssertionError) as error:
         parser.error(str(error).splitlines()[0])
     torch.set_num_threads(options.threads)

@@ -14,10 +14,9 @@ from cwrnn.experiments.generation.training import HOPELESS, Settings, generate, 
 from cwrnn.experiments.networks.build import METHODS, build
 from cwrnn.experiments.networks.lstm import LSTM
 from cwrnn.experiments.networks.replicas import Replicas
-from cwrnn.kernels.cpu import loader as library
-from cwrnn.kernels.cpu import readout
+from cwrnn.kernels.cpu import loader, readout
 
-KERNEL = pytest.mark.skipif(library.current_isa() is None, reason="the kernel was not built")
+KERNEL = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
 HIDDEN = {"srn": 6, "lstm": 4, "cw": 12}
 RATES = {"srn": 1e-2, "lstm": 3e-3, "cw": 1e-2}
 
@@ -277,7 +276,7 @@ def test_each_run_has_its_own_target_and_seed():
 def test_without_the_kernel(method, monkeypatch):
     targets, settings = targets_of(3, 25), Settings(RATES[method], epochs=4, modules=4)
     expected = train_many(method, HIDDEN[method], targets, range(3), settings)
-    monkeypatch.setattr(library._Loaded, "missing", "it is not wanted")
+    monkeypatch.setattr(loader._Loaded, "missing", "it is not wanted")
     found = train_many(method, HIDDEN[method], targets, range(3), settings)
     for result, right in zip(found, expected, strict=True):
         np.testing.assert_allclose(result.curve, right.curve, rtol=1e-4)
@@ -353,7 +352,7 @@ def test_replicas_are_their_networks(method, close):
 
 
 @KERNEL
-@pytest.mark.parametrize("isa", library.executable_isas())
+@pytest.mark.parametrize("isa", loader.executable_isas())
 @pytest.mark.parametrize("N", [1, 3, 16, 17, 40])
 @pytest.mark.parametrize("O", [1, 5])
 def test_readout(isa, N, O, close):
@@ -362,13 +361,13 @@ def test_readout(isa, N, O, close):
     hidden, weight, bias = tensors
     expected = torch.einsum("stn,son->sto", hidden, weight) + bias[:, None]
     cotangent = torch.randn_like(expected)
-    usual = library.current_isa()
-    library.use_isa(isa)
+    usual = loader.current_isa()
+    loader.use_isa(isa)
     try:
         output = readout.run(*tensors)
         gradients = torch.autograd.grad(output, tensors, cotangent)
     finally:
-        library.use_isa(usual)
+        loader.use_isa(usual)
     close(output, expected)
     for value, right in zip(gradients, torch.autograd.grad(expected, tensors, cotangent), strict=True):
         close(value, right)

@@ -18,8 +18,8 @@ from cwrnn.experiments.sweep.store import Store, StoreError
 from cwrnn.experiments.words import plan as words
 from cwrnn.experiments.words import training as classification
 from cwrnn.experiments.words.training import Settings, train_many
-from cwrnn.kernels import autograd as function
-from cwrnn.kernels.cpu import loader as library
+from cwrnn.kernels import replicas
+from cwrnn.kernels.cpu import loader
 
 METHODS = {"srn": 5, "lstm": 4, "cw": 6}
 
@@ -180,7 +180,7 @@ def test_final_states_with_and_without_kernel(method, monkeypatch):
         for s, network in enumerate(networks)
     ])  # fmt: skip
     torch.testing.assert_close(found, expected)
-    monkeypatch.setattr(library, "refuse", lambda device, dtype: "not today")
+    monkeypatch.setattr(loader, "refuse", lambda device, dtype: "not today")
     torch.testing.assert_close(Replicas(networks).decide(input, lengths), expected)
 
 
@@ -191,9 +191,9 @@ def test_gradients_through_the_ends():
     shapes = (2, 7, 3, 2), (2, 5, 2), (2, 5, 5), (2, 5)
     values = [torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
     lengths = torch.tensor([[7, 2, 5], [1, 7, 6]])
-    if library.refuse(torch.device("cpu"), torch.float64) is not None:
+    if loader.refuse(torch.device("cpu"), torch.float64) is not None:
         pytest.skip("the kernel is not built")
-    assert torch.autograd.gradcheck(lambda *tensors: function.run_to_end(*tensors, schedule, lengths), values)
+    assert torch.autograd.gradcheck(lambda *tensors: replicas.run_to_end(*tensors, schedule, lengths), values)
 
 
 @pytest.mark.parametrize(

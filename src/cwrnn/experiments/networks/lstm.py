@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ... import init
-from ...kernels.cpu import loader as library
+from ...kernels.cpu import loader
 from ...kernels.cpu import lstm as kernel
+from ...kernels.eligibility import is_plain_eager
 
 
 class LSTM(nn.Module):
@@ -56,7 +57,7 @@ def run(
     Arguments as `plain`, which takes over where the kernel cannot run.
     """
     tensors = input, weight_ih, weight_hh, weight_ch, bias, lengths
-    if library.refuse(input.device, input.dtype) is not None or library.is_watched(tensors):
+    if loader.refuse(input.device, input.dtype) is not None or not is_plain_eager(tensors):
         return plain(*tensors)
     return kernel.run(*tensors)
 

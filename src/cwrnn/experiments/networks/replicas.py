@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from ...kernels import autograd as function
-from ...kernels.cpu import loader as library
+from ...kernels import replicas as replica_kernel
+from ...kernels.cpu import loader
 from ...kernels.cpu import readout as readout_kernel
 from ...layer import ClockworkRNN
 from ...network import Network
@@ -60,9 +60,9 @@ class Replicas:
         if isinstance(layer, lstm.LSTM):
             return lstm.run(input, own["weight_ih"], own["weight_hh"], own.get("weight_ch"), own["bias"])
         assert isinstance(layer, ClockworkRNN)
-        if library.refuse(input.device, input.dtype) is None:
+        if loader.refuse(input.device, input.dtype) is None:
             weights = own["weight_ih_l0"], own["weight_hh_l0"], own["bias_l0"]
-            return function.run_replicas(input, *weights, layer.schedule)
+            return replica_kernel.run_replicas(input, *weights, layer.schedule)
 
         def one(parameters: Mapping[str, Tensor], input: Tensor) -> Tensor:
             output: Tensor = functional_call(layer, dict(parameters), (input,))[0]
@@ -81,9 +81,9 @@ class Replicas:
         if isinstance(layer, lstm.LSTM):
             return self._final_lstm(input, lengths, own)
         assert isinstance(layer, ClockworkRNN)
-        if library.refuse(input.device, input.dtype) is None:
+        if loader.refuse(input.device, input.dtype) is None:
             weights = own["weight_ih_l0"], own["weight_hh_l0"], own["bias_l0"]
-            return function.run_to_end(input, *weights, layer.schedule, lengths)
+            return replica_kernel.run_to_end(input, *weights, layer.schedule, lengths)
         ends = [
             functional_call(
                 layer, {name: value[s] for name, value in own.items()}, (input[s],), {"lengths": lengths[s]}
@@ -128,7 +128,7 @@ class Replicas:
     def _read(self, hidden: Tensor) -> Tensor:
         """The outputs (S, T, O) of the states (S, T, N)."""
         weight, bias = self.parameters["readout.weight"], self.parameters["readout.bias"]
-        if library.refuse(hidden.device, hidden.dtype) is None:
+        if loader.refuse(hidden.device, hidden.dtype) is None:
             outputs = readout_kernel.run(hidden, weight, bias)
         else:
             outputs = torch.einsum("stn,son->sto", hidden, weight) + bias[:, None]

@@ -1,8 +1,8 @@
 """Memory for what the CPU kernel writes: large blocks are kept for the next call (blocks.c).
 
-A new output of many megabytes at every call would be new memory at every call, which the system has to clear before it
-lends it. What nobody has wanted for some seconds goes back to the system. The environment variable CWRNN_KEEP_SECONDS
-says how many; 0 keeps nothing. A tensor in a block is one like any other, but cannot be resized to more than it has.
+The system clears new memory before it lends it, which takes time if every call has a new output of many megabytes. A
+block that has not been used for some seconds goes back to the system. The environment variable CWRNN_KEEP_SECONDS sets
+how many; 0 keeps nothing. A tensor in a block is an ordinary tensor, but cannot be resized beyond its block.
 """
 
 import ctypes
@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .loader import compiled
+from .loader import get_library
 
 LARGE = 2 << 20
-"""Bytes from which on a tensor gets a block: a large page. The C library keeps what is smaller."""
+"""Tensors of at least so many bytes get a block: the size of a large page. The C library keeps smaller memory."""
 
 VARIABLE = "CWRNN_KEEP_SECONDS"
 SECONDS = 5.0
 NAME = b"dltensor"
-"""A capsule does not copy its name."""
+"""A capsule does not copy its name, so the name must live as long as the module."""
 
 _lend: Any = None
 _capsule: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
@@ -32,56 +32,57 @@ _capsule: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ch
 
 
 def empty(like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`like.new_empty(shape)` of a tensor on the CPU, in a block that was kept if it is a large one."""
+    """`like.new_empty(shape)` of a tensor on the CPU, in a block that was kept if it is large."""
     if math.prod(shape) * like.itemsize >= LARGE and _lend is not None:
         bits, words = 8 * like.itemsize, array("q", shape)
-        # all in one, without a line between them at which a signal could come: the block would belong to nobody
+        # one expression: a signal that arrives between two lines would leave a block without an owner
         lent = map(_lend, (bits,), (len(words),), (words.buffer_info()[0],))
         try:
             tensor: Tensor = next(map(torch._C._from_dlpack, map(_capsule, lent, (NAME,), (None,))))
             return tensor
         except ValueError:
-            pass  # there is no memory: torch knows best what to say
-    return like.new_empty(*shape)  # a tuple takes half as long again
+            pass  # out of memory: torch raises its own error below
+    # a tuple as the argument would take half as long again
+    return like.new_empty(*shape)
 
 
-def keep(seconds: float) -> None:
-    """For how long blocks are kept from now on. Those that are kept already go back to the system."""
-    library = compiled()
+def keep_blocks(seconds: float) -> None:
+    """Sets for how long blocks are kept from now on. Blocks that are kept already go back to the system."""
+    library = get_library()
     if library is not None:
         library.cwrnn_keep(ctypes.c_int64(round(seconds * 1e9)))
 
 
 def count_bytes() -> tuple[int, int]:
-    """The bytes of the blocks that are kept, and of those that tensors have."""
+    """The bytes of the blocks that are kept for later, and of those that tensors use."""
     counts = array("q", [0, 0])
-    library = compiled()
+    library = get_library()
     if library is not None:
         library.cwrnn_count(ctypes.c_void_p(counts.buffer_info()[0]))
     return counts[0], counts[1]
 
 
-def _seconds(said: str | None) -> float:
-    """What the environment variable says."""
+def _parse_seconds(text: str | None) -> float:
+    """The value of the environment variable, or the default with a warning if it is no number of seconds."""
     try:
-        seconds = float(said or SECONDS)
+        seconds = float(text or SECONDS)
         if 0 <= seconds <= 1e9:
             return seconds
     except ValueError:
         pass
     warnings.warn(
-        f"{VARIABLE}={said} is ignored: it must be a number of seconds, 0 or more", RuntimeWarning, stacklevel=2
+        f"{VARIABLE}={text} is ignored: it must be a number of seconds, 0 or more", RuntimeWarning, stacklevel=2
     )
     return SECONDS
 
 
 def _prepare() -> None:
     global _lend
-    library = compiled()
+    library = get_library()
     if library is not None:
         _lend = library.cwrnn_lend
         _lend.argtypes, _lend.restype = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p], ctypes.c_void_p
-        keep(_seconds(os.environ.get(VARIABLE)))
+        keep_blocks(_parse_seconds(os.environ.get(VARIABLE)))
 
 
 _prepare()

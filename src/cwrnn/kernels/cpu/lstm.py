@@ -1,16 +1,28 @@
 """Many small LSTMs at once in C (lstm.c): S networks, each of which reads a sequence of its own.
 
-`experiments/networks/lstm.py` defines what they compute and has the plain loop that must give the same. Only first
-derivatives exist. A network gives the same bits alone as among others, on any number of threads.
+`experiments/networks/lstm.py` has the equations, and the plain loop that this kernel must equal. Only first derivatives
+exist. A network gives the same bits alone as among others, on any number of threads.
 """
 
+from array import array
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..tensors import check_shapes, dense, pointer
 from .blocks import empty
-from .loader import check_shapes, dense, invoke, pointer
+from .loader import invoke
+
+# where the members of the structure `Lstm` in cpu.h stand in an array of 64-bit words
+(
+    WORD_S, WORD_T, WORD_I, WORD_N, WORD_THREADS,
+    WORD_INPUT, WORD_INPUT_S, WORD_INPUT_T, WORD_WEIGHT_IH, WORD_WEIGHT_IH_S, WORD_WEIGHT_HH, WORD_WEIGHT_HH_S,
+    WORD_WEIGHT_CH, WORD_WEIGHT_CH_S, WORD_BIAS, WORD_BIAS_S, WORD_LENGTHS,
+    WORD_KEPT, WORD_KEPT_SIZE, WORD_HIDDEN, WORD_G_HIDDEN, WORD_G_HIDDEN_S,
+    WORD_G_INPUT, WORD_G_WEIGHT_IH, WORD_G_WEIGHT_HH, WORD_G_WEIGHT_CH, WORD_G_BIAS,
+) = range(27)  # fmt: skip
+WORDS = 27
 
 
 def run(
@@ -27,9 +39,9 @@ def run(
         input: (S, T, I)
         weight_ih: (S, 4 N, I), gates in the order i, f, g, o
         weight_hh: (S, 4 N, N)
-        weight_ch: (S, 3, N), the peepholes of i, f, o; None if there are none
+        weight_ch: (S, 3, N), the peepholes of i, f, o; None without peepholes
         bias: (S, 4 N)
-        lengths: (S,) int64: until where each sequence is read, to its end if None
+        lengths: (S,) int64, how many steps of each sequence are read; None for all
     """
     S, _, I = input.shape
     N = weight_hh.shape[-1]
@@ -41,43 +53,83 @@ def run(
         bias=(bias, (S, 4 * N)),
     )
     check_shapes(torch.int64, lengths=(lengths, (S,)))
-    hidden: Tensor = _LSTM.apply(input, weight_ih, weight_hh, weight_ch, bias, lengths)  # type: ignore[no-untyped-call]
+    hidden: Tensor = _LstmFunction.apply(input, weight_ih, weight_hh, weight_ch, bias, lengths)  # type: ignore[no-untyped-call]
     return hidden
 
 
-class _LSTM(torch.autograd.Function):
+class _LstmFunction(torch.autograd.Function):
+    """The hidden states of many LSTMs, for autograd."""
+
     @staticmethod
-    def forward(ctx: Any, *tensors: Any) -> Any:
-        input, weight_ih, weight_hh, weight_ch, bias, lengths = tensors
+    def forward(
+        ctx: Any,
+        input: Tensor,
+        weight_ih: Tensor,
+        weight_hh: Tensor,
+        weight_ch: Tensor | None,
+        bias: Tensor,
+        lengths: Tensor | None,
+    ) -> Tensor:
         input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
         weight_ch, bias, lengths = dense(weight_ch, 2), dense(bias, 1), dense(lengths, 1)
-        S, T, I = input.shape
+        S, T, _ = input.shape
         N = weight_hh.shape[2]
-        words = [
-            S, T, I, N, torch.get_num_threads(),
-            input.data_ptr(), input.stride(0), input.stride(1),
-            weight_ih.data_ptr(), weight_ih.stride(0), weight_hh.data_ptr(), weight_hh.stride(0),
-            pointer(weight_ch), 0 if weight_ch is None else weight_ch.stride(0), bias.data_ptr(), bias.stride(0),
-            pointer(lengths),
-        ]  # fmt: skip
+        words = _describe_networks(input, weight_ih, weight_hh, weight_ch, bias, lengths)
         size = torch.empty(1, dtype=torch.int64)
-        invoke("lstm_size", input.dtype, [*words, 0, size.data_ptr(), *[0] * 8])
+        words[WORD_KEPT_SIZE] = size.data_ptr()
+        invoke("lstm_size", input.dtype, words)
         kept, hidden = empty(input, (int(size),)), empty(input, (S, T, N))
-        invoke("lstm_forward", input.dtype, [*words, kept.data_ptr(), 0, hidden.data_ptr(), *[0] * 7])
+        words[WORD_KEPT] = kept.data_ptr()
+        words[WORD_HIDDEN] = hidden.data_ptr()
+        invoke("lstm_forward", input.dtype, words)
         ctx.save_for_backward(input, weight_ih, weight_hh, weight_ch, bias, lengths, kept)
-        ctx.words = words
         return hidden
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g_hidden: Tensor) -> tuple[Tensor | None, ...]:
-        input, weight_ih, weight_hh, weight_ch, bias, _, kept = ctx.saved_tensors
+        input, weight_ih, weight_hh, weight_ch, bias, lengths, kept = ctx.saved_tensors
+        input_wanted, *_ = ctx.needs_input_grad
         g_hidden = dense(g_hidden, 2)
-        network = weight_ih, weight_hh, weight_ch, bias
-        found = [None if tensor is None else empty(kept, tensor.shape) for tensor in network]
-        g_input = empty(kept, input.shape) if ctx.needs_input_grad[0] else None
-        invoke("lstm_backward", input.dtype, [
-            *ctx.words, kept.data_ptr(), 0, 0,
-            g_hidden.data_ptr(), g_hidden.stride(0), pointer(g_input), *map(pointer, found),
-        ])  # fmt: skip
-        return g_input, *found, None
+        g_input = empty(kept, input.shape) if input_wanted else None
+        g_weight_ih, g_weight_hh = empty(kept, weight_ih.shape), empty(kept, weight_hh.shape)
+        g_weight_ch = None if weight_ch is None else empty(kept, weight_ch.shape)
+        g_bias = empty(kept, bias.shape)
+        words = _describe_networks(input, weight_ih, weight_hh, weight_ch, bias, lengths)
+        words[WORD_KEPT] = kept.data_ptr()
+        words[WORD_G_HIDDEN] = g_hidden.data_ptr()
+        words[WORD_G_HIDDEN_S] = g_hidden.stride(0)
+        words[WORD_G_INPUT] = pointer(g_input)
+        words[WORD_G_WEIGHT_IH] = g_weight_ih.data_ptr()
+        words[WORD_G_WEIGHT_HH] = g_weight_hh.data_ptr()
+        words[WORD_G_WEIGHT_CH] = pointer(g_weight_ch)
+        words[WORD_G_BIAS] = g_bias.data_ptr()
+        invoke("lstm_backward", input.dtype, words)
+        return g_input, g_weight_ih, g_weight_hh, g_weight_ch, g_bias, None
+
+
+def _describe_networks(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    weight_ch: Tensor | None,
+    bias: Tensor,
+    lengths: Tensor | None,
+) -> "array[int]":
+    """The words that forward and backward share; the others are zero. The tensors must be dense."""
+    words = array("q", [0] * WORDS)
+    words[WORD_S], words[WORD_T], words[WORD_I] = input.shape
+    words[WORD_N] = weight_hh.shape[2]
+    words[WORD_THREADS] = torch.get_num_threads()
+    words[WORD_INPUT] = input.data_ptr()
+    words[WORD_INPUT_S], words[WORD_INPUT_T], _ = input.stride()
+    words[WORD_WEIGHT_IH] = weight_ih.data_ptr()
+    words[WORD_WEIGHT_IH_S] = weight_ih.stride(0)
+    words[WORD_WEIGHT_HH] = weight_hh.data_ptr()
+    words[WORD_WEIGHT_HH_S] = weight_hh.stride(0)
+    words[WORD_WEIGHT_CH] = pointer(weight_ch)
+    words[WORD_WEIGHT_CH_S] = 0 if weight_ch is None else weight_ch.stride(0)
+    words[WORD_BIAS] = bias.data_ptr()
+    words[WORD_BIAS_S] = bias.stride(0)
+    words[WORD_LENGTHS] = pointer(lengths)
+    return words

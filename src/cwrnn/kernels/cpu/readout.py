@@ -1,15 +1,25 @@
-"""The linear readouts of many networks at once in C (readout.c), each of the states of its own network.
+"""The linear readouts of many networks at once in C (readout.c): each reads the states of its own network.
 
-A network gives the same bits alone as among others, on any number of threads. First derivatives only.
+A network gives the same bits alone as among others, on any number of threads. Only first derivatives exist.
 """
 
+from array import array
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..tensors import check_shapes, dense
 from .blocks import empty
-from .loader import check_shapes, dense, invoke
+from .loader import invoke
+
+# where the members of the structure `Linear` in cpu.h stand in an array of 64-bit words
+(
+    WORD_S, WORD_T, WORD_N, WORD_O, WORD_THREADS,
+    WORD_HIDDEN, WORD_HIDDEN_S, WORD_WEIGHT, WORD_WEIGHT_S, WORD_BIAS, WORD_BIAS_S,
+    WORD_OUTPUT, WORD_G_OUTPUT, WORD_G_HIDDEN, WORD_G_WEIGHT, WORD_G_BIAS,
+) = range(16)  # fmt: skip
+WORDS = 16
 
 
 def run(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -17,32 +27,49 @@ def run(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     S, _, N = hidden.shape
     O = weight.shape[1]
     check_shapes(hidden.dtype, weight=(weight, (S, O, N)), bias=(bias, (S, O)))
-    output: Tensor = _Readout.apply(hidden, weight, bias)  # type: ignore[no-untyped-call]
+    output: Tensor = _ReadoutFunction.apply(hidden, weight, bias)  # type: ignore[no-untyped-call]
     return output
 
 
-class _Readout(torch.autograd.Function):
+class _ReadoutFunction(torch.autograd.Function):
+    """The readouts of many networks, for autograd."""
+
     @staticmethod
-    def forward(ctx: Any, *tensors: Any) -> Any:
-        hidden, weight, bias = dense(tensors[0], 2), dense(tensors[1], 2), dense(tensors[2], 1)
-        S, T, N = hidden.shape
-        O = weight.shape[1]
-        words = [
-            S, T, N, O, torch.get_num_threads(),
-            hidden.data_ptr(), hidden.stride(0), weight.data_ptr(), weight.stride(0), bias.data_ptr(), bias.stride(0),
-        ]  # fmt: skip
-        output = empty(hidden, (S, T, O))
-        invoke("readout_forward", hidden.dtype, [*words, output.data_ptr(), *[0] * 4])
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        hidden, weight, bias = dense(hidden, 2), dense(weight, 2), dense(bias, 1)
+        S, T, _ = hidden.shape
+        output = empty(hidden, (S, T, weight.shape[1]))
+        words = _describe_readouts(hidden, weight, bias)
+        words[WORD_OUTPUT] = output.data_ptr()
+        invoke("readout_forward", hidden.dtype, words)
         ctx.save_for_backward(hidden, weight, bias)
-        ctx.words = words
         return output
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g_output: Tensor) -> tuple[Tensor, ...]:
-        found = tuple(empty(tensor, tensor.shape) for tensor in ctx.saved_tensors)
+        hidden, weight, bias = ctx.saved_tensors
         g_output = g_output.contiguous()
-        invoke("readout_backward", g_output.dtype, [
-            *ctx.words, 0, g_output.data_ptr(), *(tensor.data_ptr() for tensor in found),
-        ])  # fmt: skip
-        return found
+        g_hidden, g_weight, g_bias = (empty(tensor, tensor.shape) for tensor in (hidden, weight, bias))
+        words = _describe_readouts(hidden, weight, bias)
+        words[WORD_G_OUTPUT] = g_output.data_ptr()
+        words[WORD_G_HIDDEN] = g_hidden.data_ptr()
+        words[WORD_G_WEIGHT] = g_weight.data_ptr()
+        words[WORD_G_BIAS] = g_bias.data_ptr()
+        invoke("readout_backward", g_output.dtype, words)
+        return g_hidden, g_weight, g_bias
+
+
+def _describe_readouts(hidden: Tensor, weight: Tensor, bias: Tensor) -> "array[int]":
+    """The words that forward and backward share; the others are zero. The tensors must be dense."""
+    words = array("q", [0] * WORDS)
+    words[WORD_S], words[WORD_T], words[WORD_N] = hidden.shape
+    words[WORD_O] = weight.shape[1]
+    words[WORD_THREADS] = torch.get_num_threads()
+    words[WORD_HIDDEN] = hidden.data_ptr()
+    words[WORD_HIDDEN_S] = hidden.stride(0)
+    words[WORD_WEIGHT] = weight.data_ptr()
+    words[WORD_WEIGHT_S] = weight.stride(0)
+    words[WORD_BIAS] = bias.data_ptr()
+    words[WORD_BIAS_S] = bias.stride(0)
+    return words

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from ...schedule import Schedule
-from ..cpu.loader import dense, whole
+from ..tensors import dense, whole
 from .tables import BLOCK_SIZE, make_plan, make_weight_tables
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

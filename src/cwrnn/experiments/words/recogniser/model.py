@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ....layer import State
 from ....saved import ModelError, SavedNetwork
+from ....step import State
 from ..features import FeatureSettings, FeatureStream, Resampler
 from ..sound_files import SoundError, extract_features
 

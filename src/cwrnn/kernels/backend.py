@@ -1,0 +1,157 @@
+"""A kernel behind the signature of a backend: which way a call takes to it, and the states that it leaves.
+
+plain eager calls           the kernel itself, or with gradients an autograd function (autograd.py)
+torch.func                  an autograd function that can be mapped (autograd.py)
+torch.compile, modes, ...   an operator (operators.py)
+forward mode, tracing       the cascade: the kernel has no tangents
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..cascade import cascade
+from ..held import HeldSignal, Pass, count_rows, initial_state, last_tick_before, states_of
+from ..schedule import Schedule
+from . import operators
+from .autograd import Kernel, Recurrence, multiply_states, run_eager, run_mappable
+from .eligibility import is_plain_eager, is_recorded, needs_plain_operations, wants_gradient
+from .tensors import check_network
+
+
+class KernelBackend:
+    """A backend that computes with `kernel`."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def run_plain(
+        self,
+        input: Tensor,
+        weight_ih: Tensor,
+        weight_hh: Tensor,
+        bias: Tensor | None,
+        schedule: Schedule,
+        t0: int,
+        nonlinearity: str,
+    ) -> tuple[Any, Tensor]:
+        """Output (T, B, N) and final state (1, B, N) from a state of zeros, for plain calls (`is_plain_call`)."""
+        if torch.is_grad_enabled():
+            recurrence = Recurrence(self.kernel, schedule, t0, nonlinearity, True)
+            final, held = run_eager(input, weight_ih, weight_hh, bias, None, None, recurrence, False)
+        else:
+            final, _, held = self.kernel.forward(
+                input, weight_ih, weight_hh, bias, None, None, schedule, t0, nonlinearity, True, False
+            )
+        return held, final
+
+    def run(
+        self,
+        input: Tensor,
+        weight_ih: Tensor,
+        weight_hh: Tensor,
+        bias: Tensor | None,
+        h0: Tensor | None,
+        schedule: Schedule,
+        t0: int,
+        nonlinearity: str,
+        lengths: Tensor | None = None,
+        hold: bool = True,
+    ) -> Pass:
+        """The states of every module at its own ticks, fastest module first; as `cascade`."""
+        recurrence = Recurrence(self.kernel, schedule, t0, nonlinearity, hold)
+        if not is_plain_eager((input, weight_ih, weight_hh, bias, h0, lengths)):
+            return _run_transformed(input, weight_ih, weight_hh, bias, h0, lengths, recurrence)
+        check_network(input, weight_ih, weight_hh, bias, h0, schedule.hidden_size)
+        state, states = run_eager(input, weight_ih, weight_hh, bias, h0, lengths, recurrence, keep_ticks=not hold)
+        ticks, held = (None, states) if hold else (states, None)
+        return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held)
+
+
+def _run_transformed(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor | None,
+    lengths: Tensor | None,
+    recurrence: Recurrence,
+) -> Pass:
+    """`KernelBackend.run` where something other than autograd must see the operations."""
+    schedule, t0, nonlinearity, hold = recurrence.schedule, recurrence.t0, recurrence.nonlinearity, recurrence.hold
+    if needs_plain_operations():
+        return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
+    h0 = initial_state(h0, input, schedule)
+    if is_recorded((input, weight_ih, weight_hh, bias, h0, lengths)):
+        state, ticks, *held = operators.recurrence(
+            input, weight_ih, weight_hh, bias, h0, lengths,
+            schedule.periods, schedule.sizes, t0, nonlinearity, hold,
+        )  # fmt: skip
+    else:
+        check_network(input, weight_ih, weight_hh, bias, h0, schedule.hidden_size)
+        state, ticks, *held = run_mappable(input, weight_ih, weight_hh, bias, h0, lengths, recurrence)
+    return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held[0] if hold else None)
+
+
+@dataclass(eq=False)
+class KernelPass(Pass):
+    """The states as a kernel leaves them."""
+
+    schedule: Schedule
+    h0: Tensor | None
+    state: Tensor
+    """(1, B, N): the final state."""
+    ticks: Tensor | None
+    """The states of all modules at their ticks in one row, if they were kept."""
+    held: Tensor | None
+    """(T, B, N): the output, if it was computed."""
+
+    @property
+    def modules(self) -> tuple[HeldSignal, ...]:
+        """The states of every module, fastest first."""
+        if self.ticks is None:
+            assert self.held is not None
+            h0 = initial_state(self.h0, self.held, self.schedule)
+            return states_of(self.held, h0, self.schedule, self.t0)
+        B = self.state.shape[-2]
+        rows = count_rows(self.schedule.periods, self.t0, self.T)
+        lengths = [n * B * size for n, size in zip(rows, self.schedule.sizes, strict=True)]
+        parts = zip(self.ticks.split(lengths), rows, self.schedule.sizes, self.schedule.periods, strict=True)
+        return tuple(
+            HeldSignal(values.view(n, B, size), period, last_tick_before(self.t0, period))
+            for values, n, size, period in parts
+        )
+
+    def multiply(self, weight: Tensor) -> list[HeldSignal]:
+        """The product of `weight` (O, N) with the states of every module, each by its own columns."""
+        tensors = self.ticks, weight
+        if (
+            self.ticks is None
+            or not wants_gradient(tensors)
+            or not is_plain_eager(tensors)
+            or torch.is_autocast_enabled("cpu")
+            or (weight.dtype, weight.device) != (self.ticks.dtype, torch.device("cpu"))
+        ):
+            return super().multiply(weight)
+        B, periods = self.state.shape[-2], self.schedule.periods
+        rows = count_rows(periods, self.t0, self.T)
+        shapes = [(n * B, size) for n, size in zip(rows, self.schedule.sizes, strict=True)]
+        products = multiply_states(self.ticks, weight, shapes)
+        return [
+            HeldSignal(values.unflatten(0, (-1, B)), period, last_tick_before(self.t0, period))
+            for values, period in zip(products, periods, strict=True)
+        ]
+
+    def hold(self) -> Tensor:
+        """(T, B, N): the hidden state at every time step, zero beyond a sequence's end."""
+        return super().hold() if self.held is None else self.held
+
+    def final(self) -> Tensor:
+        """(B, N): the hidden state at each sequence's own end."""
+        return self.state.squeeze(0)
+
+    def h_n(self) -> Tensor:
+        """(1, B, N): the hidden state at each sequence's own end, as a layer returns it."""
+        return self.state

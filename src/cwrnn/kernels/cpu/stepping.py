@@ -1,0 +1,206 @@
+"""The CPU kernel of a single time step, in C (cpu.c): it remembers the messages of all modules from step to step.
+
+A module that does not tick sends the message that it sent before. So a step multiplies only the states of the modules
+that have just ticked, and reads the messages of all others (`Messages`) from memory.
+"""
+
+import math
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from ...schedule import Schedule
+from ...step import clockwork_step
+from ..eligibility import is_plain_eager, wants_gradient
+from ..tensors import check_network, dense, whole
+from .loader import current_isa, invoke
+
+LONGEST_CYCLE = 2**63 - 1
+"""The kernel counts steps modulo the least common multiple of all periods, which may be no longer than this."""
+
+
+# where the members of the structure `Step` in cpu.h stand in an array of 64-bit words
+(
+    WORD_B, WORD_I, WORD_G, WORD_RECTIFY, WORD_THREADS, WORD_WEIGHT_IH, WORD_WEIGHT_HH, WORD_PACKED, WORD_SIZES,
+    WORD_INPUT, WORD_INPUT_B, WORD_BIAS, WORD_H, WORD_H_B, WORD_NEXT, WORD_OUTPUT, WORD_MESSAGES, WORD_KNOWN,
+    WORD_CLOCK,
+    WORD_MODULES,
+) = range(20)  # fmt: skip
+
+
+class PackedWeights:
+    """The weights of one layer in the order in which a step reads them, valid until the weights change."""
+
+    def __init__(self, schedule: Schedule, weight_ih: Tensor, weight_hh: Tensor) -> None:
+        weight_ih, weight_hh = dense(weight_ih, 2), dense(weight_hh, 2)
+        sizes = torch.empty(2, dtype=torch.int64, device="cpu")
+        self.words = array("q", [*[0] * WORD_MODULES, *schedule.sizes, *schedule.periods])
+        self.words[WORD_I] = weight_ih.shape[1]
+        self.words[WORD_G] = schedule.modules
+        words = self.words[:]
+        words[WORD_WEIGHT_IH] = weight_ih.data_ptr()
+        words[WORD_WEIGHT_HH] = weight_hh.data_ptr()
+        words[WORD_SIZES] = sizes.data_ptr()
+        invoke("step_sizes", weight_hh.dtype, words)
+        size, self.row = sizes.tolist()
+        self.values = weight_hh.new_empty(size)
+        words[WORD_PACKED] = self.words[WORD_PACKED] = self.values.data_ptr()
+        invoke("step_pack", weight_hh.dtype, words)
+        self.schedule = schedule
+        self.isa = current_isa()
+
+    @classmethod
+    def of(cls, schedule: Schedule, weight_ih: Tensor, weight_hh: Tensor) -> "PackedWeights":
+        """The packed weights, which all streams through a layer share as long as they are equal."""
+        new = cls(schedule, weight_ih, weight_hh)
+        old: PackedWeights | None = _packed.get(weight_hh)
+        if (
+            old is not None
+            and (old.schedule, old.isa, old.values.dtype) == (new.schedule, new.isa, new.values.dtype)
+            and torch.equal(old.values, new.values)
+        ):
+            return old
+        _packed[weight_hh] = new
+        return new
+
+
+_packed: Any = WeakTensorKeyDictionary()
+
+
+class Messages:
+    """The last message of every module, as the kernel keeps them from step to step: a cache.
+
+    The messages belong to one state. The kernel compares the state that comes in with it, so a state that was changed
+    by hand does not match. They also belong to the weights as they were. Autograd counts changes of the weights. Of
+    changes that bypass autograd (a fused optimizer, `.data`, another process), the kernel notices those that concern
+    all weights, because it compares some of them at every step.
+    """
+
+    def __init__(
+        self, schedule: Schedule, h: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None
+    ) -> None:
+        self.schedule = schedule
+        self.weights = weight_ih, weight_hh, bias
+        self.versions = weight_ih._version, weight_hh._version
+        self.shapes = weight_ih.shape, weight_hh.shape, None if bias is None else bias.shape
+        self.isa = current_isa()
+        self.packed = PackedWeights.of(schedule, weight_ih, weight_hh)
+        self.dtype = h.dtype
+        self.values = h.new_empty((h.shape[-2], self.packed.row))
+        self.output = h.new_empty(h.shape[-2:])
+        self.input_shape: torch.Size | None = None
+        self.state_shape = torch.Size((1, *self.output.shape))
+        self.steps = 0
+        self.cycle = math.lcm(*schedule.periods)
+        self.words = self.packed.words[:]
+        self.words[WORD_B], self.words[WORD_H_B] = h.shape[-2:]
+        self.words[WORD_INPUT_B] = weight_ih.shape[1]
+        self.words[WORD_MESSAGES] = self.values.data_ptr()
+
+    def still_hold(
+        self, schedule: Schedule, weight_ih: Tensor | None, weight_hh: Tensor | None, bias: Tensor | None
+    ) -> bool:
+        """Whether schedule and weights are those that the messages were computed with.
+
+        The same parameters may have changed: `to` and `.data` replace their memory.
+        """
+        own_ih, own_hh, own_bias = self.weights
+        shape_ih, shape_hh, shape_bias = self.shapes
+        return (
+            own_hh is weight_hh and own_ih is weight_ih and own_bias is bias
+            and (own_ih._version, own_hh._version) == self.versions
+            and own_hh.dtype is own_ih.dtype is self.dtype
+            and own_hh.is_cpu and own_ih.is_cpu
+            and own_ih.shape == shape_ih and own_hh.shape == shape_hh
+            and (own_bias is None
+                 or (own_bias.dtype is self.dtype and own_bias.is_cpu and own_bias.shape == shape_bias))
+            and (self.schedule is schedule or self.schedule == schedule)
+            and self.isa == current_isa()
+        )  # fmt: skip
+
+    def step(self, input: Tensor, h: Tensor, t: int, nonlinearity: str) -> tuple[Tensor, Tensor] | None:
+        """The output (B, N), and the next state in the shape of h: equal, but in memory of their own.
+
+        None if the kernel finds other weights than those that the messages were computed with.
+        """
+        input, h = whole(input), whole(h)
+        weight_ih, weight_hh, bias = self.weights
+        if not (weight_ih.is_contiguous() and weight_hh.is_contiguous() and (bias is None or bias.is_contiguous())):
+            weight_ih, weight_hh, bias = dense(weight_ih, 2), dense(weight_hh, 2), dense(bias, 1)
+        output, after = torch.empty_like(self.output), torch.empty_like(h)
+        words = self.words
+        words[WORD_RECTIFY] = nonlinearity == "relu"
+        words[WORD_THREADS] = torch.get_num_threads()
+        words[WORD_WEIGHT_IH] = weight_ih.data_ptr()
+        words[WORD_WEIGHT_HH] = weight_hh.data_ptr()
+        words[WORD_INPUT] = input.data_ptr()
+        words[WORD_BIAS] = 0 if bias is None else bias.data_ptr()
+        words[WORD_H] = h.data_ptr()
+        words[WORD_NEXT] = after.data_ptr()
+        words[WORD_OUTPUT] = output.data_ptr()
+        words[WORD_KNOWN] = self.steps
+        words[WORD_CLOCK] = t % self.cycle
+        if not invoke("step", self.dtype, words):
+            return None
+        self.input_shape = input.shape
+        self.steps += 1
+        return output, after
+
+    def step_if_unchanged(
+        self, input: Any, h: Tensor, t: int, nonlinearity: str, schedule: Schedule, parameters: Mapping[str, Any]
+    ) -> tuple[Tensor, Tensor] | None:
+        """`step` at once, if nothing but input, state and time has changed since the last one; else None."""
+        if (
+            type(input) is Tensor
+            and type(h) is Tensor
+            and input.shape == self.input_shape
+            and h.shape == self.state_shape
+            and input.dtype is h.dtype is self.dtype
+            and input.is_cpu
+            and self.still_hold(
+                schedule, parameters.get("weight_ih_l0"), parameters.get("weight_hh_l0"), parameters.get("bias_l0")
+            )
+            and not torch.is_grad_enabled()
+            and not torch.is_autocast_enabled("cpu")
+            and is_plain_eager()
+        ):
+            return self.step(input, h, t, nonlinearity)
+        return None
+
+
+def step(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h: Tensor,
+    schedule: Schedule,
+    t: int,
+    nonlinearity: str,
+    messages: Messages | None = None,
+) -> tuple[Tensor, Tensor, Messages | None]:
+    """One time step, as `clockwork_step`, which computes it if gradients are wanted or if the weights are temporary."""
+    tensors = input, weight_ih, weight_hh, bias, h
+    if (
+        not is_plain_eager(tensors)
+        or wants_gradient(tensors)
+        or not (isinstance(weight_hh, Parameter) and isinstance(weight_ih, Parameter))
+        or weight_hh.is_inference()
+        or weight_ih.is_inference()
+        or math.lcm(*schedule.periods) > LONGEST_CYCLE
+    ):
+        return clockwork_step(input, weight_ih, weight_hh, bias, h, schedule, t, nonlinearity)
+    same_batch = messages is not None and messages.output.shape[0] == input.shape[0]
+    if messages is None or not (same_batch and messages.still_hold(schedule, weight_ih, weight_hh, bias)):
+        check_network(input, weight_ih, weight_hh, bias, h, schedule.hidden_size)
+        messages = Messages(schedule, h, weight_ih, weight_hh, bias)
+    stepped = messages.step(input, h, t, nonlinearity)
+    while stepped is None:
+        messages = Messages(schedule, h, weight_ih, weight_hh, bias)
+        stepped = messages.step(input, h, t, nonlinearity)
+    return *stepped, messages

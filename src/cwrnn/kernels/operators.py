@@ -1,0 +1,196 @@
+"""The recurrence as operators of torch, which torch.compile and torch.export record as one node of their graphs.
+
+torch itself calls the kernel of the device that the tensors lie on.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..held import count_rows
+from ..schedule import Schedule
+from .autograd import Kernel
+from .cpu import loader, sequence
+from .gpu import launch
+
+# the schemas are written out, because not every torch reads them from the annotations
+SCHEMA = (
+    "(Tensor input, Tensor weight_ih, Tensor weight_hh, Tensor? bias, Tensor h0, Tensor? lengths, "
+    "int[] periods, int[] sizes, SymInt t0, str nonlinearity, bool hold) -> Tensor[]"
+)
+BACKWARD_SCHEMA = (
+    "(Tensor input, Tensor weight_ih, Tensor weight_hh, Tensor? bias, Tensor? lengths, Tensor ticks, "
+    "Tensor? g_final, Tensor? g_ticks, Tensor? g_held, "
+    "int[] periods, int[] sizes, SymInt t0, str nonlinearity) -> Tensor[]"
+)
+
+Refuse = Callable[[torch.device, torch.dtype, Schedule], str | None]
+
+
+def _refuse_on_cpu(device: torch.device, dtype: torch.dtype, schedule: Schedule) -> str | None:
+    return loader.refuse(device, dtype)
+
+
+def _refuse_on_gpu(device: torch.device, dtype: torch.dtype, schedule: Schedule) -> str | None:
+    return launch.refuse(device, dtype) or launch.refuse_schedule(schedule)
+
+
+def _forward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
+    """What the operator computes with `kernel`: the final state, the ticks, and the output if it is held."""
+
+    def compute(
+        input: Tensor,
+        weight_ih: Tensor,
+        weight_hh: Tensor,
+        bias: Tensor | None,
+        h0: Tensor,
+        lengths: Tensor | None,
+        periods: Sequence[int],
+        sizes: Sequence[int],
+        t0: int,
+        nonlinearity: str,
+        hold: bool,
+    ) -> list[Tensor]:
+        schedule = Schedule(tuple(periods), tuple(sizes))
+        _check_operands(input, weight_ih, weight_hh, bias, h0, lengths, schedule, refuse)
+        outputs = kernel.forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold)
+        return [output for output in outputs if output is not None]
+
+    return compute
+
+
+def _backward_of(kernel: Kernel) -> Callable[..., list[Tensor]]:
+    """What the operator of the gradients computes with `kernel`: those of input, weights, bias if there is one, h0."""
+
+    def compute(
+        input: Tensor,
+        weight_ih: Tensor,
+        weight_hh: Tensor,
+        bias: Tensor | None,
+        lengths: Tensor | None,
+        ticks: Tensor,
+        g_final: Tensor | None,
+        g_ticks: Tensor | None,
+        g_held: Tensor | None,
+        periods: Sequence[int],
+        sizes: Sequence[int],
+        t0: int,
+        nonlinearity: str,
+    ) -> list[Tensor]:
+        wanted = [True, True, True, bias is not None, True]
+        schedule = Schedule(tuple(periods), tuple(sizes))
+        gradients = kernel.backward(
+            wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
+            schedule, t0, nonlinearity,
+        )  # fmt: skip
+        return [gradient for gradient in gradients if gradient is not None]
+
+    return compute
+
+
+def _check_operands(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor,
+    lengths: Tensor | None,
+    schedule: Schedule,
+    refuse: Refuse,
+) -> None:
+    """Refuses tensors that do not fit: anybody can call an operator, and a graph cannot look at the lengths."""
+    T, B, I = input.shape
+    N = schedule.hidden_size
+    expected = {"weight_ih": (N, I), "weight_hh": (N, N), "bias": (N,), "h0": (B, N), "lengths": (B,)}
+    for name, tensor in zip(expected, (weight_ih, weight_hh, bias, h0, lengths), strict=True):
+        if tensor is None:
+            continue
+        if tensor.shape != expected[name]:
+            raise ValueError(f"{name} must have the shape {expected[name]}, got {tuple(tensor.shape)}")
+        dtype = torch.int64 if name == "lengths" else input.dtype
+        if tensor.dtype != dtype or tensor.device != input.device:
+            raise ValueError(f"{name} must be {dtype} on {input.device}, got {tensor.dtype} on {tensor.device}")
+    reason = refuse(input.device, input.dtype, schedule)
+    if reason is not None:
+        raise RuntimeError(f"the kernel cannot run on {input.device} with {input.dtype}: {reason}")
+    # nothing can look at lengths while a CUDA graph is captured either; but the same call has run before
+    if lengths is None or B == 0 or (lengths.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return
+    if not (int(lengths.min()) >= 1 and int(lengths.max()) <= T):
+        raise ValueError(f"lengths must lie between 1 and the {T} steps of the input, got {lengths.tolist()}")
+
+
+recurrence = torch.library.custom_op(
+    "cwrnn::recurrence", _forward_of(sequence, _refuse_on_cpu), mutates_args=(), device_types="cpu", schema=SCHEMA
+)
+recurrence.register_kernel("cuda", _forward_of(launch, _refuse_on_gpu))
+
+recurrence_backward = torch.library.custom_op(
+    "cwrnn::recurrence_backward", _backward_of(sequence), mutates_args=(), device_types="cpu", schema=BACKWARD_SCHEMA
+)
+recurrence_backward.register_kernel("cuda", _backward_of(launch))
+
+
+@recurrence.register_fake
+def _(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor,
+    lengths: Tensor | None,
+    periods: Sequence[int],
+    sizes: Sequence[int],
+    t0: int,
+    nonlinearity: str,
+    hold: bool,
+) -> list[Tensor]:
+    T, B, _ = input.shape
+    N = sum(sizes)
+    rows = count_rows(periods, t0, T)
+    outputs = [h0.new_empty((1, B, N)), h0.new_empty((B * sum(map(operator.mul, rows, sizes)),))]
+    return [*outputs, h0.new_empty((T, B, N))] if hold else outputs
+
+
+@recurrence_backward.register_fake
+def _(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    ticks: Tensor,
+    g_final: Tensor | None,
+    g_ticks: Tensor | None,
+    g_held: Tensor | None,
+    periods: Sequence[int],
+    sizes: Sequence[int],
+    t0: int,
+    nonlinearity: str,
+) -> list[Tensor]:
+    shapes = [input.shape, weight_ih.shape, weight_hh.shape, *([] if bias is None else [bias.shape])]
+    return [ticks.new_empty(shape) for shape in (*shapes, (input.shape[1], sum(sizes)))]
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    input, weight_ih, weight_hh, bias, _, lengths, *ctx.settings, _ = inputs
+    _, ticks, *_ = output
+    ctx.save_for_backward(input, weight_ih, weight_hh, bias, lengths, ticks)
+
+
+def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, ...]:
+    input, weight_ih, weight_hh, bias, lengths, ticks = ctx.saved_tensors
+    g_final, g_ticks, g_held = gradients if len(gradients) == 3 else (*gradients, None)
+    computed = recurrence_backward(
+        input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held, *ctx.settings
+    )
+    g_input, g_weight_ih, g_weight_hh, *g_bias, g_h0 = computed
+    # lengths, periods, sizes, t0, nonlinearity and hold have none
+    without = [None] * 6
+    return g_input, g_weight_ih, g_weight_hh, None if bias is None else g_bias[0], g_h0, *without
+
+
+recurrence.register_autograd(_backward, setup_context=_setup_context)
