@@ -123,7 +123,7 @@ def test_other_samples_under_the_same_name(generate, song, tmp_path):
     assert generate("--data", song)[0] == 0
     code, _, err = generate("--data", song, "--offset", "0.05", "--resume")
     assert code == 1
-    assert "the data set 'song' there has other samples than" in err
+    assert "the data set 'song' in the store has other numbers than" in err
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_is_no_store_is_refused(generate, tmp_path, content):
     for more in ((), ("--resume",)):
         code, out, err = generate(*more)
         assert (code, out) == (1, "")
-        assert "this is not a store of cwrnn's" in err
+        assert "this is not a store of cwrnn" in err
     assert cli.main(["report", str(tmp_path / "out")]) == 1
     assert (tmp_path / "out" / "runs.sqlite").read_bytes() == content
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs.sqlite"]
@@ -160,7 +160,7 @@ def test_data_of_ones_own(generate, song, tmp_path):
     [
         (["--data", "nowhere.wav"], "--data: nowhere.wav: there is no such file or folder"),
         (["--data", __file__], "not a sound file that can be read"),
-        (["--length", "321"], "too short: 321 samples from 0 s on (sample 0) are asked for, 320 are there"),
+        (["--length", "321"], "too short: 321 samples from 0 s on (sample 0) are needed, 320 are there"),
         (["--methods", "srn,gru"], "--methods: expected some of srn, lstm, cw, got 'gru'"),
         (["--sizes", "many"], "--sizes: expected numbers of parameters, such as 100,250, got 'many'"),
         (["--sizes", "0,100"], "--sizes: expected numbers of parameters"),
@@ -339,7 +339,7 @@ def test_report_needs_a_store_with_runs(tmp_path, capsys):
 
 def test_a_store_that_is_locked_is_told(generate, tmp_path, monkeypatch):
     assert generate()[0] == 0
-    monkeypatch.setattr("cwrnn.experiments.sweep.store.PATIENCE", 0.0)
+    monkeypatch.setattr("cwrnn.experiments.sweep.store_file.LOCK_SECONDS", 0.0)
     other = sqlite3.connect(tmp_path / "out" / "runs.sqlite", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     code, _, err = generate("--resume")

@@ -8,7 +8,6 @@ import pytest
 from support import made_corpora, sound_files
 
 from cwrnn.commands import main as cli
-from cwrnn.experiments import task as tasks
 from cwrnn.experiments.clocks import request
 from cwrnn.experiments.clocks.series import SERIES
 from cwrnn.experiments.generation import training
@@ -75,7 +74,7 @@ def test_compare(tmp_path, capsys):
     planned = {name: numbers[name] for name in ("size", "modules", "runs", "epochs", "learning_rate", "seed")}
     assert planned == {"size": 120, "modules": 3, "runs": 2, "epochs": 3, "learning_rate": 3e-4, "seed": 0}
     with Store.read(tmp_path) as store:
-        records = store.records(tasks.CLOCKS["generation"])
+        records = store.records("clocks generation")
     # a schedule that two series share is trained once
     assert {record.schedule for record in records} == {spec for each in numbers["series"] for spec in each["schedules"]}
     assert len(records) < 4 * 9
@@ -108,13 +107,13 @@ def test_evolve(tmp_path, capsys):
     first = run(capsys, *arguments, "--generations", "1", "--out", tmp_path / "b")
     assert first[0] == 0
     with Store.read(tmp_path / "b") as store:
-        before = {record.key: record.finished_at for record in store.records(tasks.CLOCKS["generation"])}
+        before = {record.key: record.finished_at for record in store.records("clocks generation")}
     code, out, err = run(capsys, *arguments, "--resume", "--json", "--out", tmp_path / "b")
     numbers = json.loads(out)
     assert (code, numbers["schedule"]) == (0, spec)
     assert numbers["verdict"]["error"] == numbers["error"]
     with Store.read(tmp_path / "b") as store:
-        after = {record.key: record.finished_at for record in store.records(tasks.CLOCKS["generation"])}
+        after = {record.key: record.finished_at for record in store.records("clocks generation")}
     assert before.items() <= after.items()
     assert len(after) > len(before)
     page, chapter = write_report(tmp_path / "b")

@@ -10,7 +10,7 @@ import safetensors.numpy
 import torch
 
 from cwrnn import saved
-from cwrnn.experiments.networks.build import build
+from cwrnn.experiments.networks.build import build_network
 from cwrnn.experiments.networks.lstm import LSTM
 from cwrnn.network import Network
 from cwrnn.saved import ModelError, SavedNetwork
@@ -20,7 +20,7 @@ CLOCKS = Schedule((1, 3, 4), (3, 1, 2))
 
 
 def network(method="cw", inputs=3, outputs=4, softmax=True):
-    return build(method, 6, inputs, outputs, softmax=softmax, schedule=CLOCKS.spec, seed=1).float()
+    return build_network(method, 6, inputs, outputs, softmax=softmax, schedule=CLOCKS.spec, seed=1).float()
 
 
 def example():

@@ -4,7 +4,7 @@ from support.sound_files import write_word_folders
 
 from cwrnn.experiments.words.corpus import load_corpus
 from cwrnn.experiments.words.recogniser.training import fit_recogniser
-from cwrnn.experiments.words.training import Settings
+from cwrnn.experiments.words.training import WordSettings
 from cwrnn.schedule import Schedule
 
 SCHEDULE = Schedule((1, 2, 5), (6, 4, 3))
@@ -12,7 +12,7 @@ WORDS = ("yes", "no", "née")
 
 
 def make_settings(**options):
-    return Settings(**{"learning_rate": 0.01, "epochs": 6, "inputs": 13, "outputs": 3} | options)
+    return WordSettings(**{"learning_rate": 0.01, "epochs": 6, "inputs": 13, "outputs": 3} | options)
 
 
 def write_recordings(folder):

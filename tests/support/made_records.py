@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from cwrnn.experiments import task as tasks
+from cwrnn.experiments import paper
 from cwrnn.experiments.generation import training
-from cwrnn.experiments.generation.training import Settings
+from cwrnn.experiments.generation.training import GenerationSettings
 from cwrnn.experiments.networks import build as models
 from cwrnn.experiments.sweep.run import Dataset, Record, Run
-from cwrnn.experiments.words import plan as words
+from cwrnn.experiments.task import find_task
 from cwrnn.experiments.words import training as classification
 from cwrnn.experiments.words.corpus import Corpus, Utterance
 from cwrnn.experiments.words.features import FeatureSettings
@@ -29,7 +29,9 @@ def make_dataset(name: str = "tune", *, steps: int = 48, rate: int = 8000, seed:
 
 def make_run(method="cw", size=100, seed=0, data=None, *, hidden=None, task="generation", **settings) -> Run:
     data = data or make_dataset()
-    settings = Settings(**{"learning_rate": training.LEARNING_RATES[method], "epochs": 6, "modules": 2, **settings})
+    settings = GenerationSettings(
+        **{"learning_rate": paper.GENERATION_LEARNING_RATES[method], "epochs": 6, "modules": 2, **settings}
+    )
     hidden = HIDDEN[method][size] if hidden is None else hidden
     return Run(task, data.name, data.digest, method, size, hidden, seed, settings)
 
@@ -66,7 +68,7 @@ def make_record(nmse: float, *, status="finished", data=None, traceback=None, **
 
 @functools.cache
 def _untrained(method, hidden, seed, steps, settings):
-    network = models.build(method, hidden, modules=settings.modules, peepholes=settings.peepholes, seed=seed)
+    network = models.build_network(method, hidden, modules=settings.modules, peepholes=settings.peepholes, seed=seed)
     weights = {name: value.detach().numpy().copy() for name, value in network.named_parameters()}
     return weights, training.generate(method, hidden, weights, steps, settings)
 
@@ -86,10 +88,10 @@ def make_corpus(name: str = "said", *, synthetic: bool = True, source: str = "ma
     return Corpus(name, source, tuple(utterances), FeatureSettings(), synthetic, WORDS)
 
 
-def make_words_run(method="cw", size=500, seed=0, corpus=None, *, hidden=4, task=words.TASK, **settings) -> Run:
+def make_words_run(method="cw", size=500, seed=0, corpus=None, *, hidden=4, task="words", **settings) -> Run:
     corpus = corpus or make_corpus()
-    settings = {"learning_rate": words.LEARNING_RATES[method], "epochs": 4, "modules": 3, **settings}
-    settings = classification.Settings(outputs=len(corpus.words), **settings)
+    settings = {"learning_rate": paper.WORDS_LEARNING_RATES[method], "epochs": 4, "modules": 3, **settings}
+    settings = classification.WordSettings(outputs=len(corpus.words), **settings)
     return Run(task, corpus.name, corpus.digest, method, size, hidden, seed, settings)
 
 
@@ -97,7 +99,7 @@ def train_words_runs(*runs: Run, corpus: Corpus) -> list[Record]:
     """Trains the runs one by one and returns their records."""
     records = []
     for each in runs:
-        [result] = tasks.of(each).train([each], [corpus], None)
+        [result] = find_task(each.task).train([each], [corpus], None)
         values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
         records.append(_record(each, traceback=None, **{**values, "seconds": 0.5}))
     return records
@@ -131,7 +133,7 @@ def make_words_record(
 
 @functools.cache
 def _untrained_words(method, hidden, seed, settings):
-    network = classification.build(method, hidden, settings, seed)
+    network = classification.build_untrained(method, hidden, settings, seed)
     return {name: value.detach().numpy().copy() for name, value in network.named_parameters()}
 
 

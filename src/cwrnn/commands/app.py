@@ -17,18 +17,21 @@ from rich.table import Table
 
 from .. import __version__
 from ..environment import environment
+from ..experiments import paper as the_paper
 from ..experiments.generation import music as audio
 from ..experiments.generation import plan as generation
-from ..experiments.generation import training
-from ..experiments.networks.build import SIZES, WORD_SIZES
+from ..experiments.generation.task import GENERATION
 from ..experiments.report.statistics import SummaryRow, best_rates, summarise
 from ..experiments.sweep.driver import Sweep, open_sweep
-from ..experiments.sweep.run import FAILED, Data, Dataset, Record, Run
-from ..experiments.sweep.store import FILE, Store
+from ..experiments.sweep.run import FAILED, Dataset, Record, Run
+from ..experiments.sweep.store import Store
+from ..experiments.sweep.store_file import FILE
+from ..experiments.task import Data
 from ..experiments.words import corpus as corpora
 from ..experiments.words import plan as words
 from ..experiments.words import training as classification
 from ..experiments.words.corpus import Corpus
+from ..experiments.words.task import WORDS
 from ..extras import require
 from . import bench as bench_command
 from . import (
@@ -171,13 +174,13 @@ class Scale:
     out: str
 
 
-QUICK = Scale(runs=6, sizes=SIZES, out="out/generation")
-PAPER = Scale(runs=100, sizes=SIZES, out="out/generation")
-SEARCH = Scale(runs=2, sizes=(max(SIZES),), out="out/search")
+QUICK = Scale(runs=6, sizes=the_paper.GENERATION_SIZES, out="out/generation")
+PAPER = Scale(runs=100, sizes=the_paper.GENERATION_SIZES, out="out/generation")
+SEARCH = Scale(runs=2, sizes=(max(the_paper.GENERATION_SIZES),), out="out/search")
 
-WORDS_QUICK = Scale(runs=4, sizes=(min(WORD_SIZES), max(WORD_SIZES)), out="out/words")
-WORDS_PAPER = Scale(runs=100, sizes=WORD_SIZES, out="out/words")
-WORDS_SEARCH = Scale(runs=2, sizes=(max(WORD_SIZES),), out="out/words-search")
+WORDS_QUICK = Scale(runs=4, sizes=(min(the_paper.WORDS_SIZES), max(the_paper.WORDS_SIZES)), out="out/words")
+WORDS_PAPER = Scale(runs=100, sizes=the_paper.WORDS_SIZES, out="out/words")
+WORDS_SEARCH = Scale(runs=2, sizes=(max(the_paper.WORDS_SIZES),), out="out/words-search")
 
 BOTH = "out/reproduce"
 
@@ -264,7 +267,7 @@ def reproduce_both(
         if (workers, out, resume, as_json, quiet) != (None, None, False, False, False):
             raise typer.BadParameter(f"options go behind the name: cwrnn reproduce {context.invoked_subcommand} ...")
         return
-    datasets = load_sequences([audio.BUNDLE], 0.0, audio.LENGTH)
+    datasets = load_sequences([audio.BUNDLE], 0.0, the_paper.GENERATION_SAMPLES)
     corpus = load_corpus(corpora.BUNDLE, None, quiet)
     parts = [
         _generation_part(datasets, generation.plan(datasets, sizes=QUICK.sizes, runs=QUICK.runs), QUICK.runs),
@@ -307,7 +310,9 @@ def reproduce_generation(
             show_default=f"{QUICK.runs}; --paper: {PAPER.runs}; --search: {SEARCH.runs}",
         ),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Updates of each network.")] = training.EPOCHS,
+    epochs: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Updates of each network.")
+    ] = the_paper.GENERATION_EPOCHS,
     paper: Annotated[bool, typer.Option("--paper", help="As much as the paper: 6000 runs.")] = False,
     search: options.Search = False,
     seed: options.Seed = 0,
@@ -315,7 +320,9 @@ def reproduce_generation(
     peepholes: options.Peepholes = True,
     schedule: options.ScheduleOption = None,
     offset: Annotated[float, typer.Option(min=0.0, metavar="SECONDS", help="Where in the sound to begin.")] = 0.0,
-    length: Annotated[int, typer.Option(min=2, metavar="SAMPLES", help="How much of it to learn.")] = audio.LENGTH,
+    length: Annotated[
+        int, typer.Option(min=2, metavar="SAMPLES", help="How much of it to learn.")
+    ] = the_paper.GENERATION_SAMPLES,
     engine_name: options.Engine = EngineName.LOCAL,
     scheduler: options.Scheduler = None,
     workers: options.Workers = None,
@@ -346,7 +353,15 @@ def reproduce_generation(
         "peepholes": peepholes,
         "schedule": options.schedule(schedule),
     }
-    planned = _planned(generation, datasets, search, learning_rate, training.LEARNING_RATES, asked)
+    planned = _planned(
+        generation,
+        datasets,
+        search,
+        learning_rate,
+        GENERATION.learning_rates,
+        GENERATION.searched_learning_rates,
+        asked,
+    )
     part = _generation_part(datasets, planned, count, search=search)
     folder = Path(scale.out) if out is None else out
     carry_out([part], Order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
@@ -363,8 +378,8 @@ def reproduce_words(
         typer.Option(
             metavar="LIST",
             help="Parameters of the networks.",
-            show_default=f"{','.join(map(str, WORDS_QUICK.sizes))}; --paper: {','.join(map(str, WORD_SIZES))}; "
-            f"--search: {WORDS_SEARCH.sizes[0]}",
+            show_default=f"{','.join(map(str, WORDS_QUICK.sizes))}; "
+            f"--paper: {','.join(map(str, the_paper.WORDS_SIZES))}; --search: {WORDS_SEARCH.sizes[0]}",
         ),
     ] = None,
     runs: Annotated[
@@ -376,14 +391,14 @@ def reproduce_words(
             show_default=f"{WORDS_QUICK.runs}; --paper: {WORDS_PAPER.runs}; --search: {WORDS_SEARCH.runs}",
         ),
     ] = None,
-    epochs: options.WordEpochs = classification.EPOCHS,
+    epochs: options.WordEpochs = classification.MOST_EPOCHS,
     paper: Annotated[bool, typer.Option("--paper", help="As much as the paper: 1500 runs.")] = False,
     search: options.Search = False,
     seed: options.Seed = 0,
     learning_rate: options.LearningRate = None,
     peepholes: options.Peepholes = True,
     schedule: options.ScheduleOption = None,
-    noise: options.Noise = classification.Settings.noise,
+    noise: options.Noise = the_paper.WORDS_NOISE,
     engine_name: options.Engine = EngineName.LOCAL,
     scheduler: options.Scheduler = None,
     workers: options.Workers = None,
@@ -414,7 +429,7 @@ def reproduce_words(
         "schedule": options.schedule(schedule),
         "noise": noise,
     }
-    planned = _planned(words, corpus, search, learning_rate, words.LEARNING_RATES, asked)
+    planned = _planned(words, corpus, search, learning_rate, WORDS.learning_rates, WORDS.searched_learning_rates, asked)
     part = _words_part(corpus, planned, count, search=search)
     folder = Path(scale.out) if out is None else out
     carry_out([part], Order(context, folder, engine_name, scheduler, workers, resume, as_json, quiet))
@@ -426,15 +441,18 @@ def _planned(
     search: bool,
     learning_rate: str | None,
     usual: Mapping[str, float],
+    searched: Sequence[float],
     asked: Mapping[str, Any],
 ) -> list[Run]:
     """The runs that the options ask for of a task, or of the search of its learning rate."""
     rates = options.rates(None if search else learning_rate, asked["methods"], usual)
-    grid = options.grid(learning_rate if search else None, task.RATES)
+    grid = options.grid(learning_rate if search else None, searched)
     planned: list[Run]
     try:
         planned = (
-            task.plan_search(data, rates=grid, **asked) if search else task.plan(data, learning_rates=rates, **asked)
+            task.plan_search(data, learning_rates=grid, **asked)
+            if search
+            else task.plan(data, learning_rates=rates, **asked)
         )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--sizes") from error
@@ -443,12 +461,12 @@ def _planned(
 
 def _generation_part(datasets: Sequence[Dataset], planned: Any, runs: int, *, search: bool = False) -> Part:
     if search:
-        return Part(datasets, planned, partial(tables.search, paper=training.LEARNING_RATES), search=True)
+        return Part(datasets, planned, partial(tables.search, paper=the_paper.GENERATION_LEARNING_RATES), search=True)
     epochs = planned[0].settings.epochs
     return Part(datasets, planned, lambda rows, _: tables.generation(rows, len(datasets), runs, epochs))
 
 
 def _words_part(corpus: Corpus, planned: Any, runs: int, *, search: bool = False) -> Part:
     if search:
-        return Part([corpus], planned, partial(tables.search, paper=words.LEARNING_RATES), search=True)
+        return Part([corpus], planned, partial(tables.search, paper=the_paper.WORDS_LEARNING_RATES), search=True)
     return Part([corpus], planned, lambda rows, _: tables.words(rows, corpus.source, runs))

@@ -10,7 +10,7 @@ from ..experiments.clocks.evolution import EvolvedClocks, GenerationReport, evol
 from ..experiments.clocks.learned_clocks import LearnedClocks
 from ..experiments.clocks.learning import learn_clocks
 from ..experiments.clocks.series import SERIES
-from ..experiments.sweep.store import FILE
+from ..experiments.sweep.store_file import FILE
 from . import options
 from .clocks_options import (
     ClocksTask,

@@ -5,16 +5,15 @@ from typing import Annotated
 
 import typer
 
-from ..experiments import task as tasks
-from ..experiments.networks.build import MODULES, SIZES, WORD_MODULES, WORD_SIZES
+from ..experiments import paper
 from . import options
 
 
 class ClocksTask(str, Enum):
     """The tasks that networks learn."""
 
-    GENERATION = tasks.GENERATION
-    WORDS = tasks.WORDS
+    GENERATION = "generation"
+    WORDS = "words"
 
 
 TaskOption = Annotated[
@@ -47,14 +46,14 @@ ModulesOption = Annotated[
         max=64,
         metavar="N",
         help="Number of modules.",
-        show_default=f"{MODULES}, words: {WORD_MODULES}",
+        show_default=f"{paper.GENERATION_MODULES}, words: {paper.WORDS_MODULES}",
     ),
 ]
 
 
 def make_size_option(help: str) -> object:
     """Return the option --size with this help."""
-    default = f"{SIZES[-1]}, words: {WORD_SIZES[2]}"
+    default = f"{paper.GENERATION_SIZES[-1]}, words: {paper.WORDS_SIZES[2]}"
     return typer.Option("--size", min=1, max=options.LARGEST, metavar="N", help=help, show_default=default)
 
 

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from ..experiments import task as tasks
 from ..experiments.errors import ExperimentError
 from ..experiments.file_names import replace_undecodable
 from ..experiments.inspect import loading as subject
-from ..experiments.sweep.batches import use_one_thread
+from ..experiments.networks.descent import use_one_thread
 from ..experiments.words.corpus import CorpusError
 from ..saved import ModelError
 from . import options
@@ -33,8 +32,8 @@ exit codes: 0 the page is written, 1 an error, 2 wrong usage, 130 interrupted
 class TaskName(str, Enum):
     """What a network was trained for."""
 
-    GENERATION = tasks.GENERATION
-    WORDS = tasks.WORDS
+    GENERATION = "generation"
+    WORDS = "words"
 
 
 def inspect(

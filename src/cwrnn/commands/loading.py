@@ -12,10 +12,10 @@ from .console import show_counts
 
 
 def load_sequences(sources: Sequence[str], offset: float, length: int) -> list[Dataset]:
-    """The sequences of sources, as `audio.load` knows them."""
+    """The sequences of sources, as `load_sequences` knows them."""
     try:
-        return audio.load(sources, offset=offset, length=length)
-    except audio.AudioError as error:
+        return audio.load_sequences(sources, offset=offset, length=length)
+    except audio.MusicError as error:
         raise typer.BadParameter(str(error), param_hint="--data") from error
 
 

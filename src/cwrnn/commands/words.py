@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ..experiments import paper
 from ..experiments.errors import ExperimentError
-from ..experiments.networks.build import WORD_MODULES
 from ..experiments.sweep.batches import MOST_RUNS
 from ..experiments.words.corpus import BUNDLE
 from ..experiments.words.features import SAMPLE_RATES
@@ -23,7 +23,7 @@ from ..experiments.words.recogniser.recognition import (
 )
 from ..experiments.words.recogniser.training import DEFAULT_LEARNING_RATE, DEFAULT_SIZE, train_recogniser
 from ..experiments.words.sound_files import SoundError
-from ..experiments.words.training import EPOCHS, Settings
+from ..experiments.words.training import MOST_EPOCHS
 from . import options
 from .console import guard_output, handle_errors, print_json, print_result, show_progress
 
@@ -82,7 +82,7 @@ def train_command(
         typer.Option(
             metavar="SPEC",
             help="The period and the size of each module, as in 1:40,2:30,4:20, in place of --size.",
-            show_default=f"{WORD_MODULES} modules of periods 1, 2, 4, ...",
+            show_default=f"{paper.WORDS_MODULES} modules of periods 1, 2, 4, ...",
         ),
     ] = None,
     runs: Annotated[
@@ -97,8 +97,8 @@ def train_command(
     ] = 1,
     seed: options.Seed = 0,
     learning_rate: Annotated[float, typer.Option(metavar="R", help="The learning rate.")] = DEFAULT_LEARNING_RATE,
-    noise: options.Noise = Settings.noise,
-    epochs: options.WordEpochs = EPOCHS,
+    noise: options.Noise = paper.WORDS_NOISE,
+    epochs: options.WordEpochs = MOST_EPOCHS,
     force: Annotated[bool, typer.Option("--force", help="Replace MODEL if it exists.")] = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,

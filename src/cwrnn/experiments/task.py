@@ -1,109 +1,154 @@
-"""Tasks: what a run is trained by, what with, and how long it takes, looked up by the run's task.
+"""Tasks: what networks learn. A task loads its data, plans its runs, trains them and measures their errors.
 
-Engine, store and progress know nothing of sequences or words: what they need to know stands here.
+The sweep (runs, store, engines) knows nothing of music or words: it asks the task of a run. A task is an instance of
+`Task` in the module `task` of its own folder; `all_tasks` is the registry.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .generation import training
-from .generation.training import Result
-from .sweep.run import Data, Dataset, Run
-from .words import training as classification
-from .words.clips import TEST, TRAIN
-from .words.corpus import Corpus
+from .networks.result import TrainingResult
+from .networks.settings import TrainingSettings
+from .progress import ProgressCallback
 
-GENERATION, WORDS = "generation", "words"
-SEARCHES = {GENERATION: "search", WORDS: "words search"}
-"""The tasks of runs that search the learning rate: they are kept apart, and so are their records."""
-
-CLOCKS = {GENERATION: "clocks generation", WORDS: "clocks words"}
-"""The tasks of runs that compare clocks, and of those by which clocks are evolved."""
-
-Progress = Callable[[int], None] | None
+if TYPE_CHECKING:
+    from .sweep.run import Run
 
 
-@dataclass(frozen=True)
-class Task:
-    """How the runs of a task are trained."""
+class Data(Protocol):
+    """One data set: what a run is trained on."""
 
-    settings: type[training.Settings]
-    train: Callable[[Sequence[Run], Sequence[Data], Progress], list[Result]]
-    """Of runs that differ in nothing but seed and data, with the data of each."""
-    alike: Callable[[Data], Hashable]
-    """What the data of runs must have in common to be trained at once."""
-    work: Callable[[Run, Data], float]
-    """About the seconds that a run takes in a full batch; what is left is told from it, and corrected by what was
-    measured."""
-    paper: Mapping[tuple[str, int], str]
-    """Table 3: mean and deviation of the error over 100 runs of the largest networks, by method and size."""
+    @property
+    def name(self) -> str:
+        """The name, by which runs and stores know the data set."""
 
+    @property
+    def source(self) -> str:
+        """Where the data set comes from, for people to read."""
 
-def of(run: Run) -> Task:
-    """The task of a run."""
-    return TASKS[run.task]
+    @property
+    def digest(self) -> str:
+        """The hash of the numbers."""
 
-
-def _generate(runs: Sequence[Run], data: Sequence[Data], progress: Progress) -> list[Result]:
-    targets = np.stack([_sequence(each).samples for each in data])
-    first = runs[0]
-    seeds = [run.seed for run in runs]
-    return training.train_many(first.method, first.hidden, targets, seeds, first.settings, progress=progress)
+    @property
+    def kind(self) -> str:
+        """The `Task.data_kind` of the task that reads this data set from a store."""
 
 
-def _generation_work(run: Run, data: Data) -> float:
-    # microseconds per step and epoch, of a network without parameters, and for each of them
-    fixed, each = {"srn": (0.3, 1.5e-4), "lstm": (0.13, 2.0e-4), "cw": (0.26, 2.5e-4)}[run.method]
-    return 1e-6 * run.settings.epochs * len(_sequence(data).samples) * (fixed + each * run.parameters)
+D = TypeVar("D", bound=Data)
 
 
-def _classify(runs: Sequence[Run], data: Sequence[Data], progress: Progress) -> list[Result]:
-    corpus, first = _corpus(data[0]), runs[0]
-    assert isinstance(first.settings, classification.Settings)
-    seeds = [run.seed for run in runs]
-    sets = corpus.normalised(TRAIN), corpus.normalised(TEST)
-    return classification.train_many(first.method, first.hidden, *sets, seeds, first.settings, progress=progress)
+class Task(ABC, Generic[D]):
+    """A task, with data sets of the type D."""
+
+    name: ClassVar[str]
+    """The name in stores, in commands and in Python."""
+    search_name: ClassVar[str]
+    """The name, in stores, of runs that search the learning rate. Their records are kept apart."""
+    title: ClassVar[str]
+    """The title, for people to read."""
+    error_name: ClassVar[str]
+    """The name of the error that the task measures."""
+    error_is_a_share: ClassVar[bool]
+    """Whether the error is a share, to be written in percent."""
+    data_kind: ClassVar[str]
+    """The kind of the data sets, as stores know it."""
+    settings: ClassVar[type[TrainingSettings]]
+    sizes: ClassVar[tuple[int, ...]]
+    """Parameters of the paper's networks."""
+    clocks_size: ClassVar[int]
+    """Parameters of the networks that compare clocks, unless given."""
+    modules: ClassVar[int]
+    """Modules of the paper's Clockwork RNN."""
+    most_epochs: ClassVar[int]
+    """The most epochs of a run, unless given."""
+    learning_rates: ClassVar[Mapping[str, float]]
+    """The paper's learning rates, by method."""
+    searched_learning_rates: ClassVar[tuple[float, ...]]
+    """The learning rates that a search tries."""
+    paper_errors: ClassVar[Mapping[tuple[str, int], str]]
+    """Mean and deviation of the error in the paper, by method and size: table 3."""
+
+    @property
+    def clocks_name(self) -> str:
+        """The name, in stores, of runs that compare or evolve clocks."""
+        return f"clocks {self.name}"
+
+    @property
+    def stored_names(self) -> tuple[str, ...]:
+        """All names that runs of this task have in stores."""
+        return self.name, self.search_name, self.clocks_name
+
+    @abstractmethod
+    def load(self, sources: Sequence[str], progress: ProgressCallback | None = None, **options: Any) -> list[D]:
+        """The data sets of the sources; an ArgumentError if there are none."""
+
+    @abstractmethod
+    def plan(self, data: Sequence[D], **options: Any) -> "list[Run]":
+        """The runs on these data sets. The options are those of the function `plan` in the task's folder."""
+
+    @abstractmethod
+    def plan_search(self, data: Sequence[D], **options: Any) -> "list[Run]":
+        """The runs of a search for the learning rate on these data sets."""
+
+    @abstractmethod
+    def train(
+        self, runs: "Sequence[Run]", data: Sequence[D], progress: Callable[[int], None] | None = None
+    ) -> list[TrainingResult]:
+        """The results of runs that differ in nothing but seed and data, with one data set per run."""
+
+    @abstractmethod
+    def batch_key(self, data: D) -> Hashable:
+        """A value that the data sets of runs must share to be trained at once."""
+
+    @abstractmethod
+    def estimate_seconds(self, run: "Run", data: D) -> float:
+        """About the seconds that a run takes in a full batch. Estimates correct it by what they measure."""
+
+    @abstractmethod
+    def network_shape(self, data: D) -> tuple[int, int]:
+        """The inputs and outputs of a network for this data set."""
+
+    @abstractmethod
+    def signal(self, data: D) -> NDArray[np.float64]:
+        """(time,) or (time, channels): the training data as one signal, whose spectrum can suggest periods."""
+
+    @abstractmethod
+    def pack(self, data: D) -> tuple[dict[str, Any], bytes]:
+        """What a store keeps of a data set besides name, source and digest: JSON values, and the numbers."""
+
+    @abstractmethod
+    def unpack(self, name: str, source: str, about: dict[str, Any], numbers: bytes) -> D:
+        """The data set that was packed."""
 
 
-def _words_work(run: Run, data: Data) -> float:
-    # likewise, a step of training and the look at all that follows every epoch
-    fixed, each = {"srn": (0.7, 1.2e-4), "lstm": (0.9, 3.0e-4), "cw": (0.75, 0.8e-4)}[run.method]
-    frames = sum(len(utterance.features) for utterance in _corpus(data).train)
-    return 1e-6 * run.settings.usual_epochs * frames * (fixed + each * run.parameters)
+@cache
+def all_tasks() -> tuple[Task[Any], ...]:
+    """Every task. To add one, make a folder for it and add its instance here."""
+    # imported here because the tasks import this module
+    from .generation.task import GENERATION
+    from .words.task import WORDS
+
+    return GENERATION, WORDS
 
 
-def _sequence(data: Data) -> Dataset:
-    assert isinstance(data, Dataset)
-    return data
+def find_task(name: str) -> Task[Any]:
+    """The task whose runs have this name in stores.
+
+    >>> find_task("search").name, find_task("clocks words").name
+    ('generation', 'words')
+    """
+    for task in all_tasks():
+        if name in task.stored_names:
+            return task
+    raise ValueError(f"task must be one of {', '.join(task.name for task in all_tasks())}, got {name!r}")
 
 
-def _corpus(data: Data) -> Corpus:
-    assert isinstance(data, Corpus)
-    return data
-
-
-_GENERATION = Task(
-    settings=training.Settings,
-    train=_generate,
-    alike=lambda data: len(_sequence(data).samples),
-    work=_generation_work,
-    paper={("srn", 1000): "0.46 ± 0.08", ("lstm", 1000): "0.04 ± 0.01", ("cw", 1000): "0.007 ± 0.004"},
-)
-_WORDS = Task(
-    settings=classification.Settings,
-    train=_classify,
-    alike=lambda data: data.digest,
-    work=_words_work,
-    paper={("srn", 10000): "0.668 ± 0.047", ("lstm", 10000): "0.342 ± 0.056", ("cw", 10000): "0.168 ± 0.035"},
-)
-
-TASKS: Mapping[str, Task] = {
-    GENERATION: _GENERATION,
-    SEARCHES[GENERATION]: _GENERATION,
-    CLOCKS[GENERATION]: _GENERATION,
-    WORDS: _WORDS,
-    SEARCHES[WORDS]: _WORDS,
-    CLOCKS[WORDS]: _WORDS,
-}
+def find_task_of_data(data: Data) -> Task[Any]:
+    """The task that a data set is for."""
+    return next(task for task in all_tasks() if task.data_kind == data.kind)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cwrnn.experiments.clocks.square_waves import load_square_waves, make_square_waves, sum_square_waves
-from cwrnn.experiments.generation.music import AudioError
+from cwrnn.experiments.generation.music import MusicError
 
 
 def test_waves_switch_at_their_periods():
@@ -44,5 +44,5 @@ def test_sources_name_periods_count_and_first_seed():
 
 @pytest.mark.parametrize("text", ["", "3,,7", "0", "3x0", "a", "3x", "3+", "99999"])
 def test_bad_sources_are_refused(text):
-    with pytest.raises(AudioError, match="squares:"):
+    with pytest.raises(MusicError, match="squares:"):
         load_square_waves(f"squares:{text}")

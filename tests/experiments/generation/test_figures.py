@@ -7,6 +7,7 @@ import pytest
 from support.made_records import HIDDEN, make_dataset, make_record
 
 from cwrnn import Schedule
+from cwrnn.experiments import paper
 from cwrnn.experiments.generation import figures, training, weight_coding
 from cwrnn.experiments.report import drawing, statistics
 from cwrnn.experiments.report.figures import box_plot, search_curve
@@ -231,7 +232,7 @@ def test_search():
     assert (found[0].lower, found[0].median, found[0].upper) == pytest.approx((0.2, 0.3, 0.4))
     # most of them diverged: that the others did not makes it no better
     assert (found[2].lower, found[2].median) == (pytest.approx(2.0), math.inf)
-    figure = search_curve(searches(), training.LEARNING_RATES)
+    figure = search_curve(searches(), paper.GENERATION_LEARNING_RATES)
     for method in METHODS:
         [line] = lines(figure, f"search-{method}-100")
         assert line.get_ydata()[:2].tolist() == [each.median for each in found[:2]]
@@ -273,7 +274,7 @@ def test_anything_can_be_drawn(case):
         box_plot(records, {("cw", 100): (0.007, 0.004)}),
         figures.outputs(records, data),
         figures.learning_curves(records),
-        search_curve(records, training.LEARNING_RATES),
+        search_curve(records, paper.GENERATION_LEARNING_RATES),
         figures.rate_distortion(weight_coding.measure(records, data), weight_coding.baselines(data.values())),
     ]
     record = statistics.best_record(record for record in records if record.run.method == "cw")

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from cwrnn.experiments.generation import training
-from cwrnn.experiments.generation.training import HOPELESS, Settings, generate, nmse, states, train_many
-from cwrnn.experiments.networks.build import METHODS, build
+from cwrnn.experiments.generation.training import HOPELESS, GenerationSettings, generate, nmse, states, train_many
+from cwrnn.experiments.networks import descent
+from cwrnn.experiments.networks.build import METHODS, build_network
 from cwrnn.experiments.networks.lstm import LSTM
 from cwrnn.experiments.networks.replicas import Replicas
 from cwrnn.kernels.cpu import loader, readout
@@ -31,7 +32,7 @@ def targets_of(S, steps):
 
 def train(method, target=None, *, seed=0, progress=None, hidden=None, **settings):
     """One run, with four modules where there are any."""
-    settings = Settings(**{"learning_rate": RATES[method], "epochs": 60, "modules": 4} | settings)
+    settings = GenerationSettings(**{"learning_rate": RATES[method], "epochs": 60, "modules": 4} | settings)
     target = decay() if target is None else target
     (result,) = train_many(method, hidden or HIDDEN[method], target[None], [seed], settings, progress=progress)
     return result
@@ -81,7 +82,9 @@ def test_training_learns_and_repeats(method):
 def test_it_is_what_torchs_optimiser_makes_of_the_network(method, peepholes):
     """The whole of it against autograd through the network and torch.optim.SGD, in rounding."""
     target = targets_of(1, 30)[0]
-    network = build(method, HIDDEN[method], modules=4, peepholes=peepholes, forget_bias=2.0, deviation=0.2, seed=5)
+    network = build_network(
+        method, HIDDEN[method], modules=4, peepholes=peepholes, forget_bias=2.0, deviation=0.2, seed=5
+    )
     optimiser = torch.optim.SGD(network.parameters(), lr=1e-2, momentum=0.9, nesterov=True)
     wanted = torch.from_numpy(target).float()[:, None, None]
     curve = []
@@ -109,7 +112,7 @@ def test_updates_are_those_of_torchs_optimiser():
     velocity = torch.zeros_like(values)
     for _ in range(5):
         twin.grad = torch.randn_like(twin)
-        training.descend(values, twin.grad.clone(), velocity, 0.1, 0.9)
+        descent.descend(values, twin.grad.clone(), velocity, 0.1, 0.9)
         optimiser.step()
         torch.testing.assert_close(values, twin.detach(), rtol=1e-13, atol=1e-13)
 
@@ -118,8 +121,8 @@ def test_updates_are_those_of_torchs_optimiser():
 def test_weights_states_and_output_belong_together(method):
     target = decay()
     result = train(method, target, epochs=5)
-    settings = Settings(RATES[method], modules=4)
-    network = build(method, HIDDEN[method], modules=4)
+    settings = GenerationSettings(RATES[method], modules=4)
+    network = build_network(method, HIDDEN[method], modules=4)
     network.load_state_dict({name: torch.from_numpy(value) for name, value in result.weights.items()})
     with torch.no_grad():
         expected = network(torch.zeros(30, 1, 0))[:, 0, 0].numpy()
@@ -139,9 +142,9 @@ def test_weights_states_and_output_belong_together(method):
 def test_weights_that_do_not_fit():
     weights = train("srn", epochs=1).weights
     with pytest.raises(RuntimeError, match="size mismatch for layer.weight_hh_l0"):
-        generate("srn", 7, weights, 10, Settings(1e-3))
+        generate("srn", 7, weights, 10, GenerationSettings(1e-3))
     with pytest.raises(RuntimeError, match="Missing key"):
-        generate("srn", 6, {}, 10, Settings(1e-3))
+        generate("srn", 6, {}, 10, GenerationSettings(1e-3))
 
 
 def test_the_best_is_the_lowest_of_the_curve():
@@ -165,9 +168,9 @@ def test_a_long_curve_is_thinned(monkeypatch):
 
 
 def test_settings_are_plain_data():
-    settings = Settings(3e-4)
+    settings = GenerationSettings(3e-4)
     assert (settings.epochs, settings.momentum, settings.modules, settings.peepholes) == (2000, 0.95, 9, True)
-    assert Settings(**json.loads(json.dumps(dataclasses.asdict(settings)))) == settings
+    assert GenerationSettings(**json.loads(json.dumps(dataclasses.asdict(settings)))) == settings
 
 
 # ---- runs that diverge ----
@@ -184,14 +187,14 @@ def test_divergence_is_reported(method):
     assert result.best_error == pytest.approx(result.curve[:, 1].min(), rel=1e-5)
     # what is left is the best: the output, and the weights that generate it
     assert result.best_error == nmse(result.output, decay())
-    again = generate(method, HIDDEN[method], result.weights, 20, Settings(1e6, modules=4))
+    again = generate(method, HIDDEN[method], result.weights, 20, GenerationSettings(1e6, modules=4))
     np.testing.assert_array_equal(again, result.output)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_that_ends_hopeless_has_diverged(method):
     """Its error is a number, but no result: a mean over it would be one of this run alone."""
-    result = train_many(method, 12, [np.sin(np.arange(40) / 3)], [0], Settings(0.3, epochs=2, modules=4))[0]
+    result = train_many(method, 12, [np.sin(np.arange(40) / 3)], [0], GenerationSettings(0.3, epochs=2, modules=4))[0]
     assert (result.status, result.epochs) == ("diverged", 2)
     assert math.isnan(result.error)
     # the curve goes to its end, and what is left is the best
@@ -206,12 +209,16 @@ def test_never_finite():
     assert math.isnan(result.best_error)
     assert np.isnan(result.output).all()
     assert result.output.shape == (20,)
-    np.testing.assert_array_equal(result.weights["layer.bias_l0"], build("srn", 6).layer.bias_l0.detach().numpy())
+    np.testing.assert_array_equal(
+        result.weights["layer.bias_l0"], build_network("srn", 6).layer.bias_l0.detach().numpy()
+    )
 
 
 def test_training_ends_when_all_have_diverged():
     epochs = []
-    results = train_many("srn", 4, [decay()] * 3, range(3), Settings(1e6, epochs=10**6), progress=epochs.append)
+    results = train_many(
+        "srn", 4, [decay()] * 3, range(3), GenerationSettings(1e6, epochs=10**6), progress=epochs.append
+    )
     assert {result.status for result in results} == {"diverged"}
     assert epochs[-1] == max(result.epochs for result in results) < 1000
 
@@ -224,7 +231,7 @@ def mixed(method, S):
     targets = targets_of(S, 40)
     targets[S - 2] *= 1e30
     rate = {"srn": 8e-3, "lstm": 3e-2, "cw": 5e-3}[method]
-    return targets, Settings(rate, epochs=60, modules=4, deviation=0.5)
+    return targets, GenerationSettings(rate, epochs=60, modules=4, deviation=0.5)
 
 
 @KERNEL
@@ -250,7 +257,7 @@ def test_a_run_is_the_same_alone(method, threads):
 def test_large_stacks_that_torch_cuts_for_its_threads(method):
     """Beyond what torch gives to one thread, cut where no vector ends."""
     targets = targets_of(70, 301)
-    settings = Settings(RATES[method] / 30, epochs=3)
+    settings = GenerationSettings(RATES[method] / 30, epochs=3)
     results = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
@@ -265,7 +272,7 @@ def test_large_stacks_that_torch_cuts_for_its_threads(method):
 
 
 def test_each_run_has_its_own_target_and_seed():
-    settings = Settings(1e-2, epochs=60, modules=4)
+    settings = GenerationSettings(1e-2, epochs=60, modules=4)
     results = train_many("cw", 12, [decay(), -decay(), decay()], [0, 0, 1], settings)
     assert all(result.error < 0.4 for result in results)
     assert np.corrcoef(results[1].output, -decay())[0, 1] > 0.7
@@ -274,7 +281,7 @@ def test_each_run_has_its_own_target_and_seed():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_without_the_kernel(method, monkeypatch):
-    targets, settings = targets_of(3, 25), Settings(RATES[method], epochs=4, modules=4)
+    targets, settings = targets_of(3, 25), GenerationSettings(RATES[method], epochs=4, modules=4)
     expected = train_many(method, HIDDEN[method], targets, range(3), settings)
     monkeypatch.setattr(loader._Loaded, "missing", "it is not wanted")
     found = train_many(method, HIDDEN[method], targets, range(3), settings)
@@ -316,7 +323,7 @@ def test_training_leaves_torch_as_it_was():
 
 
 def test_arguments_are_checked():
-    settings = Settings(1e-3, epochs=1)
+    settings = GenerationSettings(1e-3, epochs=1)
     with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
         train("srn", epochs=0)
     with pytest.raises(ValueError, match="method must be one of srn, lstm, cw, got 'gru'"):
@@ -336,7 +343,7 @@ def test_arguments_are_checked():
 @pytest.mark.parametrize("method", METHODS)
 def test_replicas_are_their_networks(method, close):
     """With inputs and several outputs as well."""
-    networks = [build(method, 9, 3, 2, modules=3, deviation=0.5, seed=s).double() for s in range(5)]
+    networks = [build_network(method, 9, 3, 2, modules=3, deviation=0.5, seed=s).double() for s in range(5)]
     replicas = Replicas(networks)
     x = torch.randn(5, 14, 3, dtype=torch.float64)
     outputs = replicas.outputs(x)

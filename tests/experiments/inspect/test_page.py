@@ -83,7 +83,9 @@ def records(path, task="generation"):
 def recogniser(path, corpus=None):
     """A saved one that knows the words of a corpus, and has learnt nothing."""
     corpus = corpus or load_bundled_corpus()
-    network = models.build("cw", 8, 13, len(corpus.words), softmax=True, modules=3).float().requires_grad_(False)
+    network = (
+        models.build_network("cw", 8, 13, len(corpus.words), softmax=True, modules=3).float().requires_grad_(False)
+    )
     about = {"words": corpus.words, "clusters": dict(corpus.clusters),
              "features": dataclasses.asdict(corpus.settings)}  # fmt: skip
     Recogniser(SavedNetwork("words", "cw", network, {MEAN: corpus.mean, DEVIATION: corpus.deviation}, about)).save(path)

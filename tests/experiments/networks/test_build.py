@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from cwrnn.experiments.networks.build import HIDDEN, METHODS, SIZES, build, hidden_for, parameter_count
+from cwrnn.experiments import paper
+from cwrnn.experiments.networks.build import METHODS, build_network, hidden_for, parameter_count
 from cwrnn.experiments.networks.replicas import Replicas
 
 # tables 1 and 2 of the paper: hidden sizes, and the parameters that they make
@@ -31,7 +32,7 @@ def test_parameter_counts_of_the_paper(method, hidden_size, input_size, output_s
     sizes = (method, hidden_size, input_size, output_size)
     assert parameter_count(*sizes, modules=modules, peepholes=False) == count
 
-    network = build(*sizes, modules=modules, peepholes=False)
+    network = build_network(*sizes, modules=modules, peepholes=False)
     built = sum(parameter.numel() for parameter in network.parameters())
     if method == "cw":
         # stored dense; the paper counts the periods, but not what is masked
@@ -45,39 +46,39 @@ def test_there_are_27_counts():
 
 def test_peepholes_are_three_per_cell():
     assert parameter_count("lstm", 15) == 1021
-    assert sum(parameter.numel() for parameter in build("lstm", 15).parameters()) == 1021
+    assert sum(parameter.numel() for parameter in build_network("lstm", 15).parameters()) == 1021
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_initial_weights_are_the_papers(method):
-    network = build(method, 60, seed=3)
+    network = build_network(method, 60, seed=3)
     values = torch.cat(
         [value[value != 0].flatten() for name, value in network.named_parameters() if "bias" not in name]
     )
     assert abs(values.mean().item()) < 0.01
     assert abs(values.std().item() - 0.1) < 0.005
-    same, other = build(method, 60, seed=3).state_dict(), build(method, 60, seed=4).state_dict()
+    same, other = build_network(method, 60, seed=3).state_dict(), build_network(method, 60, seed=4).state_dict()
     for name, value in network.state_dict().items():
         assert torch.equal(value, same[name])
         assert value.numel() == 0 or not torch.equal(value, other[name])
 
 
 def test_forget_gates_begin_open():
-    bias = build("lstm", 4).layer.bias
+    bias = build_network("lstm", 4).layer.bias
     assert (bias[4:8] == 5).all()
     assert bias[:4].abs().max() < 1
     assert bias[8:].abs().max() < 1
-    assert (build("lstm", 4, forget_bias=-2.0).layer.bias[4:8] == -2).all()
+    assert (build_network("lstm", 4, forget_bias=-2.0).layer.bias[4:8] == -2).all()
 
 
 def test_unknown_method():
-    for function in (build, parameter_count):
+    for function in (build_network, parameter_count):
         with pytest.raises(ValueError, match="method must be one of srn, lstm, cw, got 'gru'"):
             function("gru", 4)
 
 
 def test_srn_is_an_elman_network(close):
-    network = build("srn", 6, 3, 2, seed=1).double()
+    network = build_network("srn", 6, 3, 2, seed=1).double()
     elman = nn.RNN(3, 6).double()
     with torch.no_grad():
         elman.weight_ih_l0.copy_(network.layer.weight_ih_l0)
@@ -90,10 +91,10 @@ def test_srn_is_an_elman_network(close):
 
 def test_sizes_of_the_table():
     for method in METHODS:
-        assert tuple(HIDDEN[method]) == SIZES
-        assert [hidden_for(method, size) for size in SIZES] == list(TASK_1[method])
+        assert tuple(paper.GENERATION_HIDDEN_UNITS[method]) == paper.GENERATION_SIZES
+        assert [hidden_for(method, size) for size in paper.GENERATION_SIZES] == list(TASK_1[method])
         # its LSTM is that size with and without peepholes
-        assert [hidden_for(method, size, peepholes=False) for size in SIZES] == list(TASK_1[method])
+        assert [hidden_for(method, size, peepholes=False) for size in paper.GENERATION_SIZES] == list(TASK_1[method])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -121,16 +122,16 @@ def test_a_budget_follows_what_is_asked_for():
 
 
 def test_deviation():
-    weight = build("srn", 80, deviation=0.02).layer.weight_hh_l0
+    weight = build_network("srn", 80, deviation=0.02).layer.weight_hh_l0
     assert abs(weight.std().item() - 0.02) < 0.001
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_softmax_readout(method):
-    linear, softmax = (build(method, 12, 3, 5, seed=1, softmax=each) for each in (False, True))
+    linear, softmax = (build_network(method, 12, 3, 5, seed=1, softmax=each) for each in (False, True))
     x = torch.randn(7, 2, 3)
     torch.testing.assert_close(softmax(x).exp().sum(-1), torch.ones(7, 2))
     torch.testing.assert_close(softmax(x), linear(x).log_softmax(-1))
     # many at once as each alone
-    replicas = Replicas([softmax, build(method, 12, 3, 5, seed=2, softmax=True)])
+    replicas = Replicas([softmax, build_network(method, 12, 3, 5, seed=2, softmax=True)])
     torch.testing.assert_close(replicas.outputs(x.transpose(0, 1))[0], softmax(x)[:, 0])

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from support import small_sweeps as sweeps
 
-from cwrnn.experiments.sweep import store
 from cwrnn.experiments.sweep.batches import record_failure
 from cwrnn.experiments.sweep.store import Store, StoreError
+from cwrnn.experiments.sweep.store_file import VERSION
 
 
 def record(seed=0, status="finished", **changes):
@@ -125,7 +125,7 @@ def test_tasks_are_apart(tmp_path):
 
 def test_some_records(tmp_path, monkeypatch):
     """In as many statements as it takes, in the same order."""
-    monkeypatch.setattr(store, "AT_ONCE", 2)
+    monkeypatch.setattr("cwrnn.experiments.sweep.store.KEYS_AT_ONCE", 2)
     records = [record(seed=seed) for seed in range(6)]
     with new(tmp_path) as opened:
         opened.add(*records)
@@ -137,11 +137,11 @@ def test_some_records(tmp_path, monkeypatch):
 
 def test_notes(tmp_path):
     with new(tmp_path) as opened:
-        assert opened.noted("one") == {}
+        assert opened.read_note("one") == {}
         opened.note("one", {"a": [1, 2]})
         opened.note("one", {"a": [3]})
     with Store.read(tmp_path) as opened:
-        assert opened.noted("one") == {"a": [3]}
+        assert opened.read_note("one") == {"a": [3]}
         assert len(opened.commands) == 1
 
 
@@ -150,7 +150,7 @@ def test_datasets(tmp_path):
         for name in ("z", "a"):
             opened.add_dataset(sweeps.wave(name))
         opened.add_dataset(sweeps.wave("a"))
-        with pytest.raises(StoreError, match="'a' there has other samples than a test's a now"):
+        with pytest.raises(StoreError, match="'a' in the store has other numbers than a test's a now"):
             opened.add_dataset(sweeps.wave("a", phase=1.0))
         found = opened.datasets()
     assert list(found) == ["z", "a"]
@@ -162,7 +162,7 @@ def test_a_data_set_whose_source_has_another_name_now(tmp_path):
     with Store.open(tmp_path, create=True) as opened:
         opened.add_dataset(sweeps.wave("a"))
         opened.add_dataset(dataclasses.replace(sweeps.wave("a"), source="moved"))
-        with pytest.raises(StoreError, match="has other samples"):
+        with pytest.raises(StoreError, match="has other numbers"):
             opened.add_dataset(dataclasses.replace(sweeps.wave("a", phase=1.0), source="another"))
         assert opened.datasets()["a"].source == "moved"
 
@@ -224,7 +224,7 @@ def foreign(path):
 def another_version(path):
     Store.open(path, create=True).close()
     connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {store.VERSION + 1}")
+    connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     connection.close()
 
 
@@ -245,10 +245,10 @@ def scrambled(path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda path: path.write_text("a diary, longer than a header\n" * 100), "not a store of cwrnn's"),
-        (lambda path: path.write_text("short"), "not a store of cwrnn's"),
-        (foreign, "not a store of cwrnn's"),
-        (another_version, f"another version of cwrnn \\(format {store.VERSION + 1}, this one has {store.VERSION}\\)"),
+        (lambda path: path.write_text("a diary, longer than a header\n" * 100), "not a store of cwrnn"),
+        (lambda path: path.write_text("short"), "not a store of cwrnn"),
+        (foreign, "not a store of cwrnn"),
+        (another_version, f"another version of cwrnn \\(format {VERSION + 1}, this one has {VERSION}\\)"),
         (cut_short, "broken"),
         (scrambled, "broken"),
     ],
@@ -287,7 +287,7 @@ def test_a_row_that_is_not_its_run(tmp_path):
         ("DELETE FROM arrays WHERE name = 'curve'", "has {status}, but without curve"),
         ("DELETE FROM datasets", "the data set 'wave' of the run"),
         ("UPDATE datasets SET digest = 'another'", "the data set 'wave' of the run"),
-        ("DELETE FROM about", "does not say its 'command'"),
+        ("DELETE FROM about", "has no 'command'"),
     ],
 )
 @pytest.mark.parametrize("status", ["finished", "diverged"])
@@ -336,7 +336,7 @@ def test_killed_in_the_middle_of_writing(tmp_path):
         opened.add(record())
         # a small cache makes SQLite write to the file before the end of the transaction
         opened._connection.execute("PRAGMA cache_size = 1")
-        with opened._writing() as connection:
+        with opened._write() as connection:
             connection.execute("UPDATE runs SET error = 99")
             values = [(record().key, str(place), "<f4", "[1000]", bytes(4000)) for place in range(200)]
             connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", values)

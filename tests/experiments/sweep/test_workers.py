@@ -17,7 +17,7 @@ from support import small_sweeps as sweeps
 from cwrnn.commands import console
 from cwrnn.experiments.generation import plan as generation
 from cwrnn.experiments.generation import training
-from cwrnn.experiments.generation.training import Settings, train_many
+from cwrnn.experiments.generation.training import GenerationSettings, train_many
 from cwrnn.experiments.report import statistics as outcomes
 from cwrnn.experiments.sweep import workers
 from cwrnn.experiments.sweep.batches import (
@@ -42,7 +42,7 @@ def waves():
 
 
 def test_a_key_is_all_of_the_run():
-    run = Run("generation", "a", "0", "cw", 100, 11, 0, Settings(learning_rate=3e-4))
+    run = Run("generation", "a", "0", "cw", 100, 11, 0, GenerationSettings(learning_rate=3e-4))
     others = [
         dataclasses.replace(run, **{name: value})
         for name, value in (
@@ -53,8 +53,8 @@ def test_a_key_is_all_of_the_run():
             ("size", 101),
             ("hidden", 12),
             ("seed", 1),
-            ("settings", Settings(learning_rate=3e-4, epochs=1999)),
-            ("settings", Settings(learning_rate=3.0000000000000003e-4)),
+            ("settings", GenerationSettings(learning_rate=3e-4, epochs=1999)),
+            ("settings", GenerationSettings(learning_rate=3.0000000000000003e-4)),
         )
     ]
     assert len({run.key, *(other.key for other in others)}) == 10
@@ -373,7 +373,9 @@ def test_summary_counts_everything(waves):
 
 
 def test_best_rate_is_not_that_of_the_survivors(waves):
-    runs = generation.plan_search(waves[:1], rates=[1e-4, 1e-3], methods=["cw"], sizes=[1000], runs=3, epochs=5)
+    runs = generation.plan_search(
+        waves[:1], learning_rates=[1e-4, 1e-3], methods=["cw"], sizes=[1000], runs=3, epochs=5
+    )
     errors = {1e-4: [0.5, 0.6, 0.7], 1e-3: [0.1, math.nan, math.nan]}
     records = [
         dataclasses.replace(record_failure(run, ""), status="diverged" if math.isnan(nmse) else "finished", error=nmse)

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from support.made_records import make_corpus, make_words_record
 
+from cwrnn.experiments import paper
 from cwrnn.experiments.report.statistics import summarise
 from cwrnn.experiments.words import claims
-from cwrnn.experiments.words.clips import PAPER_WORDS
 
 
 def judge(means, runs=2, **options):
@@ -73,7 +73,7 @@ def test_reasons_name_what_differs_from_the_paper():
 
 
 def test_the_papers_words_are_recognised():
-    words = {word: number for number, cluster in enumerate(PAPER_WORDS, start=1) for word in cluster}
+    words = {word: number for number, cluster in enumerate(paper.WORDS_VOCABULARY, start=1) for word in cluster}
     utterances = tuple(
         dataclasses.replace(make_corpus().utterances[place % 3], word=word) for word in words for place in range(3)
     )

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from support.sound_files import SAMPLE_RATE, encode_sphere, make_voice, write_sound
 
-from cwrnn.experiments.words.clips import PAPER_WORDS, Clip, order_speakers
+from cwrnn.experiments import paper
+from cwrnn.experiments.words.clips import Clip, order_speakers
 from cwrnn.experiments.words.corpus import CorpusError, WordsError, load_corpus
 from cwrnn.experiments.words.feature_cache import load_features
 from cwrnn.experiments.words.features import FeatureSettings, mfcc
 
-WORDS_OF_THE_PAPER = tuple(chain.from_iterable(PAPER_WORDS))
+WORDS_OF_THE_PAPER = tuple(chain.from_iterable(paper.WORDS_VOCABULARY))
 LENGTH = 800
 SA1 = ["she", "had", "your", "dark", "suit", "in", "greasy", "wash", "water", "all", "year"]
 SA2 = ["don't", "ask", "me", "to", "carry", "an", "oily", "rag", "like", "that"]

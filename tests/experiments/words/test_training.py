@@ -9,6 +9,7 @@ from support import made_corpora as speech
 from support import small_sweeps as sweeps
 
 from cwrnn.commands.loading import load_corpus
+from cwrnn.experiments import paper
 from cwrnn.experiments.networks import build as models
 from cwrnn.experiments.networks.replicas import Replicas
 from cwrnn.experiments.report import statistics as outcomes
@@ -17,7 +18,7 @@ from cwrnn.experiments.sweep.run import Run
 from cwrnn.experiments.sweep.store import Store, StoreError
 from cwrnn.experiments.words import plan as words
 from cwrnn.experiments.words import training as classification
-from cwrnn.experiments.words.training import Settings, train_many
+from cwrnn.experiments.words.training import WordSettings, train_many
 from cwrnn.kernels import replicas
 from cwrnn.kernels.cpu import loader
 
@@ -25,7 +26,7 @@ METHODS = {"srn": 5, "lstm": 4, "cw": 6}
 
 
 def settings(**options):
-    return Settings(**{"learning_rate": 0.01, "epochs": 3, "modules": 3, "inputs": 13, "outputs": 4, **options})
+    return WordSettings(**{"learning_rate": 0.01, "epochs": 3, "modules": 3, "inputs": 13, "outputs": 4, **options})
 
 
 def sets(**options):
@@ -47,10 +48,10 @@ def same(one, other):
 def test_the_papers_settings():
     """Section 4.2."""
     (run,) = words.plan(speech.corpus(), methods=["cw"], sizes=[10000], runs=1)
-    assert run.settings == Settings(
+    assert run.settings == WordSettings(
         3e-4, momentum=0.9, modules=7, noise=0.6, patience=5, forget_bias=5.0, deviation=0.1, inputs=13, outputs=4
     )
-    assert dict.fromkeys(models.METHODS, 3e-4) == words.LEARNING_RATES
+    assert dict.fromkeys(models.METHODS, 3e-4) == paper.WORDS_LEARNING_RATES
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -60,7 +61,7 @@ def test_one_epoch_by_hand(method):
     own = settings(epochs=1)
     (result,) = train_many(method, METHODS[method], train, test, [7], own)
 
-    network = classification.build(method, METHODS[method], own, 7)
+    network = classification.build_untrained(method, METHODS[method], own, 7)
     optimizer = torch.optim.SGD(network.parameters(), lr=own.learning_rate, momentum=own.momentum, nesterov=True)
     generator = np.random.default_rng([7, 2])
     order = generator.permutation(len(train))
@@ -171,7 +172,7 @@ def test_diverged():
 @pytest.mark.parametrize("method", METHODS)
 def test_final_states_with_and_without_kernel(method, monkeypatch):
     own = settings()
-    networks = [classification.build(method, METHODS[method], own, seed) for seed in range(3)]
+    networks = [classification.build_untrained(method, METHODS[method], own, seed) for seed in range(3)]
     input = torch.randn(3, 9, 4, 13, generator=torch.Generator().manual_seed(0))
     lengths = torch.tensor([[9, 1, 5, 8], [2, 9, 9, 3], [4, 4, 6, 7]])
     found = Replicas(networks).decide(input, lengths)
@@ -187,7 +188,7 @@ def test_final_states_with_and_without_kernel(method, monkeypatch):
 def test_gradients_through_the_ends():
     """Of the kernel's function for many networks, by differences in float64."""
     generator = torch.Generator().manual_seed(1)
-    schedule = models.build("cw", 5, 2, 3, modules=3).layer.schedule
+    schedule = models.build_network("cw", 5, 2, 3, modules=3).layer.schedule
     shapes = (2, 7, 3, 2), (2, 5, 2), (2, 5, 5), (2, 5)
     values = [torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
     lengths = torch.tensor([[7, 2, 5], [1, 7, 6]])
@@ -252,7 +253,7 @@ def test_through_engine_and_store(tmp_path):
     assert {record.key for record in records} == {run.key for run in runs}
     for record in records:
         run = record.run
-        assert isinstance(run.settings, Settings)
+        assert isinstance(run.settings, WordSettings)
         (alone,) = train_many(
             run.method, run.hidden, corpus.normalised("train"), corpus.normalised("test"), [run.seed], run.settings
         )
@@ -282,7 +283,7 @@ def test_another_corpus_of_the_same_name(tmp_path):
     with Store.open(tmp_path, create=True) as store:
         store.add_dataset(speech.corpus())
         store.add_dataset(speech.corpus())
-        with pytest.raises(StoreError, match="has other words than synthetic murmurs of a test now"):
+        with pytest.raises(StoreError, match="has other numbers than synthetic murmurs of a test now"):
             store.add_dataset(speech.corpus(seed=1))
         assert store.corpora()["murmurs"].digest == speech.corpus().digest
 
@@ -304,14 +305,14 @@ def test_the_paper_counts_the_parameters():
         method: [
             models.parameter_count(method, hidden, 13, 25, modules=7, peepholes=False) for hidden in sizes.values()
         ]
-        for method, sizes in models.WORD_HIDDEN.items()
+        for method, sizes in paper.WORDS_HIDDEN_UNITS.items()
     }
     assert counts == {
         "srn": [515, 1051, 2507, 5047, 10357],
         "lstm": [530, 929, 2558, 4835, 10070],
         "cw": [480, 980, 2507, 4982, 9956],
     }
-    for method, sizes in models.WORD_HIDDEN.items():
+    for method, sizes in paper.WORDS_HIDDEN_UNITS.items():
         for size, hidden in sizes.items():
             assert models.hidden_for(method, size, input_size=13, output_size=25, modules=7) == hidden
 

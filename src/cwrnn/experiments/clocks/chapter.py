@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from .. import task as tasks
 from ..report.chapter import Chapter, count_statuses, list_settings, list_unfinished, sum_seconds
 from ..report.numbers import format_error, format_percent
 from ..report.statistics import box
 from ..sweep.run import Record
 from ..sweep.store import Store
+from ..task import find_task
 from .comparison import SeriesResult, compare_records, read_comparison
 from .evolution import measure_error
 from .figures import draw_series
@@ -29,14 +29,14 @@ def anchor(task: str) -> str:
 
 def make(store: Store, task: str) -> Chapter | None:
     """Return the chapter, or None if the store has no runs for it."""
-    every = store.records(tasks.CLOCKS[task])
+    every = store.records(find_task(task).clocks_name)
     if not every:
         return None
-    compared = read_comparison(store, tasks.CLOCKS[task])
+    compared = read_comparison(store, find_task(task).clocks_name)
     series = compare_records(compared) if compared else rank_candidates(every)
     contents: dict[str, Any] = {
-        "measure": "NMSE" if task == tasks.GENERATION else "error",
-        "number": format_error if task == tasks.GENERATION else format_percent,
+        "measure": "NMSE" if task == "generation" else "error",
+        "number": format_error if task == "generation" else format_percent,
         "compared": bool(compared),
         "series": series,
         "runs": len(every),
@@ -53,8 +53,8 @@ def make(store: Store, task: str) -> Chapter | None:
         "series": [asdict(each) for each in series],
         "data": contents["data"],
     }
-    title = "sequence generation" if task == tasks.GENERATION else "spoken words"
-    measure = "NMSE" if task == tasks.GENERATION else "error rate"
+    title = "sequence generation" if task == "generation" else "spoken words"
+    measure = "NMSE" if task == "generation" else "error rate"
     return Chapter(
         task=anchor(task),
         title=f"Clocks: {title}",

@@ -13,7 +13,6 @@ from typing import Any
 
 from ...environment import environment
 from ...schedule import Schedule
-from .. import task as tasks
 from ..errors import ArgumentError
 from ..json_safe import make_json_safe
 from ..progress import ProgressCallback
@@ -21,8 +20,9 @@ from ..report.drawing import write_figure
 from ..report.numbers import format_error, format_percent
 from ..report.statistics import Box, box
 from ..sweep.driver import check_engine, open_sweep
-from ..sweep.run import FAILED, Data, Record, Run
+from ..sweep.run import FAILED, Record, Run
 from ..sweep.store import Store
+from ..task import Data, find_task
 from ..text_table import format_table
 from .rank_test import compare_ranks, correct_by_holm
 from .request import ClockRequest, Source, find_shape, list_sources, load_data, make_request, make_signal
@@ -76,7 +76,7 @@ class ClockComparison:
     figures: tuple[Path, ...] = ()
 
     def __str__(self) -> str:
-        words = self.request.task == tasks.WORDS
+        words = self.request.task == "words"
 
         def write_error(error: float) -> str:
             return format_percent(error, unit="") if words else format_error(error)
@@ -109,14 +109,14 @@ class ClockComparison:
         # matplotlib takes long to import: not before it is needed
         from .figures import draw_series
 
-        figure = draw_series(self.series, "error rate" if self.request.task == tasks.WORDS else "NMSE")
+        figure = draw_series(self.series, "error rate" if self.request.task == "words" else "NMSE")
         return tuple(write_figure(figure, Path(folder), "clocks"))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the dictionary that `cwrnn clocks compare --json` prints."""
         values: dict[str, Any] = make_json_safe({
             **asdict(self.request),
-            "task": tasks.CLOCKS[self.request.task],
+            "task": find_task(self.request.task).clocks_name,
             "series": [each.to_dict() for each in self.series],
             "data": self.data,
             "failed": len(self.failures),
@@ -129,7 +129,7 @@ class ClockComparison:
 
 
 def compare_clocks(
-    task: str = tasks.GENERATION,
+    task: str = "generation",
     data: Source | Sequence[Source] | None = None,
     *,
     series: Sequence[str] = SERIES,
@@ -270,7 +270,7 @@ def read_comparison(store: Store, task: str) -> dict[str, list[Record]]:
 
     If the comparison was interrupted, only series with records are returned, on the data sets that all of them have.
     """
-    names = store.noted(task)
+    names = store.read_note(task)
     known = {record.key: record for record in store.records(task, [key for keys in names.values() for key in keys])}
     every = {name: [known[key] for key in keys if key in known] for name, keys in names.items()}
     begun = {name: records for name, records in every.items() if records}

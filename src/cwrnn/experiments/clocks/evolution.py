@@ -17,12 +17,12 @@ import numpy as np
 
 from ...environment import environment
 from ...schedule import Schedule
-from .. import task as tasks
 from ..errors import ArgumentError, ExperimentError
 from ..json_safe import make_json_safe
 from ..progress import ProgressCallback
 from ..sweep.driver import Sweep, check_engine, open_sweep
-from ..sweep.run import FAILED, FINISHED, Data, Record
+from ..sweep.run import FAILED, FINISHED, Record
+from ..task import Data, find_task
 from .request import ClockRequest, Source, find_shape, list_sources, load_data, make_request
 from .search import WORST, Generation, SearchSpace, check_search, search_schedules
 from .series import make_paper_schedule
@@ -162,7 +162,7 @@ class EvolvedClocks:
         """Return the dictionary that `cwrnn clocks evolve --json` prints."""
         values: dict[str, Any] = make_json_safe({
             **asdict(self.request),
-            "task": tasks.CLOCKS[self.request.task],
+            "task": find_task(self.request.task).clocks_name,
             "schedule": self.schedule.spec,
             "periods": self.schedule.periods,
             "sizes": self.schedule.sizes,
@@ -182,7 +182,7 @@ class EvolvedClocks:
 
 
 def evolve_clocks(
-    task: str = tasks.GENERATION,
+    task: str = "generation",
     data: Source | Sequence[Source] | None = None,
     *,
     size: int | None = None,
@@ -273,7 +273,7 @@ def evolve_clocks(
             )
         verdict = None
         if series is not None and series_error is not None:
-            measure = CROSS_ENTROPY if task == tasks.WORDS else NMSE
+            measure = CROSS_ENTROPY if task == "words" else NMSE
             verdict = Verdict("evolved", series, error, series_error, measure)
         if out is not None:
             (Path(out) / SCHEDULE_FILE).write_text(f"{best.spec}\n", encoding="utf-8")

@@ -13,12 +13,11 @@ import numpy as np
 
 from ...environment import environment
 from ...schedule import Schedule
-from .. import task as tasks
 from ..json_safe import make_json_safe
 from ..report import drawing
 from ..report.drawing import write_figure
 from ..report.numbers import format_error, format_percent
-from ..sweep.run import Data
+from ..task import Data
 from ..text_table import format_table
 from .objectives import name_target
 from .request import find_shape
@@ -195,7 +194,7 @@ class LearnedClocks:
 
     @property
     def _words(self) -> bool:
-        return self.task == tasks.WORDS
+        return self.task == "words"
 
     def _count_parameters(self, network: TrainedNetwork) -> int:
         return network.schedule.parameter_count(*find_shape(self.data[0]))

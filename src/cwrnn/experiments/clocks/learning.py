@@ -11,12 +11,11 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from .. import task as tasks
 from ..errors import ArgumentError, ExperimentError
+from ..networks.descent import use_one_thread
 from ..progress import Progress, ProgressCallback
-from ..sweep.batches import use_one_thread
 from ..sweep.interrupts import interrupts
-from ..sweep.run import Data
+from ..task import Data
 from .learned_clocks import NUMBERS_FILE, SCHEDULE_FILE, LearnedClocks, choose_best
 from .objectives import make_objectives
 from .request import Source, find_shape, list_sources, load_data, make_request
@@ -24,12 +23,12 @@ from .series import make_paper_schedule
 from .training import LearningSettings, TrainedNetwork, train_networks
 from .verdict import format_use
 
-EPOCHS = {tasks.GENERATION: 1000, tasks.WORDS: 200}
-LEARNING_RATES = {tasks.GENERATION: 0.02, tasks.WORDS: 0.01}
+EPOCHS = {"generation": 1000, "words": 200}
+LEARNING_RATES = {"generation": 0.02, "words": 0.01}
 
 
 def learn_clocks(
-    task: str = tasks.GENERATION,
+    task: str = "generation",
     data: Source | Sequence[Source] | None = None,
     *,
     size: int | None = None,

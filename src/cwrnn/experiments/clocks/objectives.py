@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .. import paper
 from ..generation.training import nmse
-from ..sweep.run import Data, Dataset
+from ..sweep.run import Dataset
+from ..task import Data
 from ..words import training as word_training
 from ..words.clips import TEST, TRAIN
 from ..words.corpus import Corpus
@@ -59,7 +61,7 @@ class WordObjective:
     Every network hears the words in an order of its own and with noise of its own, as in `words.training`.
     """
 
-    def __init__(self, corpus: Corpus, noise: float = word_training.Settings.noise) -> None:
+    def __init__(self, corpus: Corpus, noise: float = paper.WORDS_NOISE) -> None:
         self.inputs, self.outputs = corpus.settings.channels, len(corpus.words)
         self.corpus, self.noise = corpus, noise
         self.train, self.test = (_pad(corpus.normalised(split)) for split in (TRAIN, TEST))

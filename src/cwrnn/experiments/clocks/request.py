@@ -10,20 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...schedule import Schedule
-from .. import task as tasks
 from ..errors import ArgumentError
 from ..generation import music
-from ..generation import plan as generation_plan
-from ..generation import training as generation_training
-from ..networks.build import MODULES, SIZES, WORD_MODULES, WORD_SIZES
 from ..progress import ProgressCallback
-from ..sweep.run import Data, Dataset, Run
-from ..words import plan as words_plan
-from ..words import training as words_training
+from ..sweep.run import Dataset, Run
+from ..task import Data, all_tasks, find_task, find_task_of_data
 from ..words.corpus import Corpus, load_corpus
 from .square_waves import PREFIX, load_square_waves
 
-Source = str | PathLike[str] | Data
+Source = str | PathLike[str] | Dataset | Corpus
 """A source as `cwrnn reproduce` takes it, a source of square waves such as "squares:3,7,21x20", or the data."""
 
 
@@ -49,13 +44,11 @@ class ClockRequest:
             "schedule": schedule,
             "runs": self.runs,
             "seed": self.seed,
-            "task": tasks.CLOCKS[self.task],
+            "task": find_task(self.task).clocks_name,
             "epochs": self.epochs,
             "learning_rates": {"cw": self.learning_rate},
         }
-        if isinstance(data, Dataset):
-            return generation_plan.plan([data], **options)
-        return words_plan.plan(data, **options)
+        return find_task_of_data(data).plan([data], **options)
 
 
 def make_request(
@@ -73,9 +66,9 @@ def make_request(
     >>> make_request("generation", size=None, modules=None, runs=20, epochs=None, learning_rate=None, seed=0).size
     1000
     """
-    if task not in tasks.CLOCKS:
-        raise ArgumentError("task", f"expected one of {', '.join(tasks.CLOCKS)}, got {task!r}")
-    words = task == tasks.WORDS
+    names = [each.name for each in all_tasks()]
+    if task not in names:
+        raise ArgumentError("task", f"expected one of {', '.join(names)}, got {task!r}")
     counts = {"size": size, "modules": modules, "runs": runs, "epochs": epochs}
     for argument, value in counts.items():
         if value is not None and value < 1:
@@ -84,14 +77,14 @@ def make_request(
         raise ArgumentError("seed", f"expected 0 or more, got {seed}")
     if learning_rate is not None and not 0 < learning_rate <= 1e30:
         raise ArgumentError("learning_rate", f"expected a number above 0, up to 1e30, got {learning_rate}")
-    rates = words_plan.LEARNING_RATES if words else generation_training.LEARNING_RATES
+    defaults = find_task(task)
     return ClockRequest(
         task=task,
-        size=size or (WORD_SIZES[2] if words else SIZES[-1]),
-        modules=modules or (WORD_MODULES if words else MODULES),
+        size=size or defaults.clocks_size,
+        modules=modules or defaults.modules,
         runs=runs,
-        epochs=epochs or (words_training.EPOCHS if words else generation_training.EPOCHS),
-        learning_rate=learning_rate or rates["cw"],
+        epochs=epochs or defaults.most_epochs,
+        learning_rate=learning_rate or defaults.learning_rates["cw"],
         seed=seed,
     )
 
@@ -115,7 +108,7 @@ def load_data(task: str, sources: Sequence[Source], progress: ProgressCallback |
         sources: where the data come from
         progress: called while recordings are read
     """
-    if task == tasks.WORDS:
+    if task == "words":
         return [_load_corpus(sources, progress)]
     data = [dataset for source in sources for dataset in _load_sequences(source)]
     for name, count in Counter(dataset.name for dataset in data).items():
@@ -126,14 +119,12 @@ def load_data(task: str, sources: Sequence[Source], progress: ProgressCallback |
 
 def find_shape(data: Data) -> tuple[int, int]:
     """Return the number of inputs and of outputs of a network for these data."""
-    return (0, 1) if isinstance(data, Dataset) else (data.settings.channels, len(data.words))
+    return find_task_of_data(data).network_shape(data)
 
 
 def make_signal(data: Data) -> NDArray[np.float64]:
     """Return the samples of a sequence, or the features of all training words one after the other."""
-    if isinstance(data, Corpus):
-        return np.concatenate([features for features, _ in data.normalised("train")]).astype(np.float64)
-    return data.samples
+    return find_task_of_data(data).signal(data)
 
 
 def _load_corpus(sources: Sequence[Source], progress: ProgressCallback | None) -> Corpus:
@@ -152,8 +143,5 @@ def _load_sequences(source: Source) -> Sequence[Dataset]:
         return [source]
     if isinstance(source, Corpus):
         raise ArgumentError("data", f"expected sequences, got the corpus {source.name!r}")
-    try:
-        text = fspath(source)
-        return load_square_waves(text) if text.startswith(PREFIX) else music.load([text])
-    except music.AudioError as error:
-        raise ArgumentError("data", str(error)) from error
+    text = fspath(source)
+    return load_square_waves(text) if text.startswith(PREFIX) else music.load_sequences([text])

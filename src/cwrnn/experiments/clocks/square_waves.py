@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..generation.music import AudioError, scaled
+from ..generation.music import MusicError, scale
 from ..sweep.run import Dataset
 
 PREFIX = "squares:"
@@ -57,7 +57,7 @@ def make_square_waves(
     clean = sum_square_waves(periods, steps)
     noisy = clean + noise * np.random.default_rng(seed).standard_normal(steps)
     source = f"square waves that switch every {', '.join(map(str, periods))} steps, noise of {noise:g}, seed {seed}"
-    samples = scaled(noisy)
+    samples = scale(noisy)
     # the clean waves are moved and stretched exactly as the samples were
     slope = (samples.max() - samples.min()) / (noisy.max() - noisy.min())
     return SquareWaves(name, 1, samples, source, tuple(periods), samples.mean() + slope * (clean - noisy.mean()))
@@ -73,8 +73,8 @@ def load_square_waves(source: str) -> list[SquareWaves]:
     periods = [int(number) for number in match[1].split(",")] if match else []
     count, first = (int(match[2] or 1), int(match[3] or 0)) if match else (0, 0)
     if not periods or min(periods) < 1 or count < 1:
-        raise AudioError(f"expected {PREFIX}PERIOD,PERIOD,... or {PREFIX}PERIOD,...xCOUNT+SEED, got {source!r}")
+        raise MusicError(f"expected {PREFIX}PERIOD,PERIOD,... or {PREFIX}PERIOD,...xCOUNT+SEED, got {source!r}")
     steps = max(STEPS, 4 * max(periods))
     if steps > MOST_STEPS:
-        raise AudioError(f"expected periods of at most {MOST_STEPS // 4} steps, got {source!r}")
+        raise MusicError(f"expected periods of at most {MOST_STEPS // 4} steps, got {source!r}")
     return [make_square_waves(periods, seed, steps=steps) for seed in range(first, first + count)]

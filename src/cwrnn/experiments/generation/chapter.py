@@ -31,9 +31,9 @@ from ..report.statistics import best_record, box, methods_of, summarise
 from ..report.svg import inline_figure
 from ..sweep.run import FINISHED, Dataset, Record
 from ..sweep.store import Store
-from . import claims, figures, plan, weight_coding
+from . import claims, figures, weight_coding
 from .names import readable_name
-from .training import LEARNING_RATES
+from .task import GENERATION
 
 SECONDS = 1.0
 """How long a sequence is made by repetition, so that it can be heard."""
@@ -76,7 +76,7 @@ class Card:
 
 def make_chapter(store: Store) -> Chapter | None:
     """Returns the chapter, or None if the store has no runs of this task."""
-    every, search, datasets = store.records(plan.TASK), store.records(plan.SEARCH), store.datasets()
+    every, search, datasets = store.records(GENERATION.name), store.records(GENERATION.search_name), store.datasets()
     both = [*every, *search]
     if not both:
         return None
@@ -90,7 +90,7 @@ def make_chapter(store: Store) -> Chapter | None:
     opening = choose_opening(cells)
     judged = claims.judge_claims(main_rows)
     reasons = claims.explain_failures(records, main_rows)
-    table = make_search_table(searching, LEARNING_RATES)
+    table = make_search_table(searching, GENERATION.learning_rates)
     contents = {
         "measure": "NMSE",
         "number": format_error,
@@ -145,7 +145,7 @@ def make_chapter(store: Store) -> Chapter | None:
         "details": "Details",
     }
     return Chapter(
-        task=plan.TASK,
+        task=GENERATION.name,
         title="Music from memory",
         template="generation/chapter.html.j2",
         sections=list(sections.items()),
@@ -215,7 +215,7 @@ def _draw_figures(
     """Returns the figures that these records suffice for."""
     drawn = {}
     if records:
-        drawn["errors"] = box_plot(records, paper_errors(plan.TASK))
+        drawn["errors"] = box_plot(records, paper_errors(GENERATION.name))
         drawn["outputs"] = figures.outputs(records, datasets)
     if any(record.status == FINISHED for record in records):
         drawn["curves"] = figures.learning_curves(records)
@@ -224,7 +224,7 @@ def _draw_figures(
     if points:
         drawn["compression"] = figures.rate_distortion(points, baselines)
     if search:
-        drawn["search"] = search_curve(search, LEARNING_RATES)
+        drawn["search"] = search_curve(search, GENERATION.learning_rates)
     return drawn
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from .. import paper
 from ..networks.build import METHODS
 from ..report.claims import (
     Claim,
@@ -21,13 +22,9 @@ from ..report.drawing import NAMES
 from ..report.numbers import compare_errors, divide, format_count, format_error, format_factor, join_words
 from ..report.statistics import SummaryRow, methods_of, quartile_curve, select_records
 from ..sweep.run import STATUSES, Record
-from ..task import GENERATION
 from .names import readable_name
-from .training import EPOCHS, HOPELESS, LEARNING_RATES
+from .training import HOPELESS
 from .weight_coding import CODE, FLOAT, Baseline, Point
-
-PAPER_FACTOR = 5.7
-"""How many times better the paper's largest CW-RNN is than its largest LSTM."""
 
 
 def describe_runs(records: Sequence[Record], rows: Iterable[SummaryRow]) -> list[str]:
@@ -71,24 +68,28 @@ def describe_winner(rows: Iterable[SummaryRow]) -> str:
     best, second = order[:2]
     text = f"{NAMES[best.method]} comes closest to the music, {_compare_means(second, best)}"
     pair = {best.method, second.method} == {"cw", "lstm"}
-    return f"{text} (in the paper CW-RNN is {PAPER_FACTOR} times better than LSTM)." if pair else f"{text}."
+    return (
+        f"{text} (in the paper CW-RNN is {paper.GENERATION_LSTM_OVER_CW} times better than LSTM)."
+        if pair
+        else f"{text}."
+    )
 
 
 def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
     """Returns the paper's statements that these runs can confirm or contradict."""
     finished = select_finished(rows)
     claims = [
-        _judge_mean(finished[key], *errors) for key, errors in paper_errors(GENERATION).items() if key in finished
+        _judge_mean(finished[key], *errors) for key, errors in paper_errors("generation").items() if key in finished
     ]
     size = largest_common(finished, ("lstm", "cw"))
     if size is not None:
         lstm, cw = finished["lstm", size], finished["cw", size]
         claims.append(
             Claim(
-                f"The largest CW-RNN is {PAPER_FACTOR} times better than the largest LSTM.",
+                f"The largest CW-RNN is {paper.GENERATION_LSTM_OVER_CW} times better than the largest LSTM.",
                 f"At {size} parameters {compare_errors(lstm.mean, cw.mean)} by the mean, "
                 f"{compare_errors(lstm.median, cw.median)} by the median.",
-                2 * lstm.mean >= PAPER_FACTOR * cw.mean,
+                2 * lstm.mean >= paper.GENERATION_LSTM_OVER_CW * cw.mean,
             )
         )
     sizes = {method: sorted(size for kind, size in finished if kind == method) for method in METHODS}
@@ -140,10 +141,10 @@ def explain_failures(records: Sequence[Record], rows: Iterable[SummaryRow]) -> l
         return []
     reasons = [_mention_other_music(records, finished)]
     epochs = sorted({record.run.settings.epochs for record in records})
-    if epochs != [EPOCHS]:
+    if epochs != [paper.GENERATION_EPOCHS]:
         reasons.append(
             f"The networks were trained for {join_words([str(number) for number in epochs])} epochs, the paper's for "
-            f"{EPOCHS}."
+            f"{paper.GENERATION_EPOCHS}."
         )
     falling = []
     for method, size in finished:
@@ -152,7 +153,7 @@ def explain_failures(records: Sequence[Record], rows: Iterable[SummaryRow]) -> l
             falling.append(f"{NAMES[method]} ({size} parameters) by {100 * fall:.0f} %")
     if falling:
         reasons.append(f"Some median errors still fell over the last tenth of the training: {join_words(falling)}.")
-    reasons += mention_other_settings(records, LEARNING_RATES)
+    reasons += mention_other_settings(records, paper.GENERATION_LEARNING_RATES)
     reasons += mention_few_runs(rows)
     skewed = []
     for row in finished.values():

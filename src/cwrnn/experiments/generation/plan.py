@@ -1,45 +1,39 @@
-"""Sequence generation, the paper's first task (section 4.1): what is to run.
+"""The runs of sequence generation, the paper's first task (section 4.1).
 
-Networks without input learn to generate a sequence: SRN, LSTM and CW-RNN, in four sizes, a hundred times each on five
-snippets of music. The learning rate was searched for each method and is one for all sizes.
+Networks without input learn to generate a sequence: SRN, LSTM and CW-RNN in four sizes, a hundred times each on five
+snippets of music. Each method has a learning rate of its own, which is the same for all sizes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...schedule import Schedule
-from .. import task as tasks
-from ..networks.build import METHODS, SIZES
-from ..sweep.planning import plan_method, plan_rates
+from .. import paper
+from ..networks.build import METHODS
+from ..sweep.planning import plan_learning_rates, plan_method
 from ..sweep.run import Dataset, Run
-from .training import EPOCHS, LEARNING_RATES, Settings
-
-TASK = tasks.GENERATION
-SEARCH = tasks.SEARCHES[TASK]
-
-RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
-"""Where the learning rate is searched."""
+from .training import GenerationSettings
 
 
 def plan(
     datasets: Iterable[Dataset],
     *,
     methods: Sequence[str] = METHODS,
-    sizes: Sequence[int] = SIZES,
-    runs: int = 100,
-    epochs: int = EPOCHS,
+    sizes: Sequence[int] = paper.GENERATION_SIZES,
+    runs: int = paper.RUNS,
+    epochs: int = paper.GENERATION_EPOCHS,
     seed: int = 0,
-    learning_rates: Mapping[str, float] = LEARNING_RATES,
+    learning_rates: Mapping[str, float] = paper.GENERATION_LEARNING_RATES,
     peepholes: bool = True,
     schedule: Schedule | None = None,
-    task: str = TASK,
+    task: str = "generation",
 ) -> list[Run]:
-    """Every run of the task: each method in each size on each sequence, with as many seeds from `seed` on.
+    """Every run of the task: each method in each size on each sequence, with `runs` seeds from `seed` on.
 
-    With a schedule, that is the Clockwork RNN, in place of those of all sizes.
+    A `schedule` takes the place of the Clockwork RNNs of all sizes.
 
-    >>> from .music import load
-    >>> len(plan(load()))
+    >>> from .music import load_sequences
+    >>> len(plan(load_sequences()))
     6000
     """
     datasets = list(datasets)
@@ -50,7 +44,7 @@ def plan(
             task,
             datasets,
             method,
-            Settings(learning_rate=learning_rates[method], epochs=epochs),
+            GenerationSettings(learning_rate=learning_rates[method], epochs=epochs),
             sizes=sizes,
             seeds=range(seed, seed + runs),
             peepholes=peepholes,
@@ -60,12 +54,12 @@ def plan(
 
 
 def plan_search(
-    datasets: Iterable[Dataset], *, rates: Sequence[float] = RATES, methods: Sequence[str] = METHODS, **options: Any
+    datasets: Iterable[Dataset], *, learning_rates: Sequence[float], methods: Sequence[str] = METHODS, **options: Any
 ) -> list[Run]:
-    """Every run of the search: the same with each learning rate, for all methods.
+    """Every run of the search: those of `plan` with each learning rate, for all methods.
 
-    >>> from .music import load
-    >>> len(plan_search(load(), runs=4, sizes=[1000])) == 6 * 3 * 5 * 4
+    >>> from .music import load_sequences
+    >>> len(plan_search(load_sequences(), learning_rates=[1e-4, 1e-3], runs=4, sizes=[1000])) == 2 * 3 * 5 * 4
     True
     """
-    return plan_rates(plan, SEARCH, list(datasets), rates, methods, **options)
+    return plan_learning_rates(plan, "search", list(datasets), learning_rates, methods, **options)

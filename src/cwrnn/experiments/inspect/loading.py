@@ -22,7 +22,7 @@ from ..report.drawing import NAMES
 from ..report.statistics import best_record
 from ..sweep.run import FINISHED, Dataset, Record
 from ..sweep.store import Store
-from ..task import CLOCKS, GENERATION, SEARCHES, WORDS
+from ..task import all_tasks
 from ..words import corpus as corpora
 from ..words import training as classification
 from ..words.corpus import Corpus
@@ -116,9 +116,9 @@ def _from_store(
     path: Path, task: str | None, run: str | None, data: str | None, word: str | None, progress: ProgressCallback | None
 ) -> Subject:
     with Store.read(path) as store:
-        found = {each: [*store.records(each), *store.records(CLOCKS[each])] for each in (GENERATION, WORDS)}
+        found = {each.name: [*store.records(each.name), *store.records(each.clocks_name)] for each in all_tasks()}
         if run is not None:
-            found |= {search: store.records(search) for search in SEARCHES.values()}
+            found |= {task.search_name: store.records(task.search_name) for task in all_tasks()}
         record = _best(store.path, found, task) if run is None else _named(store.path, found, run)
         everything: Mapping[str, Dataset | Corpus] = {**store.datasets(), **store.corpora()}
     trained = everything[record.run.data]
@@ -131,14 +131,14 @@ def _from_store(
         for name, value in (("data", data), ("word", word)):
             if value is not None:
                 raise SubjectError(f"--{name} is for networks that tell words apart: this one has no input")
-        return _generation(record.run.method, training.load(*what, record.run.settings), trained, facts)
-    assert isinstance(record.run.settings, classification.Settings)
+        return _generation(record.run.method, training.load_network(*what, record.run.settings), trained, facts)
+    assert isinstance(record.run.settings, classification.WordSettings)
     mean, deviation = trained.mean, trained.deviation
 
     def normalised(frames: NDArray[np.float32]) -> NDArray[np.float32]:
         return ((frames - mean) / deviation).astype(np.float32)
 
-    network = classification.load(*what, record.run.settings)
+    network = classification.load_network(*what, record.run.settings)
     corpus = trained if data is None else _corpus(data, trained.words, trained.settings, progress)
     return _words(record.run.method, network, trained.words, normalised, corpus, word, facts)
 
@@ -177,7 +177,7 @@ def _generation(method: str, network: Network, dataset: Dataset, facts: Mapping[
         return {NMSE: training.nmse(outputs[0][:, 0], dataset.samples)}
 
     return Subject(
-        task=GENERATION,
+        task="generation",
         method=method,
         network=network,
         inputs=[np.empty((len(dataset.samples), 0))],
@@ -213,7 +213,7 @@ def _words(
         return {ERROR: float(wrong.mean()), CROSS_ENTROPY: float(-likelihood.mean())}
 
     return Subject(
-        task=WORDS,
+        task="words",
         method=method,
         network=network,
         inputs=[normalised(each.features) for each in utterances],
@@ -236,9 +236,9 @@ def _corpus(source: str, words: Sequence[str], settings: FeatureSettings, progre
 def describe(subject: Subject) -> str:
     """What it is, in a line.
 
-    >>> from ..networks.build import build
+    >>> from ..networks.build import build_network
     >>> wave = Dataset("wave", 8000, np.zeros(2), "")
-    >>> describe(Subject("generation", "cw", build("cw", 40), [], lambda outputs: {}, 0, wave, "", {}))
+    >>> describe(Subject("generation", "cw", build_network("cw", 40), [], lambda outputs: {}, 0, wave, "", {}))
     'CW-RNN of 40 units that generates wave'
     """
     does = (

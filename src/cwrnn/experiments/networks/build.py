@@ -1,10 +1,10 @@
-"""Models: the three networks that the paper compares, with one hidden layer and a linear or softmax readout each.
+"""The three networks that the paper compares, each with one hidden layer and a linear or softmax readout.
 
     srn    simple recurrent network (Elman): a Clockwork RNN with one module of period 1
-    lstm   Long Short-Term Memory, with peephole connections unless they are refused
+    lstm   Long Short-Term Memory, with or without peephole connections
     cw     Clockwork RNN; periods 1, 2, 4, ...
 
-Every parameter begins as a draw from normal(0, 0.1), but for the bias of LSTM's forget gates, which begins as 5.
+Every parameter is drawn from a normal distribution with mean 0, except the bias of the LSTM's forget gates.
 """
 
 import torch
@@ -14,52 +14,38 @@ from ... import init
 from ...layer import ClockworkRNN
 from ...network import Network
 from ...schedule import Schedule
+from .. import paper
 from .lstm import LSTM
 
 METHODS = ("srn", "lstm", "cw")
+"""The networks, in the order of the paper."""
 
-SIZES = (100, 250, 500, 1000)
-"""Parameters of the networks of task 1, table 1 of the paper."""
-
-MODULES = 9
-"""Of the Clockwork RNNs of task 1."""
-
-HIDDEN = {
-    "srn": {100: 9, 250: 15, 500: 22, 1000: 31},
-    "lstm": {100: 4, 250: 7, 500: 10, 1000: 15},
-    "cw": {100: 11, 250: 19, 500: 27, 1000: 40},
-}
-"""The hidden units, or cells, of those sizes: table 1."""
-
-WORD_SIZES = (500, 1000, 2500, 5000, 10000)
-"""Parameters of the networks of task 2, table 2, which read 13 features and tell 25 words apart."""
-
-WORD_MODULES = 7
-"""Of the Clockwork RNNs of task 2."""
-
-WORD_HIDDEN = {
-    "srn": {500: 10, 1000: 18, 2500: 34, 5000: 54, 10000: 84},
-    "lstm": {500: 5, 1000: 8, 2500: 17, 5000: 26, 10000: 41},
-    "cw": {500: 10, 1000: 19, 2500: 40, 5000: 65, 10000: 102},
-}
-"""The hidden units, or cells, of those sizes: table 2."""
+PAPER_TABLES = (
+    (
+        (paper.GENERATION_INPUTS, paper.GENERATION_OUTPUTS),
+        paper.GENERATION_MODULES,
+        paper.GENERATION_HIDDEN_UNITS,
+    ),
+    ((paper.WORDS_INPUTS, paper.WORDS_OUTPUTS), paper.WORDS_MODULES, paper.WORDS_HIDDEN_UNITS),
+)
+"""Tables 1 and 2 of the paper: (inputs, outputs), modules of the CW-RNN, hidden units by method and size."""
 
 
-def build(
+def build_network(
     method: str,
     hidden_size: int,
     input_size: int = 0,
     output_size: int = 1,
     *,
     softmax: bool = False,
-    modules: int = MODULES,
+    modules: int = paper.GENERATION_MODULES,
     schedule: str | None = None,
     peepholes: bool = True,
-    forget_bias: float = 5.0,
-    deviation: float = 0.1,
+    forget_bias: float = paper.LSTM_FORGET_BIAS,
+    deviation: float = paper.WEIGHT_DEVIATION,
     seed: int = 0,
 ) -> Network:
-    """A network with its initial weights, the same for the same seed.
+    """A network with initial weights that are the same for the same seed.
 
     Args:
         method: "srn", "lstm" or "cw"
@@ -67,14 +53,14 @@ def build(
         input_size: features of the input, 0 if there is none
         output_size: outputs
         softmax: whether they are the logarithms of a softmax, as `torch.nn.NLLLoss` takes them, or linear
-        modules: modules of a Clockwork RNN, with periods 1, 2, 4, ...; the others have none
-        schedule: the modules of a Clockwork RNN, as `Schedule.parse` reads them, in place of those
-        peepholes: whether an LSTM's gates see its cells
+        modules: modules of a Clockwork RNN, with periods 1, 2, 4, ...; the other networks ignore it
+        schedule: the modules of a Clockwork RNN as `Schedule.parse` reads them; overrides `modules`
+        peepholes: whether an LSTM has peephole connections, from its cells to its gates
         forget_bias: initial bias of an LSTM's forget gates
         deviation: standard deviation of the initial weights
-        seed: of the initial weights
+        seed: the seed of the initial weights
 
-    >>> build("cw", 40)(torch.zeros(320, 1, 0)).shape
+    >>> build_network("cw", 40)(torch.zeros(320, 1, 0)).shape
     torch.Size([320, 1, 1])
     """
     _check_method(method)
@@ -96,13 +82,13 @@ def hidden_for(
     *,
     input_size: int = 0,
     output_size: int = 1,
-    modules: int = MODULES,
+    modules: int = paper.GENERATION_MODULES,
     peepholes: bool = True,
 ) -> int:
     """The hidden units of a network of `size` parameters.
 
-    What the paper's tables 1 and 2 say if it is one of its networks, which may be a few parameters larger; otherwise
-    as many units as there can be with at most `size` parameters.
+    For a network of the paper it is the number in table 1 or 2, which may mean a few parameters more than `size`. For
+    any other network it is the largest number that needs at most `size` parameters.
 
     >>> [hidden_for("srn", 1000), hidden_for("lstm", 1000), hidden_for("cw", 1000)]
     [31, 15, 40]
@@ -110,14 +96,15 @@ def hidden_for(
     39
     """
     _check_method(method)
-    for shape, usual, hidden in (((0, 1), MODULES, HIDDEN), ((13, 25), WORD_MODULES, WORD_HIDDEN)):
-        if (input_size, output_size) == shape and (method != "cw" or modules == usual) and size in hidden[method]:
+    for shape, paper_modules, hidden in PAPER_TABLES:
+        is_paper_shape = (input_size, output_size) == shape and (method != "cw" or modules == paper_modules)
+        if is_paper_shape and size in hidden[method]:
             return hidden[method][size]
 
     def count(hidden_size: int) -> int:
         return parameter_count(method, hidden_size, input_size, output_size, modules=modules, peepholes=peepholes)
 
-    # a module needs a unit
+    # every module needs a unit
     fewest = modules if method == "cw" else 1
     if size < count(fewest):
         network = {
@@ -144,11 +131,11 @@ def parameter_count(
     input_size: int = 0,
     output_size: int = 1,
     *,
-    modules: int = MODULES,
+    modules: int = paper.GENERATION_MODULES,
     schedule: str | None = None,
     peepholes: bool = True,
 ) -> int:
-    """The parameters of such a network, as the paper counts them: the periods of a Clockwork RNN are included.
+    """The parameters of a network, as the paper counts them: the periods of a Clockwork RNN are included.
 
     >>> [parameter_count("cw", 40), parameter_count("srn", 31), parameter_count("lstm", 15, peepholes=False)]
     [980, 1024, 976]
@@ -159,7 +146,7 @@ def parameter_count(
     # one bias per unit
     layer = hidden_size * (input_size + hidden_size + 1)
     if method == "lstm":
-        # an input and three gates, each a layer of its own; every gate sees the cell
+        # the cell input and three gates are a layer each; a peephole leads to every gate
         layer = 4 * layer + 3 * hidden_size * peepholes
     return layer + output_size * (hidden_size + 1)
 

@@ -23,8 +23,8 @@ from . import lstm
 class Replicas:
     """Networks of one shape, made from a list of them.
 
-    >>> from .build import build
-    >>> replicas = Replicas([build("cw", 12, seed=seed) for seed in range(3)])
+    >>> from .build import build_network
+    >>> replicas = Replicas([build_network("cw", 12, seed=seed) for seed in range(3)])
     >>> replicas.outputs(torch.zeros(3, 20, 0)).shape
     torch.Size([3, 20, 1])
     """

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..generation.training import Settings
 from ..networks.build import METHODS
+from ..networks.settings import TrainingSettings
 from ..sweep.run import DIVERGED, FAILED, FINISHED, STATUSES, Record
-from ..task import SEARCHES
+from ..task import all_tasks
 from .claims import largest_common, select_finished
 from .privacy import hide_folders
 from .statistics import SummaryRow, best_rates, best_record, rate_outcomes
@@ -80,7 +80,7 @@ def split_by_settings(
     many learning rates: `ignore_learning_rate` compares all other hyper-parameters.
     """
 
-    def settings_of(record: Record) -> Settings:
+    def settings_of(record: Record) -> TrainingSettings:
         return replace(record.run.settings, learning_rate=0.0) if ignore_learning_rate else record.run.settings
 
     counts = Counter((record.run.method, settings_of(record)) for record in records)
@@ -119,7 +119,10 @@ def make_search_table(records: Sequence[Record], paper: Mapping[str, float]) -> 
 
 def list_unfinished(records: Sequence[Record]) -> dict[str, Any]:
     """Returns the runs that did not finish, as the template `parts.unfinished` takes them."""
-    of_search = sum(record.status == DIVERGED and record.run.task in SEARCHES.values() for record in records)
+    of_search = sum(
+        record.status == DIVERGED and record.run.task in {task.search_name for task in all_tasks()}
+        for record in records
+    )
     return {"failures": _failures(records), "diverged": _diverged(records), "of_search": of_search, "listed": LISTED}
 
 

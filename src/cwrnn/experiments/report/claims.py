@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..networks.build import METHODS
 from ..sweep.run import STATUSES, Record
-from ..task import TASKS
+from ..task import find_task
 from .drawing import NAMES
 from .numbers import format_count, join_words
 from .statistics import SummaryRow
@@ -70,7 +70,7 @@ def paper_errors(task: str) -> dict[tuple[str, int], tuple[float, float]]:
     (0.007, 0.004)
     """
     errors = {}
-    for key, text in TASKS[task].paper.items():
+    for key, text in find_task(task).paper_errors.items():
         mean, deviation = (float(part) for part in text.split("±"))
         errors[key] = (mean, deviation)
     return errors

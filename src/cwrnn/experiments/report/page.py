@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from .. import task as tasks
 from ..clocks import chapter as clocks_chapter
 from ..errors import ExperimentError
 from ..generation import chapter as generation_chapter
 from ..json_safe import make_json_safe
 from ..sweep.run import Record
 from ..sweep.store import Store
+from ..task import all_tasks
 from ..words import chapter as words_chapter
 from .chapter import Chapter
 from .drawing import render_files
@@ -33,9 +33,9 @@ from .templates import make_template_environment
 from .writing import write_files
 
 TITLES = {
-    tasks.GENERATION: generation_chapter.TITLES,
-    tasks.WORDS: words_chapter.TITLES,
-    **{clocks_chapter.anchor(task): clocks_chapter.TITLES for task in tasks.CLOCKS},
+    "generation": generation_chapter.TITLES,
+    "words": words_chapter.TITLES,
+    **{clocks_chapter.anchor(task.name): clocks_chapter.TITLES for task in all_tasks()},
 }
 """The titles of all figures that a page can have, by task and the name of the figure's file."""
 
@@ -92,7 +92,7 @@ def write_store_report(store: Store, folder: Path) -> Report:
     experiments = [
         chapter for make in (generation_chapter.make_chapter, words_chapter.make_chapter) if (chapter := make(store))
     ]
-    clocks = [chapter for task in tasks.CLOCKS if (chapter := clocks_chapter.make(store, task)) is not None]
+    clocks = [chapter for task in all_tasks() if (chapter := clocks_chapter.make(store, task.name)) is not None]
     chapters: list[Chapter] = [*experiments, *clocks]
     leading = next((chapter for chapter in chapters if chapter.opening is not None), None)
     environments = count_environments(record for chapter in chapters for record in chapter.records)

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import task as tasks
-from ..generation.training import Settings
 from ..networks.build import METHODS
+from ..networks.settings import TrainingSettings
 from ..sweep.run import DIVERGED, FAILED, FINISHED, Record
+from ..task import find_task
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SummaryRow:
     best: float
     paper: str | None
     """Mean and deviation that the paper prints for this method and size, or None."""
-    settings: Settings
+    settings: TrainingSettings
 
 
 def summarise(records: Iterable[Record]) -> list[SummaryRow]:
@@ -67,7 +67,7 @@ def summarise(records: Iterable[Record]) -> list[SummaryRow]:
                 std=float(errors.std()) if known else math.nan,
                 median=float(np.median(errors)) if known else math.nan,
                 best=float(errors.min()) if known else math.nan,
-                paper=tasks.of(group[0].run).paper.get((method, size)),
+                paper=find_task(group[0].run.task).paper_errors.get((method, size)),
                 settings=settings,
             )
         )

@@ -10,19 +10,18 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
 from ...environment import environment
-from .. import task as tasks
-from ..generation.training import Result
-from .run import FAILED, Data, Record, Run
+from ..networks.descent import use_one_thread
+from ..networks.result import TrainingResult
+from ..task import Data, find_task
+from .run import FAILED, Record, Run
 
 MOST_RUNS = 32
 """The largest batch. The kernels gain little from more runs, and a worker that dies costs at most this many."""
@@ -41,7 +40,9 @@ class Batch:
     @cached_property
     def work(self) -> float:
         """The seconds that training takes on a core as fast as the one on which the tasks' costs were measured."""
-        return sum(tasks.of(run).work(run, data) for run, data in zip(self.runs, self.data, strict=True))
+        return sum(
+            find_task(run.task).estimate_seconds(run, data) for run, data in zip(self.runs, self.data, strict=True)
+        )
 
     def only(self, places: Sequence[int]) -> "Batch":
         """The batch of the runs at these places."""
@@ -88,7 +89,7 @@ def make_batches(runs: Sequence[Run], datasets: Iterable[Data], workers: int = 1
     groups: dict[Any, list[tuple[Run, Data]]] = defaultdict(list)
     for run in runs:
         data = known[run.data, run.digest]
-        alike = tasks.of(run).alike(data)
+        alike = find_task(run.task).batch_key(data)
         groups[run.task, run.method, run.size, run.hidden, run.settings, alike].append((run, data))
     # a small batch takes hardly less time than a larger one, but sharing the work needs a few for each worker
     largest = min(MOST_RUNS, max(FEW_RUNS, math.ceil(len(runs) / (4 * workers))))
@@ -106,7 +107,7 @@ def train_batch(batch: Batch, progress: Callable[[int], None] | None = None) -> 
     started = time.perf_counter()
     try:
         with use_one_thread():
-            results = tasks.of(first).train(batch.runs, batch.data, progress)
+            results = find_task(first.task).train(batch.runs, batch.data, progress)
         return tuple(record_result(run, result) for run, result in zip(batch.runs, results, strict=True))
     except Exception:
         if len(batch.runs) == 1:
@@ -114,33 +115,16 @@ def train_batch(batch: Batch, progress: Callable[[int], None] | None = None) -> 
     return tuple(record for part in batch.split() for record in train_batch(part, progress))
 
 
-def record_result(run: Run, result: Result) -> Record:
+def record_result(run: Run, result: TrainingResult) -> Record:
     """The record of a run that was trained to its end or diverged."""
-    return Record(
-        run=run,
-        parameters=run.parameters,
-        schedule=run.schedule,
-        status=result.status,
-        error=result.error,
-        best_error=result.best_error,
-        best_epoch=result.best_epoch,
-        epochs=result.epochs,
-        curve=result.curve,
-        output=result.output,
-        weights=result.weights,
-        seconds=result.seconds,
-        traceback=None,
-        environment=environment(),
-        finished_at=_now(),
-    )
+    return _make_record(run, traceback=None, **vars(result))
 
 
 def record_failure(run: Run, reason: str, seconds: float = 0.0) -> Record:
     """The record of a run that could not be trained."""
-    return Record(
-        run=run,
-        parameters=run.parameters,
-        schedule=run.schedule,
+    return _make_record(
+        run,
+        traceback=reason,
         status=FAILED,
         error=math.nan,
         best_error=math.nan,
@@ -150,22 +134,15 @@ def record_failure(run: Run, reason: str, seconds: float = 0.0) -> Record:
         output=None,
         weights=None,
         seconds=seconds,
-        traceback=reason,
-        environment=environment(),
-        finished_at=_now(),
     )
 
 
-@contextmanager
-def use_one_thread() -> Iterator[None]:
-    """Limits torch to one thread: networks of this size train slower on two."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+def _make_record(run: Run, **outcome: Any) -> Record:
+    return Record(
+        run=run,
+        parameters=run.parameters,
+        schedule=run.schedule,
+        environment=environment(),
+        finished_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        **outcome,
+    )

@@ -19,11 +19,12 @@ from pathlib import Path
 from ...environment import cores
 from ..errors import ArgumentError, ExperimentError
 from ..progress import Progress, ProgressCallback
+from ..task import Data
 from .batches import Batch, BatchDone, Engine, Event, make_batches
 from .dask_engine import keep_cluster
 from .interrupts import interrupts
 from .progress import Estimate, report_to
-from .run import Data, Record, Run
+from .run import Record, Run
 from .store import Store
 from .workers import keep_workers
 

@@ -1,20 +1,21 @@
-"""Planning: the runs of a task, alike for both: each method in each size, or with a schedule of its own."""
+"""Planning: the runs of any task, for each method in each size or with a schedule of its own."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...schedule import Schedule
-from ..generation.training import Settings
 from ..networks.build import hidden_for
-from .run import Data, Run
+from ..networks.settings import TrainingSettings
+from ..task import Data
+from .run import Run
 
 
 def plan_method(
     task: str,
     data: Iterable[Data],
     method: str,
-    settings: Settings,
+    settings: TrainingSettings,
     *,
     sizes: Sequence[int],
     seeds: range,
@@ -23,10 +24,10 @@ def plan_method(
 ) -> list[Run]:
     """The runs of one method: each size on each data set with each seed.
 
-    With a schedule, that is the Clockwork RNN, in place of those of all sizes.
+    A `schedule` takes the place of the Clockwork RNNs of all sizes.
     """
     if method == "lstm":
-        # of no concern to the others, whose runs stay the same
+        # the keys of the other methods' runs must not depend on it
         settings = replace(settings, peepholes=peepholes)
     if method == "cw" and schedule is not None:
         settings = replace(settings, modules=schedule.modules, schedule=schedule.spec)
@@ -34,25 +35,32 @@ def plan_method(
     else:
         shapes = [(size, _hidden(method, size, settings)) for size in sizes]
     return [
-        Run(task, each.name, each.digest, method, size, hidden, seed, settings)
+        Run(task, dataset.name, dataset.digest, method, size, hidden, seed, settings)
         for size, hidden in shapes
-        for each in data
+        for dataset in data
         for seed in seeds
     ]
 
 
-def plan_rates(
-    plan: Callable[..., list[Run]], task: str, data: Any, rates: Sequence[float], methods: Sequence[str], **options: Any
+def plan_learning_rates(
+    plan: Callable[..., list[Run]],
+    task: str,
+    data: Any,
+    learning_rates: Sequence[float],
+    methods: Sequence[str],
+    **options: Any,
 ) -> list[Run]:
-    """The runs of a search: those of `plan` with each learning rate, for all methods."""
+    """The runs of a search: those of the function `plan` with each learning rate, for all methods."""
     return [
         run
-        for rate in rates
-        for run in plan(data, methods=methods, learning_rates=dict.fromkeys(methods, rate), task=task, **options)
+        for learning_rate in learning_rates
+        for run in plan(
+            data, methods=methods, learning_rates=dict.fromkeys(methods, learning_rate), task=task, **options
+        )
     ]
 
 
-def _hidden(method: str, size: int, settings: Settings) -> int:
+def _hidden(method: str, size: int, settings: TrainingSettings) -> int:
     return hidden_for(
         method,
         size,

@@ -1,10 +1,10 @@
-"""Runs: what is to be trained, and what became of it.
+"""Runs and their records.
 
-    Dataset     one target sequence; the words of the second task are a `Corpus`
-    Run         task, data set, method, size, seed and hyper-parameters: all that decides the outcome, and its key
-    Record      what became of a run: finished, diverged, or failed with its traceback
+    Dataset     one target sequence (the words of the second task are a `Corpus`)
+    Run         task, data set, method, size, seed and hyper-parameters: everything that decides the outcome
+    Record      the outcome of a run: finished, diverged, or failed with its traceback
 
-They are values: a run's key is the hash of its configuration, so that the same run has the same key in every store.
+All are values. The key of a run is the hash of its configuration, so the same run has the same key in every store.
 """
 
 import hashlib
@@ -12,14 +12,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...schedule import Schedule
-from ..generation.training import Settings
 from ..networks.build import parameter_count
-from ..words.corpus import Corpus
+from ..networks.settings import TrainingSettings
+
+SEQUENCE = "sequence"
+"""The kind of data set that a `Dataset` is, as stores know it."""
 
 FINISHED, DIVERGED, FAILED = STATUSES = ("finished", "diverged", "failed")
 
@@ -28,13 +31,14 @@ FINISHED, DIVERGED, FAILED = STATUSES = ("finished", "diverged", "failed")
 class Dataset:
     """One target sequence."""
 
+    kind: ClassVar[str] = SEQUENCE
     name: str
     rate: int
     """Samples per second."""
     samples: NDArray[np.float64]
     """(T,), in [-1, 1]."""
     source: str
-    """Where it comes from, in words."""
+    """Where the sequence comes from, for people to read."""
 
     @cached_property
     def digest(self) -> str:
@@ -46,41 +50,37 @@ class Dataset:
         return hashlib.sha256(np.ascontiguousarray(self.samples, dtype="<f8").tobytes()).hexdigest()
 
 
-Data = Dataset | Corpus
-"""What a run is trained on: it has a name, a source in words, and a digest."""
-
-
 @dataclass(frozen=True)
 class Run:
-    """One training: all that decides what comes out of it."""
+    """One training: everything that decides its outcome."""
 
     task: str
     data: str
-    """The data set's name."""
+    """The name of the data set."""
     digest: str
-    """The hash of its numbers: other ones under the same name are another run."""
+    """The hash of the data set's numbers: other numbers under the same name make another run."""
     method: str
     size: int
-    """The paper's word for the network's size: about as many parameters."""
+    """The nominal size of the network, as in the paper: about as many parameters."""
     hidden: int
     seed: int
-    settings: Settings
+    settings: TrainingSettings
 
     @cached_property
     def key(self) -> str:
-        """The hash of all of it."""
+        """The hash of all fields."""
         values = asdict(self)
         if self.settings.schedule is None:
-            # as it was before there were other schedules
+            # the key of a run without a schedule is older than this field
             del values["settings"]["schedule"]
         text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def parameters(self) -> int:
-        """The network's parameters, as the paper counts them."""
+        """The parameters of the network, as the paper counts them."""
         settings = self.settings
-        return _parameters(
+        return _count_parameters(
             self.method,
             self.hidden,
             settings.inputs,
@@ -92,47 +92,47 @@ class Run:
 
     @property
     def schedule(self) -> str | None:
-        """The Clockwork RNN's modules, as `Schedule.parse` reads them; the others have none."""
+        """The modules of a Clockwork RNN, as `Schedule.parse` reads them; None for the other networks."""
         if self.method != "cw":
             return None
-        return self.settings.schedule or _spec(self.hidden, self.settings.modules)
+        return self.settings.schedule or _exponential_spec(self.hidden, self.settings.modules)
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What became of a run."""
+    """The outcome of a run: the fields of a `TrainingResult`, and where and when they were made."""
 
     run: Run
     parameters: int
     schedule: str | None
     status: str
-    """finished, diverged or failed."""
+    """One of STATUSES."""
     error: float
-    """Of the network in the end, as its task measures it; NaN unless finished."""
+    """The error of the final network, as its task measures it; NaN unless finished."""
     best_error: float
-    """Of the network when its training loss was lowest."""
+    """The error of the network when its training loss was lowest."""
     best_epoch: int
     epochs: int
-    """Updates made."""
+    """The number of epochs that were made."""
     curve: NDArray[np.float32] | None
-    """A line for each point: epochs done, and what its task measures; None where failed, as the next two."""
+    """(n, columns): epochs, and what the task measures then. Curve, output and weights of a failed run are None."""
     output: NDArray[np.float32] | None
-    """What the network says, as its task has it."""
+    """The output of the network, in the form of its task."""
     weights: Mapping[str, NDArray[np.float32]] | None
     seconds: float
     traceback: str | None
     environment: Mapping[str, str]
     finished_at: str
-    """UTC, ISO 8601."""
+    """The time in UTC, ISO 8601."""
 
     @property
     def key(self) -> str:
-        """The run's."""
+        """The key of the run."""
         return self.run.key
 
 
 @cache
-def _parameters(
+def _count_parameters(
     method: str, hidden: int, inputs: int, outputs: int, modules: int, schedule: str | None, peepholes: bool
 ) -> int:
     shape = {"modules": modules, "schedule": schedule, "peepholes": peepholes}
@@ -140,5 +140,5 @@ def _parameters(
 
 
 @cache
-def _spec(hidden: int, modules: int) -> str:
+def _exponential_spec(hidden: int, modules: int) -> str:
     return Schedule.exponential(hidden, modules).spec

@@ -24,8 +24,9 @@ from ..report.privacy import hide_folders
 from ..report.statistics import best_record, methods_of, summarise
 from ..sweep.run import FINISHED, Record
 from ..sweep.store import Store
-from . import claims, figures, plan
+from . import claims, figures
 from .corpus import Corpus
+from .task import WORDS
 
 TITLES = {
     "errors": "Errors of all runs",
@@ -39,7 +40,7 @@ TITLES = {
 
 def make_chapter(store: Store) -> Chapter | None:
     """Returns the chapter, or None if the store has no runs of this task."""
-    all_runs, all_searching, corpora = store.records(plan.TASK), store.records(plan.SEARCH), store.corpora()
+    all_runs, all_searching, corpora = store.records(WORDS.name), store.records(WORDS.search_name), store.corpora()
     both = [*all_runs, *all_searching]
     if not both:
         return None
@@ -57,7 +58,7 @@ def make_chapter(store: Store) -> Chapter | None:
     shown = choose_shown(records)
     judged = claims.judge_claims(main_rows)
     reasons = claims.explain_failures(records, main_rows, corpus)
-    table = make_search_table(searching, plan.LEARNING_RATES)
+    table = make_search_table(searching, WORDS.learning_rates)
     contents = {
         "measure": "error",
         "number": format_percent,
@@ -104,7 +105,7 @@ def make_chapter(store: Store) -> Chapter | None:
         "details": "Details",
     }
     return Chapter(
-        task=plan.TASK,
+        task=WORDS.name,
         title="Spoken words",
         template="words/chapter.html.j2",
         sections=list(sections.items()),
@@ -133,14 +134,14 @@ def _draw_figures(
     """Returns the figures that these records suffice for."""
     drawn = {}
     if records:
-        drawn["errors"] = box_plot(records, paper_errors(plan.TASK), PERCENT, together=("srn", "lstm", "cw"))
+        drawn["errors"] = box_plot(records, paper_errors(WORDS.name), PERCENT, together=("srn", "lstm", "cw"))
     if any(record.status == FINISHED for record in records):
         drawn["confusion"] = figures.confusions(records, corpus)
         drawn["curves"] = figures.learning_curves(records)
     if shown is not None:
         drawn["modules"] = figures.hearing(shown, corpus, figures.choose_utterance(shown, corpus))
     if search:
-        drawn["search"] = search_curve(search, plan.LEARNING_RATES, PERCENT)
+        drawn["search"] = search_curve(search, WORDS.learning_rates, PERCENT)
     return drawn
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
+from .. import paper
 from ..networks.build import METHODS
 from ..report.claims import (
     Claim,
@@ -21,14 +22,8 @@ from ..report.numbers import compare_errors, format_count, format_percent, join_
 from ..report.privacy import hide_folders
 from ..report.statistics import SummaryRow, methods_of
 from ..sweep.run import STATUSES, Record
-from ..task import WORDS
-from .clips import PAPER_WORDS
 from .corpus import Corpus
-from .plan import LEARNING_RATES
-from .training import Settings
-
-MARGIN = 0.08
-"""The lower end of the paper's "8-20 % on average irrespective of the number of parameters"."""
+from .training import WordSettings
 
 
 def describe_speech(corpus: Corpus) -> str:
@@ -99,7 +94,7 @@ def describe_winner(rows: Iterable[SummaryRow], corpus: Corpus) -> str:
 def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
     """Returns the paper's statements that these runs can confirm or contradict."""
     finished = select_finished(rows)
-    claims = [_judge_mean(finished[key], *errors) for key, errors in paper_errors(WORDS).items() if key in finished]
+    claims = [_judge_mean(finished[key], *errors) for key, errors in paper_errors("words").items() if key in finished]
     size = largest_common(finished, METHODS)
     if size is not None:
         srn, lstm, cw = (finished[method, size] for method in METHODS)
@@ -119,7 +114,7 @@ def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
                 "The largest CW-RNN is more than 2 times better than the largest LSTM.",
                 f"At {size} parameters {compare_errors(lstm.mean, cw.mean)} by the mean, "
                 f"{compare_errors(lstm.median, cw.median)} by the median.",
-                lstm.mean > 2 * cw.mean,
+                lstm.mean > paper.WORDS_LSTM_OVER_CW * cw.mean,
             )
         )
     claims += _judge_margin(finished)
@@ -144,17 +139,17 @@ def explain_failures(records: Sequence[Record], rows: Iterable[SummaryRow], corp
         return []
     reasons = [_mention_other_words(corpus)]
     largest = max((row.size for row in rows), default=0)
-    paper = max(size for _, size in paper_errors(WORDS))
-    if largest < paper:
-        reasons.append(f"The largest networks here have {largest} parameters, the paper's {paper}.")
-    settings = [record.run.settings for record in records if isinstance(record.run.settings, Settings)]
+    largest_of_paper = max(size for _, size in paper_errors("words"))
+    if largest < largest_of_paper:
+        reasons.append(f"The largest networks here have {largest} parameters, the paper's {largest_of_paper}.")
+    settings = [record.run.settings for record in records if isinstance(record.run.settings, WordSettings)]
     noises = sorted({chosen.noise for chosen in settings})
-    if noises != [Settings.noise]:
+    if noises != [paper.WORDS_NOISE]:
         reasons.append(
             f"The noise on the inputs had a deviation of {join_words([f'{noise:g}' for noise in noises])}, the paper's "
-            f"{Settings.noise:g}."
+            f"{paper.WORDS_NOISE:g}."
         )
-    reasons += mention_other_settings(records, LEARNING_RATES)
+    reasons += mention_other_settings(records, paper.WORDS_LEARNING_RATES)
     cut = sum(record.status == "finished" and record.epochs == record.run.settings.epochs for record in records)
     if cut:
         most = max(chosen.epochs for chosen in settings)
@@ -195,7 +190,7 @@ def _judge_margin(finished: RowsByNetwork) -> list[Claim]:
             "number of parameters.",
             f"The error of CW-RNNs is {_format_margins(over['srn'])} than that of SRNs, and "
             f"{_format_margins(over['lstm'])} than that of LSTMs.",
-            min(chain(over["srn"].values(), over["lstm"].values())) >= MARGIN,
+            min(chain(over["srn"].values(), over["lstm"].values())) >= paper.WORDS_SMALLEST_MARGIN,
         )
     ]
 
@@ -221,7 +216,7 @@ def _mention_other_words(corpus: Corpus) -> str:
             "differ only in speed, pitch and noise. The paper's words are from TIMIT, which people spoke and which is "
             "not free."
         )
-    if set(corpus.words) == set(chain.from_iterable(PAPER_WORDS)):
+    if set(corpus.words) == set(chain.from_iterable(paper.WORDS_VOCABULARY)):
         return "The words are the paper's, but the paper does not say which recordings of them it took."
     return (
         "The words are not the paper's, which are from TIMIT and not free. Words that sound more alike are harder to "

@@ -9,16 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-TRAIN, TEST = SPLITS = ("train", "test")
+from .. import paper
 
-PAPER_WORDS = (
-    ("making", "walking", "cooking", "looking", "working"),
-    ("biblical", "cyclical", "technical", "classical", "critical"),
-    ("tradition", "addition", "audition", "recognition", "competition"),
-    ("musicians", "discussions", "regulations", "accusations", "conditions"),
-    ("subway", "leeway", "freeway", "highway", "hallway"),
-)
-"""The paper's 25 words, by cluster."""
+TRAIN, TEST = SPLITS = ("train", "test")
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,7 @@ def assign_clusters(words: Iterable[str]) -> dict[str, int]:
     >>> assign_clusters(["critical", "making"]), assign_clusters(["making", "yes"])
     ({'critical': 2, 'making': 1}, {'making': 1, 'yes': 1})
     """
-    clusters = {word: number for number, cluster in enumerate(PAPER_WORDS, start=1) for word in cluster}
+    clusters = {word: number for number, cluster in enumerate(paper.WORDS_VOCABULARY, start=1) for word in cluster}
     words = tuple(words)
     known = all(word in clusters for word in words)
     return {word: clusters[word] if known else 1 for word in words}

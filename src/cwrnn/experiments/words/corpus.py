@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,7 @@ class Utterance:
 class Corpus:
     """Spoken words, divided into training and test. Contents that cannot be trained on raise a CorpusError."""
 
+    kind: ClassVar[str] = "words"
     name: str
     source: str
     """Where the words come from, for people to read."""

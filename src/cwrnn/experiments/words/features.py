@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...extras import require
+from .. import paper
 
 SAMPLE_RATES = (8000, 192_000)
 """The lowest and the highest sample rate, in Hz. Below 8000 Hz most of the difference between consonants is lost."""
@@ -36,12 +37,12 @@ class FeatureSettings:
 
     rate: int = 16000
     """Samples per second."""
-    window: float = 25.0
+    window: float = paper.WORDS_FRAME_WINDOW
     """Milliseconds of sound in one frame."""
-    step: float = 10.0
+    step: float = paper.WORDS_FRAME_STEP
     """Milliseconds from one frame to the next."""
-    preemphasis: float = 0.97
-    cepstra: int = 12
+    preemphasis: float = paper.WORDS_PREEMPHASIS
+    cepstra: int = paper.WORDS_CEPSTRA
     filters: int = 26
     lifter: float = 22.0
     high: float = 8000.0

@@ -184,7 +184,7 @@ def hearing(record: Record, corpus: Corpus, number: int) -> Any:
     run = record.run
     if run.method != "cw" or record.weights is None or record.schedule is None:
         raise ValueError(f"record must be that of a trained Clockwork RNN, got a {record.status} run of {run.method}")
-    assert isinstance(run.settings, training.Settings)
+    assert isinstance(run.settings, training.WordSettings)
     schedule = Schedule.parse(record.schedule)
     utterance = corpus.test[number]
     features, _ = corpus.normalised(TEST)[number]

@@ -1,46 +1,39 @@
-"""Spoken words, the paper's second task (section 4.2): what is to run.
+"""The runs of spoken words, the paper's second task (section 4.2).
 
-SRN, LSTM and CW-RNN in five sizes learn to tell 25 words apart that end alike, a hundred times each. All have one
-learning rate. The LSTM's count of parameters in the paper's table 2 is that of cells without peepholes; whether it had
-them is open, and they are an option here as in the first task.
+SRN, LSTM and CW-RNN in five sizes learn to tell apart 25 words that end alike, a hundred times each. All have one
+learning rate. The parameter counts of the LSTM in the paper's table 2 are those of cells without peepholes. Whether it
+had peepholes is open; they are an option here, as in the first task.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...schedule import Schedule
-from .. import task as tasks
-from ..networks.build import METHODS, WORD_SIZES
-from ..sweep.planning import plan_method, plan_rates
+from .. import paper
+from ..networks.build import METHODS
+from ..sweep.planning import plan_learning_rates, plan_method
 from ..sweep.run import Run
 from .corpus import Corpus
-from .training import EPOCHS, Settings
-
-TASK = tasks.WORDS
-SEARCH = tasks.SEARCHES[TASK]
-
-LEARNING_RATES = {"srn": 3e-4, "lstm": 3e-4, "cw": 3e-4}
-RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
-"""Where the learning rate is searched."""
+from .training import MOST_EPOCHS, WordSettings
 
 
 def plan(
     corpus: Corpus,
     *,
     methods: Sequence[str] = METHODS,
-    sizes: Sequence[int] = WORD_SIZES,
-    runs: int = 100,
-    epochs: int = EPOCHS,
+    sizes: Sequence[int] = paper.WORDS_SIZES,
+    runs: int = paper.RUNS,
+    epochs: int = MOST_EPOCHS,
     seed: int = 0,
-    learning_rates: Mapping[str, float] = LEARNING_RATES,
+    learning_rates: Mapping[str, float] = paper.WORDS_LEARNING_RATES,
     peepholes: bool = True,
-    noise: float = Settings.noise,
+    noise: float = paper.WORDS_NOISE,
     schedule: Schedule | None = None,
-    task: str = TASK,
+    task: str = "words",
 ) -> list[Run]:
-    """Every run of the task: each method in each size, with as many seeds from `seed` on.
+    """Every run of the task: each method in each size, with `runs` seeds from `seed` on.
 
-    With a schedule, that is the Clockwork RNN, in place of those of all sizes.
+    A `schedule` takes the place of the Clockwork RNNs of all sizes.
     """
     return [
         run
@@ -49,7 +42,7 @@ def plan(
             task,
             [corpus],
             method,
-            Settings(
+            WordSettings(
                 learning_rate=learning_rates[method],
                 epochs=epochs,
                 noise=noise,
@@ -65,7 +58,7 @@ def plan(
 
 
 def plan_search(
-    corpus: Corpus, *, rates: Sequence[float] = RATES, methods: Sequence[str] = METHODS, **options: Any
+    corpus: Corpus, *, learning_rates: Sequence[float], methods: Sequence[str] = METHODS, **options: Any
 ) -> list[Run]:
-    """Every run of the search: the same with each learning rate, for all methods."""
-    return plan_rates(plan, SEARCH, corpus, rates, methods, **options)
+    """Every run of the search: those of `plan` with each learning rate, for all methods."""
+    return plan_learning_rates(plan, "words search", corpus, learning_rates, methods, **options)

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
+from .. import paper
 from ..file_names import replace_undecodable
-from .clips import PAPER_WORDS, TEST, TRAIN, Clip, SourceContents, assign_clusters, order_speakers
+from .clips import TEST, TRAIN, Clip, SourceContents, assign_clusters, order_speakers
 from .features import FeatureSettings
 
 SAMPLE_RATE = 16000
@@ -79,7 +80,7 @@ def read_timit(
     elif sample:
         chosen = tuple(sorted(transcripts.common_words & enough))
     else:
-        chosen = tuple(chain.from_iterable(PAPER_WORDS))
+        chosen = tuple(chain.from_iterable(paper.WORDS_VOCABULARY))
     if not chosen:
         contents.problems.append(f"no word of the sentences {' and '.join(SENTENCES)} is spoken by {speakers} speakers")
     missing = [word for word in chosen if word not in enough]

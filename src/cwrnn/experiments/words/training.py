@@ -1,14 +1,13 @@
-"""Classification: networks learn to tell sequences apart, the paper's second task, many runs at once.
+"""Training of spoken words, the paper's second task: networks learn to tell sequences apart, many at once.
 
     loss = - log softmax(W_out h(T) + b_out)[label]        one update per sequence, with Nesterov momentum
 
-The decision is that of the last time step. In every epoch each network sees every training sequence once, in an order
-and with noise on the inputs that are its own. After it the mean cross entropy of the training set without noise is
-taken, and when that has not fallen for `patience` epochs the training ends; what is kept is the network of the epoch
-in which it was lowest.
+The network decides at the last time step. In every epoch each network sees every training sequence once, in an order
+and with noise of its own. After each epoch the mean cross entropy of the noise-free training set is measured. Training
+ends when it has not fallen for `patience` epochs; the network of the epoch in which it was lowest is kept.
 
-Runs that are trained together share nothing but the time that they take: with the CPU kernel each gives the bits that
-it gives alone, on any number of threads.
+Runs that are trained together do not influence each other: with the CPU kernel each gives the same bits as alone, on
+any number of threads.
 """
 
 import math
@@ -22,40 +21,39 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ...network import Network
-from ..generation import training
-from ..generation.training import PATIENCE, Result, descend
-from ..networks import build as models
+from .. import paper
+from ..networks.build import build_network
+from ..networks.descent import SECONDS_BETWEEN_REPORTS, descend
 from ..networks.replicas import Replicas
+from ..networks.result import TrainingResult
+from ..networks.settings import TrainingSettings
 
 Labelled = tuple[NDArray[np.float32], int]
 """A sequence (T, I), and the number of its class."""
 
-EPOCHS = 1000
-"""At most; the patience ends a training long before."""
+MOST_EPOCHS = 1000
+"""A limit that no training reaches: the patience ends it long before. The paper has none."""
 USUAL_EPOCHS = 100
-"""About as many as that takes."""
+"""About as many epochs as a training takes."""
 
 
 @dataclass(frozen=True)
-class Settings(training.Settings):
-    """The hyper-parameters of a run."""
+class WordSettings(TrainingSettings):
+    """The hyper-parameters of a run that learns words. An epoch has one update for every training sequence."""
 
-    learning_rate: float
-    """Of the gradient of one sequence's cross entropy."""
-    epochs: int = EPOCHS
-    """At most so many; in each, one update for every training sequence."""
-    momentum: float = 0.9
-    modules: int = models.WORD_MODULES
-    noise: float = 0.6
-    """Standard deviation of what is added to the inputs while training."""
-    patience: int = 5
-    """Epochs without a lower cross entropy of the training set after which it ends."""
-    inputs: int = 13
-    outputs: int = 25
+    epochs: int = MOST_EPOCHS
+    momentum: float = paper.WORDS_MOMENTUM
+    modules: int = paper.WORDS_MODULES
+    noise: float = paper.WORDS_NOISE
+    """The standard deviation of the noise that is added to the inputs during training."""
+    patience: int = paper.WORDS_PATIENCE
+    """Training ends after this many epochs without a lower cross entropy of the training set."""
+    inputs: int = paper.WORDS_INPUTS
+    outputs: int = paper.WORDS_OUTPUTS
 
     @property
     def usual_epochs(self) -> int:
-        """About as many as a run makes."""
+        """About as many epochs as a run makes."""
         return min(self.epochs, USUAL_EPOCHS)
 
 
@@ -65,27 +63,27 @@ def train_many(
     train: Sequence[Labelled],
     test: Sequence[Labelled],
     seeds: Sequence[int],
-    settings: Settings,
+    settings: WordSettings,
     *,
     progress: Callable[[int], None] | None = None,
-) -> list[Result]:
-    """What became of S networks, each with its own initial weights, order and noise, trained at once.
+) -> list[TrainingResult]:
+    """The results of S networks that are trained at once, each with its own initial weights, order and noise.
 
-    The error of a result is the share of the test sequences whose class is not the most probable one; its curve has,
-    besides epochs and the mean cross entropy of the training set, the shares of errors in training and test set; its
-    output is (test sequences, classes): the logarithms of the probabilities.
+    The error is the share of the test sequences whose most probable class is wrong. The curve has, for every epoch, the
+    mean cross entropy of the training set and the error on training and test set. The output is (test sequences,
+    classes): the logarithms of the probabilities. A run whose cross entropy ceases to be finite has diverged.
 
     Args:
         method: "srn", "lstm" or "cw"
         hidden: hidden units, or cells of an LSTM
-        train: what is learnt
-        test: what is only looked at
-        seeds: S of them: the initial weights are those of `models.build` with that seed
-        settings: of all runs
-        progress: called now and then with the epochs made, and at the end; if it raises, training stops
+        train: the sequences that are learned
+        test: the sequences that only measure the error
+        seeds: (S,): network i has the initial weights that `build_network` draws with seed i
+        settings: the hyper-parameters of all runs
+        progress: called about ten times a second with the epochs made, and at the end; if it raises, training stops
 
     >>> up, down = np.linspace(-1, 1, 20, dtype=np.float32)[:, None], np.linspace(1, -1, 15, dtype=np.float32)[:, None]
-    >>> settings = Settings(0.03, epochs=20, modules=2, noise=0.1, inputs=1, outputs=2)
+    >>> settings = WordSettings(0.03, epochs=20, modules=2, noise=0.1, inputs=1, outputs=2)
     >>> [result] = train_many("cw", 4, [(up, 0), (down, 1)] * 5, [(up, 0), (down, 1)], [0], settings)
     >>> result.error
     0.0
@@ -94,14 +92,14 @@ def train_many(
     _check(test, settings, "test")
     if len(seeds) == 0:
         return []
-    replicas = Replicas([build(method, hidden, settings, int(seed)) for seed in seeds])
+    replicas = Replicas([build_untrained(method, hidden, settings, int(seed)) for seed in seeds])
     with torch.enable_grad():
         return _Training(replicas, Padded(train), Padded(test), seeds, settings).run(progress)
 
 
-def build(method: str, hidden: int, settings: Settings, seed: int = 0) -> Network:
-    """The network of such a run, with its initial weights."""
-    return models.build(
+def build_untrained(method: str, hidden: int, settings: WordSettings, seed: int = 0) -> Network:
+    """The network of a run, with its initial weights."""
+    return build_network(
         method,
         hidden,
         settings.inputs,
@@ -116,30 +114,30 @@ def build(method: str, hidden: int, settings: Settings, seed: int = 0) -> Networ
     ).float()
 
 
-def load(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: Settings) -> Network:
-    """The network with those weights."""
-    network = build(method, hidden, settings)
+def load_network(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: WordSettings) -> Network:
+    """The network with these weights."""
+    network = build_untrained(method, hidden, settings)
     network.load_state_dict({name: torch.tensor(np.asarray(value)) for name, value in weights.items()})
     return network
 
 
 def follow(
-    method: str, hidden: int, weights: Mapping[str, ArrayLike], features: NDArray[np.float32], settings: Settings
+    method: str, hidden: int, weights: Mapping[str, ArrayLike], features: NDArray[np.float32], settings: WordSettings
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """What such a network does while it hears a sequence (T, I).
+    """The states and decisions of a network at every step of a sequence (T, I).
 
     Returns:
-        states: (T, hidden); those of fast modules come first
-        log_probabilities: (T, classes): what it would decide if the sequence ended there
+        states: (T, hidden); units of fast modules come first
+        log_probabilities: (T, classes): the decision if the sequence ended at that step
     """
-    replicas = Replicas([load(method, hidden, weights, settings)])
+    replicas = Replicas([load_network(method, hidden, weights, settings)])
     input = torch.from_numpy(np.array(features, dtype=np.float32))[None]
     with torch.no_grad():
         return replicas.states(input)[0].numpy(), replicas.outputs(input)[0].numpy()
 
 
 class Padded:
-    """Sequences of different lengths as one tensor (B, T, I), zero beyond their ends."""
+    """Sequences of different lengths as one tensor (B, T, I) that is zero beyond their ends."""
 
     def __init__(self, sequences: Sequence[Labelled]) -> None:
         self.lengths = torch.tensor([len(features) for features, _ in sequences])
@@ -153,7 +151,7 @@ class Padded:
 
 
 class _Epoch:
-    """What S networks see in an epoch: for each of them all frames, in an order and with noise of its own."""
+    """The frames that S networks see in an epoch: all, but for each network in an order and with noise of its own."""
 
     def __init__(self, data: Padded, generators: Sequence[np.random.Generator], noise: float) -> None:
         S, B = len(generators), len(data)
@@ -168,15 +166,15 @@ class _Epoch:
             generator.standard_normal(out=seen[row], dtype=np.float32)
             seen[row] *= np.float32(noise)
             # the frames of the first sequence, then those of the second, ...
-            mine = lengths[order]
-            seen[row] += frames[np.arange(total) + np.repeat(ends[order] - mine.cumsum(), mine)]
+            ordered = lengths[order]
+            seen[row] += frames[np.arange(total) + np.repeat(ends[order] - ordered.cumsum(), ordered)]
         self._frames = torch.from_numpy(seen).flatten(0, 1)
         self._lengths = lengths[self.orders]
         self._starts = self._lengths.cumsum(1) - self._lengths + total * np.arange(S)[:, None]
         self._labels = data.labels.numpy()[self.orders]
 
     def sequence(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Of every network's sequence of that number: the input (S, T, I), the length (S,) and the label (S,)."""
+        """The input (S, T, I), length (S,) and label (S,) of the `number`-th sequence of every network."""
         lengths = self._lengths[:, number]
         places = self._starts[:, number, None] + np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
         input = self._frames[torch.from_numpy(places)]
@@ -184,30 +182,30 @@ class _Epoch:
 
 
 @dataclass(frozen=True)
-class _Judged:
-    """How all networks do on a set of sequences."""
+class _Evaluation:
+    """The decisions of all networks on a set of sequences."""
 
     log_probabilities: Tensor
     """(S, B, O)"""
     losses: NDArray[np.float32]
     """(S,): the mean cross entropy."""
     errors: NDArray[np.float64]
-    """(S,): the share that is taken for something else."""
+    """(S,): the share of the sequences whose most probable class is wrong."""
 
 
 class _Training:
-    """The runs that are under way, and what is remembered of all."""
+    """The runs that are being trained, and the curves and best networks of all."""
 
     def __init__(
-        self, replicas: Replicas, train: Padded, test: Padded, seeds: Sequence[int], settings: Settings
+        self, replicas: Replicas, train: Padded, test: Padded, seeds: Sequence[int], settings: WordSettings
     ) -> None:
         S = len(seeds)
         self.settings = settings
         self.replicas = replicas
         self.train, self.test = train, test
         self.runs = np.arange(S)
-        """The numbers of the runs that are under way; what follows has a row for each of them."""
-        # not the generator of the initial weights, and another one for every seed
+        """The numbers of the runs that are being trained; the following arrays have one row for each."""
+        # another generator than that of the initial weights, and another one for every seed
         self.generators = [np.random.default_rng([int(seed), 2]) for seed in seeds]
         self.velocity = torch.zeros_like(replicas.values)
         self.best = np.full(S, np.inf, dtype=np.float32)
@@ -215,26 +213,26 @@ class _Training:
         self.best_values = replicas.values.clone()
         self.best_outputs = torch.full((S, len(test), settings.outputs), math.nan)
         self.curves: list[list[tuple[float, float, float, float]]] = [[] for _ in range(S)]
-        """Of all runs: epochs, cross entropy and error of the training set, error of the test set."""
+        """For each run: epochs, cross entropy and error of the training set, error of the test set."""
         self.seconds = np.zeros(S)
-        self.results: list[Result | None] = [None] * S
+        self.results: list[TrainingResult | None] = [None] * S
 
-    def run(self, progress: Callable[[int], None] | None) -> list[Result]:
-        """Trains until the patience with all is at an end, or their epochs are, or they have diverged."""
-        reported = counted = time.perf_counter()
+    def run(self, progress: Callable[[int], None] | None) -> list[TrainingResult]:
+        """Trains until every run has run out of patience or epochs, or has diverged."""
+        reported = accounted = time.perf_counter()
         for epoch in range(self.settings.epochs + 1):
-            finite = self._note(epoch)
-            waited = epoch - self.best_epoch >= self.settings.patience
-            over = ~finite | waited | (epoch == self.settings.epochs)
+            finite = self._remember(epoch)
+            is_impatient = epoch - self.best_epoch >= self.settings.patience
+            over = ~finite | is_impatient | (epoch == self.settings.epochs)
             if over.any():
                 now = time.perf_counter()
-                self.seconds[self.runs] += (now - counted) / len(self.runs)
-                counted = now
+                self.seconds[self.runs] += (now - accounted) / len(self.runs)
+                accounted = now
                 for row in np.flatnonzero(over):
                     self._finish(int(row), epoch, bool(finite[row]))
                 self._keep(np.flatnonzero(~over))
             now = time.perf_counter()
-            if progress is not None and (now - reported > PATIENCE or len(self.runs) == 0):
+            if progress is not None and (now - reported > SECONDS_BETWEEN_REPORTS or len(self.runs) == 0):
                 progress(epoch)
                 reported = now
             if len(self.runs) == 0:
@@ -243,7 +241,7 @@ class _Training:
         return [result for result in self.results if result is not None]
 
     def _learn(self) -> None:
-        """One epoch."""
+        """Makes one epoch."""
         epoch = _Epoch(self.train, self.generators, self.settings.noise)
         rows = torch.arange(len(self.runs))
         for number in range(len(self.train)):
@@ -254,12 +252,12 @@ class _Training:
 
     def _update(self, losses: Tensor) -> None:
         gradients = torch.autograd.grad(losses.sum(), list(self.replicas.parameters.values()))
-        gradient = torch.cat([each.flatten(1) for each in gradients], dim=1)
+        gradient = torch.cat([part.flatten(1) for part in gradients], dim=1)
         descend(self.replicas.values, gradient, self.velocity, self.settings.learning_rate, self.settings.momentum)
 
-    def _note(self, epoch: int) -> NDArray[np.bool_]:
-        """Which losses are finite; remembers how the networks do, and those that are better than before."""
-        train, test = self._judge(self.train), self._judge(self.test)
+    def _remember(self, epoch: int) -> NDArray[np.bool_]:
+        """Evaluates the networks, and remembers those that are better than before. Returns which losses are finite."""
+        train, test = self._evaluate(self.train), self._evaluate(self.test)
         finite: NDArray[np.bool_] = np.isfinite(train.losses)
         better = finite & (train.losses < self.best)
         for row in np.flatnonzero(finite):
@@ -273,17 +271,17 @@ class _Training:
             self.best_outputs = torch.where(rows[:, None, None], test.log_probabilities, self.best_outputs)
         return finite
 
-    def _judge(self, data: Padded) -> _Judged:
+    def _evaluate(self, data: Padded) -> _Evaluation:
         with torch.no_grad():
             S = len(self.runs)
             input = data.input.transpose(0, 1)
-            found = self.replicas.decide(input.expand(S, *input.shape), data.lengths.expand(S, -1))
-        right = found[:, torch.arange(len(data)), data.labels]
-        errors = (found.argmax(-1) != data.labels).double().mean(1).numpy()
-        return _Judged(found, -right.double().mean(1).numpy().astype(np.float32), errors)
+            decisions = self.replicas.decide(input.expand(S, *input.shape), data.lengths.expand(S, -1))
+        right = decisions[:, torch.arange(len(data)), data.labels]
+        errors = (decisions.argmax(-1) != data.labels).double().mean(1).numpy()
+        return _Evaluation(decisions, -right.double().mean(1).numpy().astype(np.float32), errors)
 
     def _keep(self, rows: NDArray[np.int64]) -> None:
-        """Goes on with some of the runs only."""
+        """Goes on with the runs of these rows only."""
         self.runs, self.best, self.best_epoch = self.runs[rows], self.best[rows], self.best_epoch[rows]
         self.generators = [self.generators[row] for row in rows]
         kept = torch.from_numpy(rows)
@@ -296,7 +294,7 @@ class _Training:
         curve = np.array(self.curves[run], dtype=np.float32).reshape(-1, 4)
         best = int(self.best_epoch[row])
         error = self.curves[run][best][3] if math.isfinite(self.best[row]) else math.nan
-        self.results[run] = Result(
+        self.results[run] = TrainingResult(
             status="finished" if finite else "diverged",
             error=error if finite else math.nan,
             best_error=error,
@@ -309,7 +307,7 @@ class _Training:
         )
 
 
-def _check(sequences: Sequence[Labelled], settings: Settings, name: str) -> None:
+def _check(sequences: Sequence[Labelled], settings: WordSettings, name: str) -> None:
     if settings.epochs < 1:
         raise ValueError(f"epochs must be at least 1, got {settings.epochs}")
     if settings.patience < 1:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ...errors import ArgumentError
 from ...file_names import replace_undecodable
+from ...networks.descent import use_one_thread
 from ...progress import Progress, ProgressCallback
-from ...sweep.batches import use_one_thread
 from ..features import SAMPLE_RATES
 from ..sound_files import SoundError, decode_sound, describe_too_short
 from .model import Candidates, Decision, Recogniser, trim_silence

@@ -21,10 +21,11 @@ from ....environment import environment
 from ....extras import require
 from ....saved import SavedNetwork
 from ....schedule import Schedule
+from ... import paper
 from ...errors import ArgumentError, ExperimentError
 from ...file_names import replace_undecodable
-from ...generation.training import Result
-from ...networks.build import WORD_SIZES, hidden_for
+from ...networks.build import hidden_for
+from ...networks.result import TrainingResult
 from ...progress import Progress, ProgressCallback
 from ...sweep.batches import MOST_RUNS
 from ...sweep.interrupts import interrupts
@@ -32,12 +33,11 @@ from ...sweep.run import FINISHED
 from ..clips import TEST, TRAIN
 from ..corpus import BUNDLE, Corpus, load_corpus
 from ..features import describe_engine
-from ..plan import LEARNING_RATES
-from ..training import EPOCHS, Settings, load, train_many
+from ..training import MOST_EPOCHS, WordSettings, load_network, train_many
 from .model import DEVIATION, KIND, MEAN, Recogniser, check_words
 
-DEFAULT_SIZE = max(WORD_SIZES)
-DEFAULT_LEARNING_RATE = LEARNING_RATES["cw"]
+DEFAULT_SIZE = max(paper.WORDS_SIZES)
+DEFAULT_LEARNING_RATE = paper.WORDS_LEARNING_RATES["cw"]
 METHODS = ("srn", "cw")
 
 LONGEST_NAME = 200
@@ -66,7 +66,7 @@ class TrainedRecogniser:
     recogniser: Recogniser
     corpus: Corpus
     """The words for training and testing."""
-    results: Sequence[Result]
+    results: Sequence[TrainingResult]
     """The results of all runs."""
     chosen: int
     """The number of the run whose network was kept, from 0 on."""
@@ -78,7 +78,7 @@ class TrainedRecogniser:
     """The source of the words, if they were loaded from one."""
 
     @property
-    def result(self) -> Result:
+    def result(self) -> TrainingResult:
         """The result of the chosen run."""
         return self.results[self.chosen]
 
@@ -164,8 +164,8 @@ def train_recogniser(
     runs: int = 1,
     seed: int = 0,
     learning_rate: float = DEFAULT_LEARNING_RATE,
-    noise: float = Settings.noise,
-    epochs: int = EPOCHS,
+    noise: float = WordSettings.noise,
+    epochs: int = MOST_EPOCHS,
     force: bool = False,
     progress: ProgressCallback | None = None,
 ) -> TrainedRecogniser:
@@ -216,7 +216,7 @@ def train_recogniser(
     if len(sizes) > 1:
         raise ArgumentError(sizes[-1], f"expected only one of {' and '.join(sizes)}")
     corpus = data if isinstance(data, Corpus) else load_corpus(data, words=words, progress=progress)
-    settings = Settings(
+    settings = WordSettings(
         learning_rate=learning_rate,
         epochs=epochs,
         noise=noise,
@@ -245,7 +245,7 @@ def train_recogniser(
 def fit_recogniser(
     corpus: Corpus,
     schedule: Schedule,
-    settings: Settings,
+    settings: WordSettings,
     *,
     seeds: Sequence[int] = (0,),
     report: Callable[[int], None] | None = None,
@@ -278,7 +278,7 @@ def fit_recogniser(
             "try a lower learning rate, less noise, or more epochs"
         )
     result = results[chosen]
-    network = load(method, N, result.weights, settings).requires_grad_(False)
+    network = load_network(method, N, result.weights, settings).requires_grad_(False)
     about = {
         "words": corpus.words,
         "clusters": dict(corpus.clusters),
@@ -308,7 +308,7 @@ def fit_recogniser(
     return TrainedRecogniser(recogniser, corpus, results, chosen, sum(each.seconds for each in results))
 
 
-def lowest_cross_entropy(result: Result) -> float:
+def lowest_cross_entropy(result: TrainingResult) -> float:
     """Return the lowest mean cross entropy of the training words, which is that of the weights that are kept."""
     return float(result.curve[:, 1].min()) if len(result.curve) else math.inf
 
@@ -332,7 +332,7 @@ def _check_out(out: Path, force: bool) -> None:
 
 
 def _choose_schedule(
-    method: str, size: int | None, hidden: int | None, schedule: Schedule | str | None, settings: Settings
+    method: str, size: int | None, hidden: int | None, schedule: Schedule | str | None, settings: WordSettings
 ) -> Schedule:
     argument = "schedule" if schedule is not None else "hidden" if hidden is not None else "size"
     try:
@@ -354,7 +354,7 @@ def _choose_schedule(
         raise ArgumentError(argument, str(error)) from error
 
 
-def _select_settings(settings: Settings) -> dict[str, Any]:
+def _select_settings(settings: WordSettings) -> dict[str, Any]:
     """Return the settings that a file of a recogniser stores; the others are the LSTM's, or the network's own."""
     names = ("learning_rate", "momentum", "noise", "epochs", "patience", "deviation")
     return {name: getattr(settings, name) for name in names}

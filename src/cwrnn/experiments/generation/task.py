@@ -1,0 +1,88 @@
+"""The task of sequence generation (section 4.1 of the paper): networks without input learn a sequence by heart."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import paper
+from ..networks.result import TrainingResult
+from ..progress import ProgressCallback
+from ..sweep.run import SEQUENCE, Dataset, Run
+from ..task import Task
+from . import plan, training
+from .music import load_sequences
+
+SECONDS_PER_STEP = {"srn": (0.3e-6, 1.5e-10), "lstm": (0.13e-6, 2.0e-10), "cw": (0.26e-6, 2.5e-10)}
+"""What a time step of training costs, by method: for the network, and for each of its parameters."""
+
+
+class Generation(Task[Dataset]):
+    """Sequence generation. Its error is the NMSE of the generated sequence."""
+
+    name, search_name, title = "generation", "search", "sequence generation"
+    error_name, error_is_a_share = "NMSE", False
+    data_kind = SEQUENCE
+    settings = training.GenerationSettings
+    most_epochs = paper.GENERATION_EPOCHS
+    clocks_size = paper.GENERATION_SIZES[-1]
+    sizes, modules = paper.GENERATION_SIZES, paper.GENERATION_MODULES
+    learning_rates, paper_errors = paper.GENERATION_LEARNING_RATES, paper.GENERATION_ERRORS
+    searched_learning_rates = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
+
+    def load(
+        self,
+        sources: Sequence[str],
+        progress: ProgressCallback | None = None,
+        *,
+        offset: float = 0.0,
+        length: int = paper.GENERATION_SAMPLES,
+        **options: Any,
+    ) -> list[Dataset]:
+        """The sequences of "bundle", files and folders."""
+        return load_sequences(sources, offset=offset, length=length)
+
+    def plan(self, data: Sequence[Dataset], **options: Any) -> list[Run]:
+        """Every run: each method in each size on each sequence with each seed."""
+        return plan.plan(data, **options)
+
+    def plan_search(self, data: Sequence[Dataset], **options: Any) -> list[Run]:
+        """Every run of the search: those of `plan` with each learning rate."""
+        return plan.plan_search(data, **options)
+
+    def train(
+        self, runs: Sequence[Run], data: Sequence[Dataset], progress: Callable[[int], None] | None = None
+    ) -> list[TrainingResult]:
+        """The results of runs that differ in nothing but seed and sequence."""
+        first = runs[0]
+        targets, seeds = np.stack([dataset.samples for dataset in data]), [run.seed for run in runs]
+        return training.train_many(first.method, first.hidden, targets, seeds, first.settings, progress=progress)
+
+    def batch_key(self, data: Dataset) -> Hashable:
+        """Sequences of one length are trained at once."""
+        return len(data.samples)
+
+    def estimate_seconds(self, run: Run, data: Dataset) -> float:
+        """Epochs times steps times the cost of a step."""
+        fixed, per_parameter = SECONDS_PER_STEP[run.method]
+        return run.settings.epochs * len(data.samples) * (fixed + per_parameter * run.parameters)
+
+    def network_shape(self, data: Dataset) -> tuple[int, int]:
+        """No inputs, one output."""
+        return paper.GENERATION_INPUTS, paper.GENERATION_OUTPUTS
+
+    def signal(self, data: Dataset) -> NDArray[np.float64]:
+        """(time,): the samples."""
+        return data.samples
+
+    def pack(self, data: Dataset) -> tuple[dict[str, Any], bytes]:
+        """The sample rate, and the samples as float64."""
+        return {"rate": data.rate}, np.ascontiguousarray(data.samples, dtype="<f8").tobytes()
+
+    def unpack(self, name: str, source: str, about: dict[str, Any], numbers: bytes) -> Dataset:
+        """The sequence that was packed."""
+        return Dataset(name, about["rate"], np.frombuffer(numbers, dtype="<f8"), source)
+
+
+GENERATION = Generation()

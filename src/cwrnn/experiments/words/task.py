@@ -1,0 +1,101 @@
+"""The task of spoken words (section 4.2 of the paper): networks learn to tell recordings of words apart."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import paper
+from ..errors import ArgumentError
+from ..networks.result import TrainingResult
+from ..progress import ProgressCallback
+from ..sweep.run import Run
+from ..task import Task
+from . import bundle, plan, training
+from .clips import TEST, TRAIN
+from .corpus import Corpus, load_corpus
+from .features import FeatureSettings
+
+SECONDS_PER_STEP = {"srn": (0.7e-6, 1.2e-10), "lstm": (0.9e-6, 3.0e-10), "cw": (0.75e-6, 0.8e-10)}
+"""What a frame costs, by method: for the network, and for each of its parameters.
+
+Training on the frame counts, and so do the judgements of training and test set after every epoch."""
+
+
+class Words(Task[Corpus]):
+    """Spoken words. The error is the share of the test set that is taken for another word."""
+
+    name, search_name, title = "words", "words search", "spoken words"
+    error_name, error_is_a_share = "error rate", True
+    data_kind = Corpus.kind
+    settings = training.WordSettings
+    most_epochs = training.MOST_EPOCHS
+    clocks_size = paper.WORDS_SIZES[2]
+    sizes, modules = paper.WORDS_SIZES, paper.WORDS_MODULES
+    learning_rates, paper_errors = paper.WORDS_LEARNING_RATES, paper.WORDS_ERRORS
+    searched_learning_rates = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
+
+    def load(
+        self,
+        sources: Sequence[str],
+        progress: ProgressCallback | None = None,
+        *,
+        words: Sequence[str] | None = None,
+        **options: Any,
+    ) -> list[Corpus]:
+        """The corpus of one source: "bundle", "timit:PATH", "nltk-timit:PATH" or "folder:PATH"."""
+        if len(sources) != 1:
+            raise ArgumentError("data", f"expected one source of words, got {len(sources)}")
+        return [load_corpus(sources[0], words=words, progress=progress)]
+
+    def plan(self, data: Sequence[Corpus], **options: Any) -> list[Run]:
+        """Every run: each method in each size on each corpus with each seed."""
+        return [run for corpus in data for run in plan.plan(corpus, **options)]
+
+    def plan_search(self, data: Sequence[Corpus], **options: Any) -> list[Run]:
+        """Every run of the search: those of `plan` with each learning rate."""
+        return [run for corpus in data for run in plan.plan_search(corpus, **options)]
+
+    def train(
+        self, runs: Sequence[Run], data: Sequence[Corpus], progress: Callable[[int], None] | None = None
+    ) -> list[TrainingResult]:
+        """The results of runs that differ in nothing but the seed."""
+        first, corpus = runs[0], data[0]
+        assert isinstance(first.settings, training.WordSettings)
+        sets = corpus.normalised(TRAIN), corpus.normalised(TEST)
+        seeds = [run.seed for run in runs]
+        return training.train_many(first.method, first.hidden, *sets, seeds, first.settings, progress=progress)
+
+    def batch_key(self, data: Corpus) -> Hashable:
+        """Runs on one corpus are trained at once."""
+        return data.digest
+
+    def estimate_seconds(self, run: Run, data: Corpus) -> float:
+        """The usual number of epochs times the frames of the training set times the cost of a frame."""
+        fixed, per_parameter = SECONDS_PER_STEP[run.method]
+        frames = sum(len(utterance.features) for utterance in data.train)
+        return run.settings.usual_epochs * frames * (fixed + per_parameter * run.parameters)
+
+    def network_shape(self, data: Corpus) -> tuple[int, int]:
+        """One input per feature, one output per word."""
+        return data.settings.channels, len(data.words)
+
+    def signal(self, data: Corpus) -> NDArray[np.float64]:
+        """(time, channels): the normalised features of all training words, one after the other."""
+        return np.concatenate([features for features, _ in data.normalised(TRAIN)]).astype(np.float64)
+
+    def pack(self, data: Corpus) -> tuple[dict[str, Any], bytes]:
+        """Words, speakers and lengths, and the features as float32."""
+        features, lengths = bundle.join_features(data)
+        about = {**bundle.describe_corpus(data), "lengths": lengths.tolist()}
+        return about, np.ascontiguousarray(features, dtype="<f4").tobytes()
+
+    def unpack(self, name: str, source: str, about: dict[str, Any], numbers: bytes) -> Corpus:
+        """The corpus that was packed."""
+        channels = FeatureSettings(**about["settings"]).channels
+        features = np.frombuffer(numbers, dtype="<f4").reshape(-1, channels)
+        return bundle.assemble_corpus(about, features, np.array(about["lengths"]))
+
+
+WORDS = Words()
