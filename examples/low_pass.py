@@ -56,6 +56,6 @@ if len(sys.argv) > 1:
         panel.plot(t, wave, color="#34495e", linestyle=(0, (4, 2)), linewidth=1.2, label="clean wave")
         panel.plot(t, output, color="#009e73", linewidth=1.3, label="network")
         panel.set_title(f"periods {name}", loc="left")
-    panels[0].legend(ncols=3, fontsize=8, frameon=False, loc="upper right")
+    panels[0].legend(ncols=3, fontsize=8, frameon=False, loc="lower left")
     panels[-1].set_xlabel("time step")
     figure.savefig(sys.argv[1], dpi=130)
