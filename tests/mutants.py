@@ -82,6 +82,7 @@ WORDS_EPOCH = "tests/experiments/words/test_training.py::test_an_epoch_has_every
 WORDS_NORMAL = "tests/experiments/words/test_corpus.py::test_training_frames_alone_normalise_both_splits"
 SERIES = "tests/experiments/clocks/test_comparison.py::test_holm_by_hand"
 SEED = "tests/experiments/clocks/test_evolution.py::test_what_the_user_draws_does_not_change_the_search"
+IMPORTS = "tests/test_import_direction.py"
 SAVED = "tests/core/test_saved.py::test_a_changed_bit_is_refused"
 SAVING = "tests/core/test_saved.py::test_an_interrupted_save_leaves_the_old_file"
 STREAM = "tests/experiments/words/recogniser/test_model.py::test_stream_decides_as_the_whole_sound"
@@ -314,6 +315,12 @@ MUTANTS = [
            "return chosen, -start % every", "return chosen, start % every", LEARNED_PHASES),
     Mutant("learned: the difference of the outputs is not measured", "learned.py",
            "difference = after - before\n", "difference = before - before\n", LEARNED_MOVED),
+    Mutant("imports: a saved network needs the experiments", "saved.py",
+           "from .extras import require\n",
+           "from .extras import require\nfrom .experiments.progress import Progress as Progress\n", IMPORTS),
+    Mutant("imports: the layer calls a kernel", "layer.py",
+           "from .schedule import Schedule\n",
+           "from .schedule import Schedule\nfrom .kernels.cpu import loader as loader\n", IMPORTS),
     Mutant("memory: an input at which no module ticks counts", "inspection/memory.py",
            "slowest = np.full(T, -1)", "slowest = np.full(T, 0)", HEARD),
     Mutant("memory: the slope is that of the step before", "inspection/memory.py",

@@ -122,6 +122,15 @@ def select_backend(name: str, device: torch.device, dtype: torch.dtype, schedule
     raise RuntimeError(f"no backend can run on {device.type} with {dtype}")
 
 
+def describe_cpu_kernel() -> str:
+    """The instruction set that the CPU kernel uses here, or "none: " and the reason why it cannot run.
+
+    >>> describe_cpu_kernel() != ""
+    True
+    """
+    return loader.current_isa() or f"none: {loader.refuse(torch.device('cpu'), torch.float32)}"
+
+
 def _require_backend(name: str, device: torch.device, dtype: torch.dtype, schedule: Schedule | None) -> Backend:
     """The backend `name`, or a RuntimeError with the reason why it cannot run, and the names of those that can."""
     check_backend(name)

@@ -159,6 +159,13 @@ class Ticks:
     """The output of a ClockworkRNN before it is held: one value per tick of each module.
 
     `Readout` takes it in place of the output, and never builds the (T, B, N) tensor.
+
+    >>> import cwrnn
+    >>> rnn = cwrnn.ClockworkRNN(3, 8, schedule=[1, 4])
+    >>> x = torch.randn(20, 2, 3)
+    >>> ticks, h_n = rnn.ticks(x)
+    >>> torch.equal(ticks.hold(), rnn(x)[0])
+    True
     """
 
     passes: tuple[Pass, ...]

@@ -12,11 +12,20 @@ from .schedule import Schedule
 
 
 class State(NamedTuple):
-    """Where a stream stands: the hidden state, and the clock of the step that comes next."""
+    """The state of a stream: the hidden state, and the clock of the next step.
+
+    >>> import cwrnn
+    >>> rnn = cwrnn.ClockworkRNN(3, 8)
+    >>> output, h_n = rnn(torch.randn(5, 2, 3))
+    >>> y, state = rnn.step(torch.randn(2, 3), cwrnn.State(h_n, t=5))  # continues after 5 steps
+    >>> state.t
+    6
+    """
 
     h: Tensor
     """(num_layers, B, N), or (num_layers, N) unbatched."""
     t: int
+    """The number of steps that the stream has made."""
 
 
 class MessageCache(Protocol):

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from .. import __version__
+from ..backends import describe_cpu_kernel
 from ..environment import cores, processor
-from ..kernels.cpu import loader
 from ..layer import ClockworkRNN
 
 SHORTEST = 0.15
@@ -162,7 +162,7 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "device": name,
         "threads": torch.get_num_threads(),
-        "CPU kernel": loader.current_isa() or f"none: {loader.refuse(torch.device('cpu'), torch.float32)}",
+        "CPU kernel": describe_cpu_kernel(),
         "cores": cores(),
         "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
     }
