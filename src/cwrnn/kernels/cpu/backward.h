@@ -338,6 +338,6 @@ EXPORT int NAME(backward)(const Call *call) {
         cwrnn_parallel(write_units, plan, tasks, workers_for_moving(plan, plan->tasks * plan->sums_size, tasks));
     }
     free_plan(plan);
-    return 0;
+    return FINE;
 }
 

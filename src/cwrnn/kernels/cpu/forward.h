@@ -191,6 +191,6 @@ EXPORT int NAME(forward)(const Call *call) {
     pack_shared(plan);
     cwrnn_parallel(forward_chunk, plan, plan->tasks, plan->workers);
     free_plan(plan);
-    return 0;
+    return FINE;
 }
 

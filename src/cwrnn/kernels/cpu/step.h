@@ -7,7 +7,7 @@ typedef struct {
     const Step *call;
     int64_t N, ldn, drive, row; /* the length of a row of `messages`: the state, the drive, the messages */
     int64_t weight_ih, packed_size;
-    int64_t all, parts; /* true if all modules send messages, and not only those that are due; in how many parts */
+    int64_t all; /* true if all modules send messages, and not only those that are due */
     struct {
         int64_t K, start, end, ld, message, weights;
     } module[];
@@ -42,7 +42,7 @@ EXPORT int NAME(step_sizes)(const Step *c) {
     c->sizes[0] = plan->packed_size;
     c->sizes[1] = plan->row;
     free(plan);
-    return 0;
+    return FINE;
 }
 
 EXPORT int NAME(step_pack)(const Step *c) {
@@ -57,7 +57,7 @@ EXPORT int NAME(step_pack)(const Step *c) {
                      plan->module[i].K);
     pack_columns(packed + plan->weight_ih, plan->ldn, plan->ldn, c->weight_ih, c->I, plan->N, c->I);
     free(plan);
-    return 0;
+    return FINE;
 }
 
 /* True if a few weights equal the packed ones; every step compares others. Autograd counts the changes of a tensor, but
@@ -158,5 +158,5 @@ EXPORT int NAME(step)(const Step *c) {
     }
     send_messages(plan, 0);
     free(plan);
-    return 0;
+    return FINE;
 }
