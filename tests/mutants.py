@@ -75,7 +75,7 @@ MEMORY = "tests/core/test_inspection.py::test_memory_equals_the_derivatives_of_a
 SILENCE = "tests/core/test_inspection.py::test_readers_of_a_silenced_module_read_a_constant"
 SPECTRUM = "tests/core/test_inspection.py::test_the_power_of_a_spectrum_is_the_variance"
 COUNTED = "tests/core/test_inspection.py::test_multiply_adds_equal_a_count_step_by_step"
-PORTRAIT = "tests/experiments/inspect/test_page.py::test_other_data_are_normalised_as_the_training_data_were"
+INSPECTED = "tests/experiments/inspect/test_loading.py::test_other_data_are_normalised_as_the_training_data"
 FAULTS = "tests/experiments/sweep/test_faults.py::test_killed_again_and_again"
 WORDS = "tests/experiments/words/test_training.py::test_one_epoch_by_hand"
 WORDS_EPOCH = "tests/experiments/words/test_training.py::test_an_epoch_has_every_sequence_once"
@@ -333,7 +333,7 @@ MUTANTS = [
     Mutant("cost: a module sends to all modules", "inspection/cost.py",
            "[units.stop for units in schedule.slices]", "[N for units in schedule.slices]", COUNTED),
     Mutant("inspect: other words are normalised by themselves", "experiments/inspect/loading.py",
-           "mean, deviation = trained.mean, trained.deviation", "mean, deviation = 0.0, 1.0", PORTRAIT),
+           "mean, deviation = trained.mean, trained.deviation", "mean, deviation = 0.0, 1.0", INSPECTED),
 ]  # fmt: skip
 
 

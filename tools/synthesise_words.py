@@ -1,14 +1,14 @@
-"""The bundled words: the paper's 25 words, each spoken by seven synthetic voices, made into features.
+"""Makes the bundled words: the paper's 25 words, each spoken by seven synthetic voices, as features.
 
-TIMIT is not free, so what comes with the package is synthesised, from voices of Debian's main section alone:
+TIMIT is not free, so the words that come with the package are synthesised, by voices of Debian's main section alone:
 
     espeak-ng   formant synthesis: 4 accents of English x 39 variants, five of each word's seven voices
     flite       four recorded speakers, one of the seven
     festival    three recorded speakers, one of the seven
 
-Every word draws its own seven voices, as TIMIT's seven speakers differ from word to word; in one word no variant and no
-recorded speaker comes twice, so that nobody heard in training is heard again in the test of that word. Speed, pitch,
-size of the speaker, loudness and the noise of the room are drawn as well. Two of the seven, any two, are for testing.
+Every word draws its own seven voices, as TIMIT's seven speakers differ from word to word. No variant and no recorded
+speaker says a word twice, so that no speaker of a word is in both training and test. Speed, pitch, size of the speaker,
+loudness and the noise of the room are drawn as well. A random two of the seven are for testing.
 """
 
 import argparse
@@ -43,7 +43,8 @@ CLUSTERS = (
 """The paper's words, section 4.2, by suffix."""
 
 ACCENTS = ("en-us", "en-us-nyc", "en-gb", "en-gb-x-rp")
-"""Of espeak-ng. With the Scottish, Lancashire, West Midlands and Caribbean ones too, five examples teach little."""
+"""The accents of espeak-ng. With the Scottish, Lancashire, West Midlands and Caribbean ones as well, five examples of a
+word are too few to learn from."""
 
 VARIANTS = (
     *("Alex", "Andrea", "Annie", "Denis", "Mario", "Mike", "Storm", "adam", "aunty", "belinda", "benjamin", "ed"),
@@ -52,7 +53,7 @@ VARIANTS = (
 )
 """The variants of espeak-ng that speak clearly.
 
-Not among them: whispers and breath (whisper, whisperf, Demonic, Alicia); long echoes (RicishayMax to 3, Marco,
+Left out are whispers and breath (whisper, whisperf, Demonic, Alicia); long echoes (RicishayMax to 3, Marco,
 announcer, UniRobot, anikaRobot, robosoft to 8); formants taken away or moved so far that the vowels go (Andy,
 AnxiousAndy, Lee, Jacky, Tweaky, boris, david, kaukovalta, shelby, travis, zac); tremor (croak, grandpa); muffled
 (Diogo, Gene, Gene2, Henrique, Hugo, Michael, Nguyen, anika, antonio, edward, gustave, iven to iven4, klatt5, m7, m8,
@@ -61,20 +62,20 @@ Mr serious).
 """
 
 FLITE = {"kal16": ("kal", 100.0), "awb": ("awb", 125.0), "rms": ("rms", 100.0), "slt": ("slt", 170.0)}
-"""The voices of flite: who was recorded, and the pitch in Hz."""
+"""The voices of flite: the recorded speaker, and the pitch in Hz."""
 
 FESTIVAL = {
     "kal_diphone": ("kal", 105.0),
     "ked_diphone": ("ked", 105.0),
     "cmu_us_slt_arctic_hts": ("slt", 170.0),
 }
-"""The voices of festival, likewise."""
+"""The voices of festival: the recorded speaker, and the pitch in Hz."""
 
 PER_WORD = {"espeak-ng": 5, "flite": 1, "festival": 1}
 TESTING = 2
-RATE = 16_000
+SAMPLE_RATE = 16_000
 EDGE = 0.02
-"""Seconds of room that are left before and after a word."""
+"""Seconds of silence to leave before and after a word."""
 PACKAGES = {
     "espeak-ng": "espeak-ng",
     "flite": "flite",
@@ -82,6 +83,7 @@ PACKAGES = {
 }
 """The Debian packages of each program and its voices."""
 LICENCE = "made by free programs, whose licences do not extend to what they say; MIT, as the package: see NOTICE"
+"""Part of the bundled file: another text would give other bytes."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,12 @@ class Voice:
     """One way of speaking.
 
     engine: espeak-ng, flite or festival
-    name: what the engine calls the voice
-    person: who speaks; an espeak-ng variant is a person
+    name: the engine's name for the voice
+    person: the speaker; an espeak-ng variant counts as a person
     speed, pitch: relative to the engine's own
-    size: of the speaker, relative to the engine's own: formants and pitch are divided by it
-    level: loudness, in dB of full scale
-    noise: of the room, in dB of the speech
+    size: the size of the speaker, relative to the engine's own; formants and pitch are divided by it
+    level: the loudness, in dB of full scale
+    noise: the noise of the room, in dB of the speech
     """
 
     engine: str
@@ -108,7 +110,7 @@ class Voice:
 
     @property
     def speaker(self) -> str:
-        """The name in the corpus, and of the sound file.
+        """The speaker's name in the corpus, which is also the name of the sound file.
 
         >>> Voice("espeak-ng", "en-gb+f3", "f3", 1.1, 1.0, 1.0, -20.0, -50.0).speaker
         'espeak-ng_en-gb_f3'
@@ -120,17 +122,17 @@ class Voice:
 
     @property
     def about(self) -> str:
-        """All of it in words."""
+        """All fields, for people to read."""
         return (
             f"{self.engine} {self.name}, speed {self.speed:g}, pitch {self.pitch:g}, size {self.size:g}, "
             f"level {self.level:g} dB, noise {self.noise:g} dB"
         )
 
 
-def draw(seed: int) -> dict[str, list[tuple[Voice, bool]]]:
-    """For every word its seven voices, each with whether it is for testing; training comes first.
+def draw_voices(seed: int) -> dict[str, list[tuple[Voice, bool]]]:
+    """Return seven voices for every word, each with True if it is for testing; those for training come first.
 
-    >>> [len(voices) for voices in draw(0).values()] == [7] * 25
+    >>> [len(voices) for voices in draw_voices(0).values()] == [7] * 25
     True
     """
     chance = random.Random(seed)
@@ -138,15 +140,15 @@ def draw(seed: int) -> dict[str, list[tuple[Voice, bool]]]:
     chance.shuffle(formants)
     drawn = {}
     for word in (word for cluster in CLUSTERS for word in cluster):
-        names = _people(chance, formants)
+        names = _draw_people(chance, formants)
         chance.shuffle(names)
-        voices = [_voice(chance, *name) for name in names]
+        voices = [_draw_voice(chance, *name) for name in names]
         drawn[word] = [(voice, index >= len(voices) - TESTING) for index, voice in enumerate(voices)]
     return drawn
 
 
-def _people(chance: random.Random, formants: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    """Seven (engine, name, person), no person twice; what is taken from `formants` is gone for the other words."""
+def _draw_people(chance: random.Random, formants: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Return seven (engine, name, person), no person twice; remove those used from `formants`."""
     people: list[tuple[str, str, str]] = []
     for _ in range(PER_WORD["espeak-ng"]):
         taken = {person for *_, person in people}
@@ -161,8 +163,8 @@ def _people(chance: random.Random, formants: list[tuple[str, str]]) -> list[tupl
     return people
 
 
-def _voice(chance: random.Random, engine: str, name: str, person: str) -> Voice:
-    # the variants of espeak-ng differ in size by themselves
+def _draw_voice(chance: random.Random, engine: str, name: str, person: str) -> Voice:
+    # the variants of espeak-ng already differ in size
     size = 1.0 if engine == "espeak-ng" else round(math.exp(chance.uniform(-0.08, 0.08)), 2)
     return Voice(
         engine,
@@ -177,47 +179,47 @@ def _voice(chance: random.Random, engine: str, name: str, person: str) -> Voice:
 
 
 def speak(word: str, voice: Voice, folder: Path) -> NDArray[np.int16]:
-    """The samples of `word` at 16 kHz: spoken, resized, trimmed, at the voice's loudness in its room."""
+    """Return the samples of `word` at 16 kHz: spoken, resized, trimmed, at the voice's loudness in its room."""
     path = folder / "spoken.wav"
-    _run(_command(word, voice, path))
+    _run(_make_command(word, voice, path))
     with wave.open(str(path)) as file:
-        rate = file.getframerate()
+        sample_rate = file.getframerate()
         spoken = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2") / FULL_SCALE
     path.unlink()
-    sound = trimmed(resized(spoken, rate, voice.size))
+    sound = trim_silence(resize_speaker(spoken, sample_rate, voice.size))
     sound *= 10 ** (voice.level / 20) / np.sqrt(np.mean(sound**2))
-    # the same room at every run: hash() of a text is another in every process
+    # the same noise in every process, unlike hash() of a text
     chance = np.random.default_rng(zlib.crc32(f"{word} {voice}".encode()))
     sound += 10 ** ((voice.level + voice.noise) / 20) * chance.standard_normal(len(sound))
     return np.clip(np.rint(sound * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
 
 
-def resized(sound: NDArray[np.float64], rate: int, size: float) -> NDArray[np.float64]:
-    """`sound` at 16 kHz, stretched by `size`, as if from a speaker larger by it."""
+def resize_speaker(sound: NDArray[np.float64], sample_rate: int, size: float) -> NDArray[np.float64]:
+    """Return `sound` at 16 kHz, stretched by `size`, as if the speaker were larger by that factor."""
     from scipy.signal import resample_poly
 
-    up, down = round(100 * size) * RATE, 100 * rate
+    up, down = round(100 * size) * SAMPLE_RATE, 100 * sample_rate
     common = math.gcd(up, down)
     return np.asarray(resample_poly(sound, up // common, down // common))
 
 
-def trimmed(sound: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`sound` without the silence at its ends but for a margin: silence is 35 dB below the loudest 10 ms.
+def trim_silence(sound: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return `sound` with a margin in place of the silence at its ends, which is 35 dB below the loudest 10 ms.
 
-    >>> trimmed(np.concatenate([np.zeros(16_000), np.ones(1_600), np.zeros(8_000)])).shape
+    >>> trim_silence(np.concatenate([np.zeros(16_000), np.ones(1_600), np.zeros(8_000)])).shape
     (2240,)
     """
-    frame = RATE // 100
+    frame = SAMPLE_RATE // 100
     power = np.square(sound[: len(sound) // frame * frame]).reshape(-1, frame).mean(axis=1)
     loud = np.flatnonzero(power > power.max() * 10**-3.5) * frame
-    margin = round(EDGE * RATE)
+    margin = round(EDGE * SAMPLE_RATE)
     padded = np.pad(sound, margin)
     # an index of `sound` is `margin` more in `padded`
     return padded[loud[0] : loud[-1] + frame + 2 * margin].copy()
 
 
-def _command(word: str, voice: Voice, path: Path) -> list[str]:
-    # the stretch of `resized` is undone here for speed and pitch
+def _make_command(word: str, voice: Voice, path: Path) -> list[str]:
+    # speed and pitch compensate for the stretch of `resize_speaker`
     speed, pitch = voice.speed * voice.size, voice.pitch * voice.size
     if voice.engine == "espeak-ng":
         # the pitch of espeak-ng goes from 0 to 99
@@ -232,7 +234,7 @@ def _command(word: str, voice: Voice, path: Path) -> list[str]:
         *("festival", "-b"),
         f"(voice_{voice.name})",
         f"(Parameter.set 'Duration_Stretch {1 / speed:.3f})",
-        # the diphone voices listen to the mean, the HTS voice to the rate
+        # the diphone voices obey the mean, the HTS voice obeys the rate
         f"(set! int_lr_params '((target_f0_mean {mean:.1f}) (target_f0_std 14) (model_f0_mean 170) (model_f0_std 34)))",
         f"(if (boundp 'hts_engine_params) (set! hts_engine_params (append hts_engine_params '((\"-r\" {speed:.3f})))))",
         f'(utt.save.wave (utt.synth (Utterance Text "{word}")) "{path}" \'riff)',
@@ -249,35 +251,35 @@ def _run(command: list[str], *, check: bool = True) -> str:
     return done.stdout
 
 
-def missing() -> dict[str, list[str]]:
-    """What is not installed: for each engine that lacks something the programs and voices."""
+def find_missing_voices() -> dict[str, list[str]]:
+    """Return the programs and voices that are not installed, by engine."""
     listed = {
         "espeak-ng": ([*ACCENTS, *VARIANTS], [["espeak-ng", "--voices=en"], ["espeak-ng", "--voices=variant"]]),
         "flite": (list(FLITE), [["flite", "-lv"]]),
         "festival": (list(FESTIVAL), [["festival", "-b", "(print (voice.list))"]]),
     }
-    lacking = {}
+    missing = {}
     for engine, (voices, commands) in listed.items():
         if shutil.which(engine) is None:
-            lacking[engine] = [engine]
+            missing[engine] = [engine]
             continue
         # espeak-ng lists a variant by its file: !v/f3
         there = set(re.split(r"[\s()/]+", " ".join(_run(command) for command in commands)))
         if absent := [voice for voice in voices if voice not in there]:
-            lacking[engine] = absent
-    return lacking
+            missing[engine] = absent
+    return missing
 
 
 def synthesise(seed: int, audio: Path | None) -> Corpus:
-    """The corpus of all words; with `audio` the sounds are kept in that folder, with a manifest."""
+    """Return the corpus of all words; with `audio`, write the sounds into that folder, with a manifest."""
     utterances = []
-    drawn = draw(seed)
+    drawn = draw_voices(seed)
     with tempfile.TemporaryDirectory() as folder:
         for number, (word, voices) in enumerate(drawn.items(), start=1):
             seconds = []
             for voice, testing in voices:
                 sound = speak(word, voice, Path(folder))
-                seconds.append(len(sound) / RATE)
+                seconds.append(len(sound) / SAMPLE_RATE)
                 if audio is not None:
                     _write(audio / word / f"{voice.speaker}.wav", sound)
                 features = mfcc(sound / FULL_SCALE)
@@ -307,13 +309,13 @@ def _write(path: Path, sound: NDArray[np.int16]) -> None:
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
-        file.setframerate(RATE)
+        file.setframerate(SAMPLE_RATE)
         file.writeframes(sound.astype("<i2").tobytes())
 
 
-def versions() -> dict[str, str]:
-    """The first line in which each program gives its version."""
-    # flite gives its version and fails
+def read_versions() -> dict[str, str]:
+    """Return the line in which each program prints its version."""
+    # flite prints its version and exits with an error
     lines = {engine: _run([engine, "--version"], check=False).splitlines() for engine in PACKAGES}
     return {
         engine: next(line for line in text if re.search(r"\d\.\d", line)).split("  Data at")[0].strip()
@@ -322,7 +324,7 @@ def versions() -> dict[str, str]:
 
 
 def main() -> None:
-    """Make the bundle."""
+    """Write the bundle that the options describe."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -333,18 +335,18 @@ def main() -> None:
         f"needs the Debian packages {' '.join(PACKAGES.values())}, and pip install 'cwrnn[experiments]'",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the bundle to write, an .npz")
-    parser.add_argument("--audio", type=Path, metavar="FOLDER", help="keep the sounds there: WORD/SPEAKER.wav")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw of voices (default: %(default)s)")
+    parser.add_argument("--audio", type=Path, metavar="FOLDER", help="also write the sounds, as WORD/SPEAKER.wav")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the draw of voices (default: %(default)s)")
     arguments = parser.parse_args()
-    if lacking := missing():
-        names = "; ".join(f"{engine}: {', '.join(voices)}" for engine, voices in lacking.items())
-        packages = " ".join(PACKAGES[engine] for engine in lacking)
+    if missing := find_missing_voices():
+        names = "; ".join(f"{engine}: {', '.join(voices)}" for engine, voices in missing.items())
+        packages = " ".join(PACKAGES[engine] for engine in missing)
         raise SystemExit(f"not installed: {names}\non Debian: apt-get install {packages}")
     if arguments.audio is not None and arguments.audio.exists() and any(arguments.audio.iterdir()):
-        raise SystemExit(f"{arguments.audio}: not empty: other sounds in it would be taken for part of the corpus")
+        raise SystemExit(f"{arguments.audio}: the folder must be empty, so that only these sounds are in the corpus")
     if not arguments.out.parent.is_dir():
         raise SystemExit(f"{arguments.out.parent}: there is no such folder")
-    about = {"tools": versions(), "licence": LICENCE}
+    about = {"tools": read_versions(), "licence": LICENCE}
     corpus = synthesise(arguments.seed, arguments.audio)
     write_bundle(arguments.out, corpus, about)
     print(f"{arguments.out}: {len(corpus.utterances)} utterances, {arguments.out.stat().st_size / 1e6:.2f} MB")

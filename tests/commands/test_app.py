@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 import soundfile
-from support import made_corpora as speech
 from support import small_sweeps as sweeps
+from support.made_corpora import make_corpus
 
 import cwrnn
 from cwrnn.commands import app as command
@@ -367,7 +367,7 @@ def test_examples_are_understood(monkeypatch):
     assert len(lines) >= 12
     seen = []
     monkeypatch.setattr(command, "load_sequences", lambda sources, offset, length: [sweeps.wave()])
-    monkeypatch.setattr(command, "load_corpus", lambda source, words, quiet: speech.corpus())
+    monkeypatch.setattr(command, "load_corpus", lambda source, words, quiet: make_corpus())
     monkeypatch.setattr(command, "carry_out", lambda parts, order: seen.append(order.folder) or 1 / 0)
     for line in lines:
         with pytest.raises(ZeroDivisionError):

@@ -11,7 +11,7 @@ from cwrnn.commands import main as cli
 from cwrnn.experiments.clocks import request
 from cwrnn.experiments.clocks.series import SERIES
 from cwrnn.experiments.generation import training
-from cwrnn.experiments.inspect import loading
+from cwrnn.experiments.inspect.loading import load_network
 from cwrnn.experiments.sweep.interrupts import interrupts
 from cwrnn.experiments.sweep.store import Store
 from cwrnn.schedule import Schedule
@@ -37,7 +37,7 @@ def write_report(folder):
 
 
 def use_small_corpus(monkeypatch):
-    monkeypatch.setattr(request, "load_corpus", lambda source, progress=None: made_corpora.corpus())
+    monkeypatch.setattr(request, "load_corpus", lambda source, progress=None: made_corpora.make_corpus())
 
 
 def fail_for_seeds(seeds):
@@ -80,7 +80,7 @@ def test_compare(tmp_path, capsys):
     assert len(records) < 4 * 9
     assert all(0 <= each["p"] <= 1 for each in numbers["series"][1:])
     # the networks can be inspected
-    assert loading.load(tmp_path).facts["store"].startswith(str(tmp_path))
+    assert load_network(tmp_path).facts["store"].startswith(str(tmp_path))
     page, chapter = write_report(tmp_path)
     assert chapter["compared"]
     assert [(each["name"], each["p"]) for each in chapter["series"]] == [

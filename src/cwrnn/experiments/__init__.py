@@ -17,6 +17,7 @@ _MODULES: dict[str, str] = {
     "learn_clocks": "clocks.learning",
     "ExperimentError": "errors",
     "Progress": "progress",
+    "inspect_network": "inspect.network",
     "recognise": "words.recogniser.recognition",
     "recognise_stream": "words.recogniser.recognition",
     "train_recogniser": "words.recogniser.training",

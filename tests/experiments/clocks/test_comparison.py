@@ -63,7 +63,7 @@ def test_runs_are_planned_for_sequences_and_words():
     assert (first.task, first.schedule.split(",")[-1][:2]) == ("clocks generation", "8:")
     assert (other.schedule.split(",")[-1][:2], other.size) == ("4:", 300)
     request = make_small_request("words", size=500, modules=None, runs=3)
-    (runs,) = plan_comparison(request, [made_corpora.corpus()], [], {"own": Schedule.parse("1:3,5:4")}).values()
+    (runs,) = plan_comparison(request, [made_corpora.make_corpus()], [], {"own": Schedule.parse("1:3,5:4")}).values()
     assert [(run.task, run.schedule, run.hidden) for run in runs] == [("clocks words", "1:3,5:4", 7)] * 3
 
 
@@ -173,7 +173,7 @@ def test_compare_clocks_needs_no_folder(tmp_path):
         ({"runs": 0}, "runs"),
         ({"epochs": 0}, "epochs"),
         ({"seed": -1}, "seed"),
-        ({"data": made_corpora.corpus()}, "data"),
+        ({"data": made_corpora.make_corpus()}, "data"),
         ({"task": "words", "data": make_square_waves([3])}, "data"),
         ({"schedules": ["1:9,x"]}, "schedule"),
         ({"engine": "magic"}, "engine"),

@@ -53,7 +53,7 @@ def test_planted_periods_are_found_and_hardening_changes_nothing():
 def test_a_network_is_the_same_alone_and_among_others(learned, monkeypatch):
     # several batches; the network that has the longest word differs from batch to batch
     monkeypatch.setattr(objectives, "BATCH", 3)
-    data, corpus = make_waves(3, 7, count=3, noise=0.1), made_corpora.corpus()
+    data, corpus = make_waves(3, 7, count=3, noise=0.1), made_corpora.make_corpus()
     for whole, part in (
         (SequenceObjective(data), SequenceObjective(data[1:2])),
         (WordObjective(corpus), WordObjective(corpus)),
@@ -68,7 +68,7 @@ def test_a_network_is_the_same_alone_and_among_others(learned, monkeypatch):
 
 
 def test_every_draw_of_the_clocks_has_the_words_of_its_network(close):
-    objective = WordObjective(made_corpora.corpus())
+    objective = WordObjective(made_corpora.make_corpus())
     networks, again = (NetworkBatch(objective, FEW, [0, 1], learned=True) for _ in range(2))
     (loss,) = objective.losses(networks)
     # the same states, divided into draws, with the labels in each network's own order
@@ -89,7 +89,7 @@ def test_every_draw_of_the_clocks_has_the_words_of_its_network(close):
 
 
 def test_both_kinds_start_with_the_same_weights_and_data():
-    objective = WordObjective(made_corpora.corpus())
+    objective = WordObjective(made_corpora.make_corpus())
     exponential, learned = (NetworkBatch(objective, FEW, [0, 1], learned=kind) for kind in (False, True))
     for name, value in exponential.parameters.items():
         if name != "clocks":
@@ -130,7 +130,7 @@ def test_hard_clocks_do_not_change():
 
 
 def test_the_last_frame_of_a_word_decides():
-    corpus = made_corpora.corpus()
+    corpus = made_corpora.make_corpus()
     objective = WordObjective(corpus)
     lengths = [len(each.features) for each in corpus.test]
 

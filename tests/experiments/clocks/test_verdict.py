@@ -93,7 +93,7 @@ def test_square_waves_have_a_command_that_takes_them():
 
 @pytest.mark.parametrize(
     ("task", "data", "shape"),
-    [("generation", make_square_waves([3]), (0, 1)), ("words", made_corpora.corpus(), (13, 4))],
+    [("generation", make_square_waves([3]), (0, 1)), ("words", made_corpora.make_corpus(), (13, 4))],
 )
 def test_data_that_have_no_name_get_a_line_of_python(task, data, shape):
     import cwrnn

@@ -128,20 +128,20 @@ def test_no_two_bundled_utterances_are_the_same(corpus):
 def test_bundled_voices_are_those_that_the_script_draws(corpus, script):
     drawn = [
         (word, voice.speaker, "test" if testing else "train", f"synthetic: {voice.about}")
-        for word, voices in script.draw(0).items()
+        for word, voices in script.draw_voices(0).items()
         for voice, testing in voices
     ]
     assert drawn == [(each.word, each.speaker, each.split, each.source) for each in corpus.utterances]
 
 
 def test_seed_decides_the_draw(script):
-    assert script.draw(1) == script.draw(1)
-    assert script.draw(1) != script.draw(2)
+    assert script.draw_voices(1) == script.draw_voices(1)
+    assert script.draw_voices(1) != script.draw_voices(2)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_voice_says_a_word_twice_and_the_engines_are_mixed(script, seed):
-    drawn = script.draw(seed)
+    drawn = script.draw_voices(seed)
     for voices in drawn.values():
         assert len({voice.person for voice, _ in voices}) == 7
         assert Counter(voice.engine for voice, _ in voices) == script.PER_WORD
@@ -152,7 +152,7 @@ def test_no_voice_says_a_word_twice_and_the_engines_are_mixed(script, seed):
 
 
 def test_split_does_not_depend_on_the_engine(script):
-    words = [voices for seed in range(40) for voices in script.draw(seed).values()]
+    words = [voices for seed in range(40) for voices in script.draw_voices(seed).values()]
     counts = Counter((voice.engine, testing) for voices in words for voice, testing in voices)
     for engine, number in script.PER_WORD.items():
         # 1000 words: 2/7, give or take four standard deviations
@@ -162,7 +162,7 @@ def test_split_does_not_depend_on_the_engine(script):
 
 def test_larger_speaker_is_lower_and_slower(script):
     tone = np.sin(2 * np.pi * 500 * np.arange(22_050) / 22_050)
-    larger = script.resized(tone, 22_050, 1.25)
+    larger = script.resize_speaker(tone, 22_050, 1.25)
     assert len(larger) == 20_000
     # the bins of 1.25 s are 0.8 Hz apart
     assert 0.8 * np.abs(np.fft.rfft(larger)).argmax() == pytest.approx(400)

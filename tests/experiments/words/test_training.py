@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 import typer
-from support import made_corpora as speech
 from support import small_sweeps as sweeps
+from support.made_corpora import make_corpus
 
 from cwrnn.commands.loading import load_corpus
 from cwrnn.experiments import paper
@@ -30,7 +30,7 @@ def settings(**options):
 
 
 def sets(**options):
-    corpus = speech.corpus(**options)
+    corpus = make_corpus(**options)
     return corpus.normalised("train"), corpus.normalised("test")
 
 
@@ -47,7 +47,7 @@ def same(one, other):
 
 def test_the_papers_settings():
     """Section 4.2."""
-    (run,) = words.plan(speech.corpus(), methods=["cw"], sizes=[10000], runs=1)
+    (run,) = words.plan(make_corpus(), methods=["cw"], sizes=[10000], runs=1)
     assert run.settings == WordSettings(
         3e-4, momentum=0.9, modules=7, noise=0.6, patience=5, forget_bias=5.0, deviation=0.1, inputs=13, outputs=4
     )
@@ -240,7 +240,7 @@ def plan(corpus, **options):
 
 
 def test_through_engine_and_store(tmp_path):
-    corpus = speech.corpus(words=3, speakers=4)
+    corpus = make_corpus(words=3, speakers=4)
     runs = plan(corpus)
     sweeps.sweep(tmp_path, [corpus], runs)
     with Store.read(tmp_path) as store:
@@ -265,14 +265,14 @@ def test_through_engine_and_store(tmp_path):
 
 
 def test_a_batch_has_one_corpus():
-    one, other = speech.corpus(name="one"), speech.corpus(name="other", seed=1)
+    one, other = make_corpus(name="one"), make_corpus(name="other", seed=1)
     batches = make_batches([*plan(one), *plan(other)], [one, other])
     assert all(len({run.data for run in batch.runs}) == 1 for batch in batches)
     assert len(batches) == 4
 
 
 def test_both_tasks_in_one_store(tmp_path):
-    corpus, wave = speech.corpus(), sweeps.wave()
+    corpus, wave = make_corpus(), sweeps.wave()
     sweeps.sweep(tmp_path, [corpus, wave], [*plan(corpus, runs=1), *sweeps.plan([wave], sizes=[100], runs=1)])
     with Store.read(tmp_path) as store:
         assert [len(store.records(task)) for task in ("generation", "words")] == [2, 2]
@@ -281,16 +281,16 @@ def test_both_tasks_in_one_store(tmp_path):
 
 def test_another_corpus_of_the_same_name(tmp_path):
     with Store.open(tmp_path, create=True) as store:
-        store.add_dataset(speech.corpus())
-        store.add_dataset(speech.corpus())
+        store.add_dataset(make_corpus())
+        store.add_dataset(make_corpus())
         with pytest.raises(StoreError, match="has other numbers than synthetic murmurs of a test now"):
-            store.add_dataset(speech.corpus(seed=1))
-        assert store.corpora()["murmurs"].digest == speech.corpus().digest
+            store.add_dataset(make_corpus(seed=1))
+        assert store.corpora()["murmurs"].digest == make_corpus().digest
 
 
 def test_what_the_digest_leaves_out_is_told_anew(tmp_path):
     """Somebody corrects the clusters, and resumes."""
-    before, after = speech.corpus(clusters=1), dataclasses.replace(speech.corpus(clusters=2), source="corrected")
+    before, after = make_corpus(clusters=1), dataclasses.replace(make_corpus(clusters=2), source="corrected")
     assert before.digest == after.digest
     with Store.open(tmp_path, create=True) as store:
         store.add_dataset(before)
@@ -318,13 +318,13 @@ def test_the_paper_counts_the_parameters():
 
 
 def test_a_key_is_of_all_that_decides():
-    corpus = speech.corpus()
+    corpus = make_corpus()
     (run,) = plan(corpus, methods=["cw"], runs=1)
     changed = [
         dataclasses.replace(run, settings=dataclasses.replace(run.settings, **change))
         for change in ({"noise": 0.5}, {"patience": 6}, {"outputs": 5}, {"momentum": 0.95})
     ]
-    others = [*changed, dataclasses.replace(run, digest=speech.corpus(seed=1).digest)]
+    others = [*changed, dataclasses.replace(run, digest=make_corpus(seed=1).digest)]
     assert len({each.key for each in (run, *others)}) == 6
     assert isinstance(run, Run)
 

@@ -1,7 +1,7 @@
-"""The subject of an inspection: a trained network, the data to look at it with, and what its output is worth on them.
+"""Loading the network that is to be inspected, and the data to inspect it with.
 
-a run of a store      it has the weights, and the data that they were trained on
-a saved recogniser    what `cwrnn words train` wrote; it knows its words, and has no data
+a run of a store      has the weights, and the data that they were trained on
+a saved recogniser    a file that `train_recogniser` wrote; it has the words, but no data
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,60 +15,63 @@ from numpy.typing import NDArray
 from ...inspection import Array, Measure
 from ...layer import ClockworkRNN
 from ...network import Network
+from ..errors import ExperimentError
 from ..file_names import replace_undecodable
-from ..generation import training
+from ..generation import training as generation_training
 from ..progress import ProgressCallback
 from ..report.drawing import NAMES
 from ..report.statistics import best_record
 from ..sweep.run import FINISHED, Dataset, Record
 from ..sweep.store import Store
 from ..task import all_tasks
-from ..words import corpus as corpora
-from ..words import training as classification
-from ..words.corpus import Corpus
+from ..words import training as word_training
+from ..words.corpus import BUNDLE, Corpus, CorpusError, load_corpus
 from ..words.features import FeatureSettings
 from ..words.recogniser.model import Recogniser
 
 METHODS = ("srn", "cw")
-"""The networks that have clocks, be it a single one."""
+"""The networks that have clocks; an SRN has a single one."""
 
 NMSE, ERROR, CROSS_ENTROPY = "nmse", "error", "cross_entropy"
-"""What outputs are measured by: the first for generated sequences, the others for words."""
+"""The names of the errors: the first for generated sequences, the others for words."""
 
 
-class SubjectError(ValueError):
-    """There is nothing that can be inspected; the message says why, and what to do."""
+class InspectionError(ExperimentError):
+    """There is no network that can be inspected. The message says why, and what to do."""
 
 
 @dataclass(frozen=True, eq=False)
-class Spoken:
-    """A word that is to be told from others."""
+class SpokenWord:
+    """The word that a figure shows, among all words that the network tells apart."""
 
     words: Sequence[str]
-    """All of them, in the order of the outputs."""
+    """All words, in the order of the outputs."""
     label: int
-    """Which of them it is."""
+    """The number of the word."""
     speaker: str
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
-    """A network and its data."""
+class InspectedNetwork:
+    """A trained network, and the data to inspect it with."""
 
     task: str
+    """"generation" or "words"."""
     method: str
+    """"cw" or "srn"."""
     network: Network
     inputs: Sequence[NDArray[Any]]
-    """(T, I) each."""
+    """The input sequences, each (T, I)."""
     measure: Measure
+    """Computes the errors of the outputs."""
     shown: int
-    """The number of the input that is drawn."""
-    scene: Dataset | Spoken
-    """What it is: the sequence that is to be generated, or the word."""
-    step: str
-    """How long a time step is."""
+    """The number of the input sequence that a figure shows."""
+    target: Dataset | SpokenWord
+    """The sequence to generate, or the word to recognise, for the input that is shown."""
+    step_duration: str
+    """The duration of a time step, with its unit."""
     facts: Mapping[str, str]
-    """What else is to be known of network and data."""
+    """Where the network and the data come from, for people to read."""
 
     @property
     def layer(self) -> ClockworkRNN:
@@ -76,8 +79,24 @@ class Subject:
         assert isinstance(self.network.layer, ClockworkRNN)
         return self.network.layer
 
+    @property
+    def description(self) -> str:
+        """The network in one line.
 
-def load(
+        >>> from cwrnn.experiments.networks.build import build_network
+        >>> wave = Dataset("wave", 8000, np.zeros(2), "")
+        >>> network = build_network("cw", 40)
+        >>> InspectedNetwork("generation", "cw", network, [], lambda outputs: {}, 0, wave, "", {}).description
+        'CW-RNN of 40 units that generates wave'
+        """
+        if isinstance(self.target, Dataset):
+            purpose = f"generates {self.target.name}"
+        else:
+            purpose = f"tells {len(self.target.words)} words apart"
+        return f"{NAMES[self.method]} of {self.layer.hidden_size} units that {purpose}"
+
+
+def load_network(
     path: Path,
     *,
     task: str | None = None,
@@ -85,165 +104,158 @@ def load(
     data: str | None = None,
     word: str | None = None,
     progress: ProgressCallback | None = None,
-) -> Subject:
-    """The network at `path` and its data, or an error that says what is wrong: that of what was being read, or a
-    SubjectError.
+) -> InspectedNetwork:
+    """Return the network at `path` with the data to inspect it with.
+
+    Raises the error of the file that could not be read, or an InspectionError.
 
     Args:
-        path: a store, that is its folder or file, or a saved recogniser
-        task: of a store: "generation" or "words"; needed where it has both and no run is named
-        run: of a store: the first digits of a run's key; else the best Clockwork RNN of the largest size
-        data: a source of words, as `load_corpus` takes it; else those of the store, or the bundled ones
-        word: the one that is drawn; else the first
-        progress: called with the utterances of the source that are done, and all of them
+        path: the folder or the file of a store, or a saved recogniser
+        task: for a store, "generation" or "words"; needed if it has both and no run is named
+        run: for a store, the first digits of a run's key; None for the best Clockwork RNN of the largest size
+        data: a source of words, as `load_corpus` takes it; None for those of the store, or the bundled ones
+        word: the word that figures show; None for the first
+        progress: called while words are read
     """
     if path.is_dir() or path.suffix == ".sqlite":
-        return _from_store(path, task, run, data, word, progress)
+        return _load_from_store(path, task, run, data, word, progress)
     for name, value in (("task", task), ("run", run)):
         if value is not None:
-            raise SubjectError(f"{path}: is no store: it holds one network, and there is no {name} to choose")
+            raise InspectionError(f"{path}: is not a store but a single network: there is no {name} to choose")
     recogniser = Recogniser.load(path)
-    corpus = _corpus(corpora.BUNDLE if data is None else data, recogniser.words, recogniser.settings, progress)
+    corpus = _load_words(BUNDLE if data is None else data, recogniser.words, recogniser.settings, progress)
     facts = {"model": replace_undecodable(str(path))}
-    told = recogniser.training.get("corpus")
-    if isinstance(told, dict) and "source" in told:
-        facts["trained on"] = str(told["source"])
-    return _words(recogniser.saved.method, recogniser.saved.network, recogniser.words, recogniser.normalise, corpus,
-                  word, facts)  # fmt: skip
+    trained_on = recogniser.training.get("corpus")
+    if isinstance(trained_on, dict) and "source" in trained_on:
+        facts["trained on"] = str(trained_on["source"])
+    saved = recogniser.saved
+    return _with_words(saved.method, saved.network, recogniser.words, recogniser.normalise, corpus, word, facts)
 
 
-def _from_store(
+def _load_from_store(
     path: Path, task: str | None, run: str | None, data: str | None, word: str | None, progress: ProgressCallback | None
-) -> Subject:
+) -> InspectedNetwork:
     with Store.read(path) as store:
-        found = {each.name: [*store.records(each.name), *store.records(each.clocks_name)] for each in all_tasks()}
+        records = {each.name: [*store.records(each.name), *store.records(each.clocks_name)] for each in all_tasks()}
         if run is not None:
-            found |= {task.search_name: store.records(task.search_name) for task in all_tasks()}
-        record = _best(store.path, found, task) if run is None else _named(store.path, found, run)
-        everything: Mapping[str, Dataset | Corpus] = {**store.datasets(), **store.corpora()}
-    trained = everything[record.run.data]
+            records |= {each.search_name: store.records(each.search_name) for each in all_tasks()}
+        record = _choose_best(store.path, records, task) if run is None else _find_run(store.path, records, run)
+        all_data: Mapping[str, Dataset | Corpus] = {**store.datasets(), **store.corpora()}
+    trained = all_data[record.run.data]
     facts = {"run": record.key[:12], "store": replace_undecodable(str(store.path)), "data": trained.source}
     if record.status != FINISHED:
         facts["status"] = f"{record.status}: the weights are those of its lowest training loss"
     assert record.weights is not None
-    what = record.run.method, record.run.hidden, record.weights
+    weights = record.run.method, record.run.hidden, record.weights
     if isinstance(trained, Dataset):
         for name, value in (("data", data), ("word", word)):
             if value is not None:
-                raise SubjectError(f"--{name} is for networks that tell words apart: this one has no input")
-        return _generation(record.run.method, training.load_network(*what, record.run.settings), trained, facts)
-    assert isinstance(record.run.settings, classification.WordSettings)
+                raise InspectionError(f"{name} is for networks that tell words apart, but this one has no input")
+        network = generation_training.load_network(*weights, record.run.settings)
+        return _with_sequence(record.run.method, network, trained, facts)
+    assert isinstance(record.run.settings, word_training.WordSettings)
     mean, deviation = trained.mean, trained.deviation
 
-    def normalised(frames: NDArray[np.float32]) -> NDArray[np.float32]:
-        return ((frames - mean) / deviation).astype(np.float32)
+    def normalise(features: NDArray[np.float32]) -> NDArray[np.float32]:
+        return ((features - mean) / deviation).astype(np.float32)
 
-    network = classification.load_network(*what, record.run.settings)
-    corpus = trained if data is None else _corpus(data, trained.words, trained.settings, progress)
-    return _words(record.run.method, network, trained.words, normalised, corpus, word, facts)
+    network = word_training.load_network(*weights, record.run.settings)
+    corpus = trained if data is None else _load_words(data, trained.words, trained.settings, progress)
+    return _with_words(record.run.method, network, trained.words, normalise, corpus, word, facts)
 
 
-def _named(path: Path, found: Mapping[str, Sequence[Record]], run: str) -> Record:
-    matching = [record for records in found.values() for record in records if record.key.startswith(run)]
+def _find_run(path: Path, records: Mapping[str, Sequence[Record]], run: str) -> Record:
+    matching = [record for each in records.values() for record in each if record.key.startswith(run)]
     if len(matching) != 1:
-        how = "no run" if not matching else f"{len(matching)} runs"
-        raise SubjectError(f"{path}: {how} with a key that begins with {run!r}")
+        count = "no run" if not matching else f"{len(matching)} runs"
+        raise InspectionError(f"{path}: {count} with a key that begins with {run!r}")
     [record] = matching
     if record.run.method not in METHODS:
-        raise SubjectError(f"{path}: the run {run} is an LSTM, which has no clocks: there are no modules to look at")
+        raise InspectionError(f"{path}: the run {run} is an LSTM, which has no clocks and no modules")
     if record.weights is None:
-        raise SubjectError(f"{path}: the run {run} failed: it has no weights")
+        raise InspectionError(f"{path}: the run {run} failed: it has no weights")
     return record
 
 
-def _best(path: Path, found: Mapping[str, Sequence[Record]], task: str | None) -> Record:
-    """The best network of the largest size: a Clockwork RNN if there is one, else an SRN."""
-    there = [each for each in found if found[each] and task in (None, each)]
-    if not there:
-        raise SubjectError(f"{path}: there are no runs{'' if task is None else f' of the task {task}'}")
-    if len(there) > 1:
-        raise SubjectError(f"{path}: has networks of two tasks: add --task {' or --task '.join(there)}")
+def _choose_best(path: Path, records: Mapping[str, Sequence[Record]], task: str | None) -> Record:
+    """Return the best network of the largest size: a Clockwork RNN if there is one, else an SRN."""
+    tasks = [each for each in records if records[each] and task in (None, each)]
+    if not tasks:
+        raise InspectionError(f"{path}: there are no runs{'' if task is None else f' of the task {task}'}")
+    if len(tasks) > 1:
+        raise InspectionError(f"{path}: has networks of two tasks: choose the task {' or '.join(tasks)}")
     for method in reversed(METHODS):
-        mine = [record for record in found[there[0]] if (record.run.method, record.status) == (method, FINISHED)]
-        largest = max((record.run.size for record in mine), default=0)
-        record = best_record(record for record in mine if record.run.size == largest)
-        if record is not None:
-            return record
-    raise SubjectError(f"{path}: no CW-RNN or SRN finished; an LSTM has no clocks: there are no modules to look at")
+        finished = [each for each in records[tasks[0]] if (each.run.method, each.status) == (method, FINISHED)]
+        largest = max((each.run.size for each in finished), default=0)
+        best = best_record(each for each in finished if each.run.size == largest)
+        if best is not None:
+            return best
+    raise InspectionError(f"{path}: no CW-RNN or SRN finished; an LSTM has no clocks and no modules")
 
 
-def _generation(method: str, network: Network, dataset: Dataset, facts: Mapping[str, str]) -> Subject:
+def _with_sequence(method: str, network: Network, dataset: Dataset, facts: Mapping[str, str]) -> InspectedNetwork:
+    """Return a network that generates the sequence."""
+
     def measure(outputs: Sequence[Array]) -> dict[str, float]:
-        return {NMSE: training.nmse(outputs[0][:, 0], dataset.samples)}
+        return {NMSE: generation_training.nmse(outputs[0][:, 0], dataset.samples)}
 
-    return Subject(
+    return InspectedNetwork(
         task="generation",
         method=method,
         network=network,
         inputs=[np.empty((len(dataset.samples), 0))],
         measure=measure,
         shown=0,
-        scene=dataset,
-        step=f"{1e6 / dataset.rate:.3g} µs",
+        target=dataset,
+        step_duration=f"{1e6 / dataset.rate:.3g} µs",
         facts=facts,
     )
 
 
-def _words(
+def _with_words(
     method: str,
     network: Network,
     words: Sequence[str],
-    normalised: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+    normalise: Callable[[NDArray[np.float32]], NDArray[np.float32]],
     corpus: Corpus,
     word: str | None,
     facts: Mapping[str, str],
-) -> Subject:
-    """A network that tells those words apart, and the test set of the corpus."""
+) -> InspectedNetwork:
+    """Return a network that tells the words apart, with the test set of the corpus."""
     utterances = corpus.test
     if word is not None and word not in words:
-        raise SubjectError(f"--word must be one of {', '.join(words)}, got {word!r}")
+        raise InspectionError(f"word must be one of {', '.join(words)}, got {word!r}")
     shown = next(i for i, each in enumerate(utterances) if word in (None, each.word))
     labels = np.array([words.index(each.word) for each in utterances])
 
     def measure(outputs: Sequence[Array]) -> dict[str, float]:
         # the decision is that of the last time step
-        last = np.stack([each[-1] for each in outputs])
+        last = np.stack([output[-1] for output in outputs])
         wrong = last.argmax(axis=1) != labels
         likelihood = last[np.arange(len(last)), labels] - np.logaddexp.reduce(last, axis=1)
         return {ERROR: float(wrong.mean()), CROSS_ENTROPY: float(-likelihood.mean())}
 
-    return Subject(
+    return InspectedNetwork(
         task="words",
         method=method,
         network=network,
-        inputs=[normalised(each.features) for each in utterances],
+        inputs=[normalise(each.features) for each in utterances],
         measure=measure,
         shown=shown,
-        scene=Spoken(words, int(labels[shown]), utterances[shown].speaker),
-        step=f"{corpus.settings.step:g} ms",
+        target=SpokenWord(words, int(labels[shown]), utterances[shown].speaker),
+        step_duration=f"{corpus.settings.step:g} ms",
         facts={**facts, "looked at with": f"the {len(utterances)} test words of {corpus.name}"},
     )
 
 
-def _corpus(source: str, words: Sequence[str], settings: FeatureSettings, progress: ProgressCallback | None) -> Corpus:
-    """The words of a network, from that source."""
-    corpus = corpora.load_corpus(source, words=words, progress=progress)
+def _load_words(
+    source: str, words: Sequence[str], settings: FeatureSettings, progress: ProgressCallback | None
+) -> Corpus:
+    """Return the words of a network from another source."""
+    try:
+        corpus = load_corpus(source, words=words, progress=progress)
+    except CorpusError as error:
+        raise InspectionError(str(error)) from error
     if corpus.settings != settings:
-        raise SubjectError(f"{source}: its features are not those that the network was trained with")
+        raise InspectionError(f"{source}: its feature settings are not those that the network was trained with")
     return corpus
-
-
-def describe(subject: Subject) -> str:
-    """What it is, in a line.
-
-    >>> from ..networks.build import build_network
-    >>> wave = Dataset("wave", 8000, np.zeros(2), "")
-    >>> describe(Subject("generation", "cw", build_network("cw", 40), [], lambda outputs: {}, 0, wave, "", {}))
-    'CW-RNN of 40 units that generates wave'
-    """
-    does = (
-        f"generates {subject.scene.name}"
-        if isinstance(subject.scene, Dataset)
-        else (f"tells {len(subject.scene.words)} words apart")
-    )
-    return f"{NAMES[subject.method]} of {subject.layer.hidden_size} units that {does}"

@@ -1,0 +1,147 @@
+"""Which network is inspected, with which data."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from support.inspected_networks import (
+    HOSTILE,
+    make_sequence_store,
+    make_word_store,
+    read_records,
+    save_recogniser,
+)
+from support.made_corpora import make_corpus
+
+from cwrnn.experiments.inspect import loading
+from cwrnn.experiments.inspect.loading import InspectionError, SpokenWord, load_network
+from cwrnn.experiments.inspect.network import measure_network
+from cwrnn.experiments.words.bundle import load_bundled_corpus
+
+
+@pytest.fixture(scope="module")
+def sequences(tmp_path_factory):
+    """A store of networks that generate, of all three methods."""
+    return make_sequence_store(tmp_path_factory.mktemp("sequences"), HOSTILE, methods=["srn", "lstm", "cw"])
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """A store of networks that tell four words apart."""
+    return make_word_store(tmp_path_factory.mktemp("spoken"), methods=["srn", "cw"], sizes=[600, 700])
+
+
+def test_default_is_the_best_clockwork_rnn_of_the_largest_size(sequences):
+    largest = [each for each in read_records(sequences) if (each.run.method, each.run.size) == ("cw", 250)]
+    best = min(largest, key=lambda record: record.error)
+    found = load_network(sequences)
+    assert found.facts["run"] == best.key[:12]
+    np.testing.assert_array_equal(found.layer.weight_hh_l0.detach().numpy(), best.weights["layer.weight_hh_l0"])
+    inspected = measure_network(found)
+    # computed from the weights, it is the error in the store
+    assert inspected.intact["nmse"] == pytest.approx(best.error, rel=1e-5)
+    assert inspected.schedule.spec == best.schedule
+
+
+def test_srn_is_loaded_if_there_is_no_clockwork_rnn(tmp_path):
+    found = load_network(make_sequence_store(tmp_path, methods=["srn"], sizes=[100], runs=1))
+    assert (found.method, found.layer.schedule.periods) == ("srn", (1,))
+
+
+def test_run_is_found_by_its_key(sequences):
+    wanted = next(each for each in read_records(sequences) if each.run.method == "srn")
+    assert load_network(sequences, run=wanted.key[:10]).facts["run"] == wanted.key[:12]
+
+
+def test_words_are_measured_as_in_training(spoken):
+    best = min((each for each in read_records(spoken, "words") if each.run.size == 700 and each.run.method == "cw"),
+               key=lambda r: r.error)  # fmt: skip
+    found = load_network(spoken)
+    assert found.facts["run"] == best.key[:12]
+    intact = measure_network(found).intact
+    labels = [make_corpus().words.index(each.word) for each in make_corpus().test]
+    assert intact["error"] == pytest.approx(best.error)
+    expected = -best.output[np.arange(len(labels)), labels].mean()
+    assert intact["cross_entropy"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_chosen_word_is_shown(spoken):
+    found = load_network(spoken, word="word2")
+    assert isinstance(found.target, SpokenWord)
+    assert found.target.words[found.target.label] == "word2"
+    corpus = make_corpus()
+    expected = next(each for each in corpus.test if each.word == "word2")
+    assert found.target.speaker == expected.speaker
+    np.testing.assert_allclose(
+        found.inputs[found.shown], (expected.features - corpus.mean) / corpus.deviation, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_other_data_are_normalised_as_the_training_data(spoken, monkeypatch):
+    other = make_corpus(seed=5)
+    asked = {}
+    monkeypatch.setattr(loading, "load_corpus", lambda source, **options: asked.update(options) or other)
+    found = load_network(spoken, data="folder:elsewhere")
+    trained = make_corpus()
+    assert asked["words"] == trained.words
+    expected = (other.test[0].features - trained.mean) / trained.deviation
+    np.testing.assert_allclose(found.inputs[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_saved_recogniser_is_inspected_with_the_bundled_words(tmp_path):
+    found = load_network(save_recogniser(tmp_path / "words.safetensors"))
+    assert len(found.inputs) == len(load_bundled_corpus().test)
+    np.testing.assert_array_equal(found.inputs[3], load_bundled_corpus().normalised("test")[3][0])
+    assert "trained on" not in found.facts
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"run": "xyz"}, "no run with a key that begins with 'xyz'"),
+        ({"run": ""}, "runs with a key that begins with ''"),
+        ({"task": "words"}, "there are no runs of the task words"),
+        ({"data": "bundle"}, "data is for networks that tell words apart"),
+        ({"word": "making"}, "word is for networks that tell words apart"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(sequences, options, message):
+    with pytest.raises(InspectionError, match=re.escape(message)):
+        load_network(sequences, **options)
+
+
+def test_lstm_is_refused(sequences, tmp_path):
+    [first, *_] = [each for each in read_records(sequences) if each.run.method == "lstm"]
+    with pytest.raises(InspectionError, match="is an LSTM, which has no clocks"):
+        load_network(sequences, run=first.key)
+    with pytest.raises(InspectionError, match="no CW-RNN or SRN finished; an LSTM has no clocks"):
+        load_network(make_sequence_store(tmp_path, methods=["lstm"], sizes=[100], runs=1))
+
+
+def test_unknown_word_is_refused(spoken):
+    with pytest.raises(InspectionError, match="word must be one of word0, word1, word2, word3, got 'word9'"):
+        load_network(spoken, word="word9")
+
+
+def test_task_must_be_chosen_in_a_store_of_both(tmp_path):
+    make_word_store(make_sequence_store(tmp_path, methods=["cw"], sizes=[100], runs=1))
+    with pytest.raises(InspectionError, match="choose the task generation or words"):
+        load_network(tmp_path)
+    assert load_network(tmp_path, task="words").task == "words"
+    assert load_network(tmp_path, task="generation").task == "generation"
+
+
+def test_recogniser_has_no_task_or_run_to_choose(tmp_path):
+    path = save_recogniser(tmp_path / "words.safetensors")
+    for name in ("task", "run"):
+        with pytest.raises(InspectionError, match=f"there is no {name} to choose"):
+            load_network(path, **{name: "words"})
+
+
+def test_words_with_other_feature_settings_are_refused(spoken, monkeypatch):
+    corpus = make_corpus()
+    other = dataclasses.replace(corpus, settings=dataclasses.replace(corpus.settings, step=5.0))
+    monkeypatch.setattr(loading, "load_corpus", lambda source, **options: other)
+    with pytest.raises(InspectionError, match="not those that the network was trained with"):
+        load_network(spoken, data="bundle")
