@@ -17,7 +17,9 @@ from .networks.settings import TrainingSettings
 from .progress import ProgressCallback
 
 if TYPE_CHECKING:
+    from .report.chapter import Chapter
     from .sweep.run import Run
+    from .sweep.store import Store
 
 
 class Data(Protocol):
@@ -125,6 +127,15 @@ class Task(ABC, Generic[D]):
     @abstractmethod
     def unpack(self, name: str, source: str, about: dict[str, Any], numbers: bytes) -> D:
         """The data set that was packed."""
+
+    @abstractmethod
+    def make_chapter(self, store: "Store") -> "Chapter | None":
+        """The chapter about this task in the report of a store; None if the store has no runs of this task."""
+
+    @property
+    @abstractmethod
+    def figure_titles(self) -> Mapping[str, str]:
+        """The titles of all figures that the chapter can have, by the names of their files."""
 
 
 @cache

@@ -19,7 +19,7 @@ from cwrnn.experiments.errors import ExperimentError
 from cwrnn.experiments.generation.chapter import choose_opening, encode_wav, group_by_dataset
 from cwrnn.experiments.generation.weight_coding import CODE, OVERHEAD
 from cwrnn.experiments.report.numbers import format_error
-from cwrnn.experiments.report.page import TITLES, write_report, write_store_report
+from cwrnn.experiments.report.page import list_figure_titles, write_report, write_store_report
 from cwrnn.experiments.report.statistics import best_record, summarise
 from cwrnn.experiments.report.svg import VARIABLES
 from cwrnn.experiments.sweep.store import Store
@@ -121,7 +121,9 @@ def test_sound_beyond_full_scale_is_cut_off():
 
 def test_figures_lie_beside_the_page(folder):
     names = sorted(path.name for path in (folder / "figures" / "generation").iterdir())
-    assert names == sorted(f"{name}.{suffix}" for name in TITLES["generation"] for suffix in ("svg", "png"))
+    assert names == sorted(
+        f"{name}.{suffix}" for name in list_figure_titles()["generation"] for suffix in ("svg", "png")
+    )
     for path in (folder / "figures").rglob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -360,7 +362,7 @@ def test_a_report_is_written_from_python(folder, tmp_path):
     assert written.page == tmp_path / "elsewhere" / "index.html"
     assert str(written) == f"The page is {written.page}"
     assert written.to_dict() == json.loads(written.summary.read_text())
-    assert written.figures["generation"].keys() == TITLES["generation"].keys()
+    assert written.figures["generation"].keys() == list_figure_titles()["generation"].keys()
     for svg, png in written.figures["generation"].values():
         assert svg.read_bytes().startswith(b"<?xml")
         assert png.read_bytes().startswith(b"\x89PNG")

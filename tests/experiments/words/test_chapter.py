@@ -17,7 +17,7 @@ from support.made_records import (
     train_words_runs,
 )
 
-from cwrnn.experiments.report.page import TITLES, write_store_report
+from cwrnn.experiments.report.page import list_figure_titles, write_store_report
 from cwrnn.experiments.report.statistics import summarise
 from cwrnn.experiments.sweep.store import Store
 from cwrnn.experiments.words import figures
@@ -74,7 +74,7 @@ def test_one_page_of_both_tasks(page, folder):
     assert [link for link in page.links if not link.startswith(("#", "data:"))] == []
     assert "repeats both experiments" in page.text
     assert "<title>Clockwork RNN: music from memory and spoken words</title>" in (folder / "index.html").read_text()
-    for task, titles in [(task, TITLES[task]) for task in ("generation", "words")]:
+    for task, titles in [(task, list_figure_titles()[task]) for task in ("generation", "words")]:
         names = {path.stem for path in (folder / "figures" / task).iterdir()}
         assert names == titles.keys() - ({"search"} if task == "generation" else set())
     numbers = json.loads((folder / "summary.json").read_text())

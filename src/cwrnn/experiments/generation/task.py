@@ -1,7 +1,7 @@
 """The task of sequence generation (section 4.1 of the paper): networks without input learn a sequence by heart."""
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,11 @@ from ..sweep.run import SEQUENCE, Dataset, Run
 from ..task import Task
 from . import plan, training
 from .music import load_sequences
+
+if TYPE_CHECKING:
+    from ..report.chapter import Chapter
+    from ..sweep.store import Store
+
 
 SECONDS_PER_STEP = {"srn": (0.3e-6, 1.5e-10), "lstm": (0.13e-6, 2.0e-10), "cw": (0.26e-6, 2.5e-10)}
 """What a time step of training costs, by method: for the network, and for each of its parameters."""
@@ -83,6 +88,20 @@ class Generation(Task[Dataset]):
     def unpack(self, name: str, source: str, about: dict[str, Any], numbers: bytes) -> Dataset:
         """The sequence that was packed."""
         return Dataset(name, about["rate"], np.frombuffer(numbers, dtype="<f8"), source)
+
+    def make_chapter(self, store: "Store") -> "Chapter | None":
+        """The chapter of `chapter.py`."""
+        # imported here because the chapter imports this module
+        from .chapter import make_chapter
+
+        return make_chapter(store)
+
+    @property
+    def figure_titles(self) -> Mapping[str, str]:
+        """The titles of `chapter.py`."""
+        from .chapter import TITLES
+
+        return TITLES
 
 
 GENERATION = Generation()

@@ -11,15 +11,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from .. import paper
 from ..networks.build import METHODS
 from ..sweep.run import STATUSES, Record
 from ..task import find_task
 from .drawing import NAMES
 from .numbers import format_count, join_words
 from .statistics import SummaryRow
-
-PAPER_RUNS = 100
-"""Runs behind every mean that the paper prints."""
 
 RowsByNetwork = Mapping[tuple[str, int], SummaryRow]
 """Rows by method and size, one set of hyper-parameters each."""
@@ -91,10 +89,10 @@ def compare_order(rows: Sequence[SummaryRow]) -> list[str]:
 def mention_few_runs(rows: Iterable[SummaryRow]) -> list[str]:
     """Returns a sentence if there are fewer runs than in the paper."""
     fewest = min((row.runs for row in rows), default=0)
-    if fewest >= PAPER_RUNS:
+    if fewest >= paper.RUNS:
         return []
     return [
-        f"A mean here covers as few as {format_count(fewest, 'run')}, a mean of the paper {PAPER_RUNS}. "
+        f"A mean here covers as few as {format_count(fewest, 'run')}, a mean of the paper {paper.RUNS}. "
         "The mean of a few runs depends on their random initial weights."
     ]
 
@@ -112,13 +110,18 @@ def mention_diverged(rows: Iterable[SummaryRow], error: str) -> list[str]:
     ]
 
 
-def mention_other_settings(records: Iterable[Record], paper: Mapping[str, float]) -> list[str]:
-    """Returns a sentence for each learning rate that is not the paper's, and for an LSTM without peepholes."""
+def mention_other_settings(records: Iterable[Record], rates: Mapping[str, float]) -> list[str]:
+    """Returns a sentence for each learning rate that is not the paper's, and for an LSTM without peepholes.
+
+    Args:
+        records: runs with one set of hyper-parameters for each method
+        rates: the paper's learning rates, by method
+    """
     settings = {record.run.method: record.run.settings for record in records}
     sentences = [
-        f"The learning rate of {NAMES[method]} was {chosen.learning_rate:g}; the paper's is {paper[method]:g}."
+        f"The learning rate of {NAMES[method]} was {chosen.learning_rate:g}; the paper's is {rates[method]:g}."
         for method, chosen in settings.items()
-        if not math.isclose(chosen.learning_rate, paper[method])
+        if not math.isclose(chosen.learning_rate, rates[method])
     ]
     if "lstm" in settings and not settings["lstm"].peepholes:
         sentences.append("The LSTM had no peephole connections; the paper does not say whether its LSTM had any.")

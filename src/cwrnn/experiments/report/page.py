@@ -19,25 +19,16 @@ from typing import Any
 from ... import __version__
 from ..clocks import chapter as clocks_chapter
 from ..errors import ExperimentError
-from ..generation import chapter as generation_chapter
 from ..json_safe import make_json_safe
 from ..sweep.run import Record
 from ..sweep.store import Store
 from ..task import all_tasks
-from ..words import chapter as words_chapter
 from .chapter import Chapter
 from .drawing import render_files
 from .privacy import hide_command_folders
 from .svg import inline_svg
 from .templates import make_template_environment
 from .writing import write_files
-
-TITLES = {
-    "generation": generation_chapter.TITLES,
-    "words": words_chapter.TITLES,
-    **{clocks_chapter.anchor(task.name): clocks_chapter.TITLES for task in all_tasks()},
-}
-"""The titles of all figures that a page can have, by task and the name of the figure's file."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +80,9 @@ def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | N
 def write_store_report(store: Store, folder: Path) -> Report:
     """Writes the report about an open store into the folder. A store without runs makes a page that says so."""
     environment = make_template_environment()
-    experiments = [
-        chapter for make in (generation_chapter.make_chapter, words_chapter.make_chapter) if (chapter := make(store))
-    ]
+    experiments = [chapter for task in all_tasks() if (chapter := task.make_chapter(store)) is not None]
     clocks = [chapter for task in all_tasks() if (chapter := clocks_chapter.make(store, task.name)) is not None]
-    chapters: list[Chapter] = [*experiments, *clocks]
+    chapters = [*experiments, *clocks]
     leading = next((chapter for chapter in chapters if chapter.opening is not None), None)
     environments = count_environments(record for chapter in chapters for record in chapter.records)
     commands = [hide_command_folders(command) for command in store.commands]
@@ -136,6 +125,12 @@ def write_store_report(store: Store, folder: Path) -> Report:
     return report
 
 
+def list_figure_titles() -> dict[str, Mapping[str, str]]:
+    """Returns the titles of all figures that a page can have, by chapter and by the names of their files."""
+    titles = {task.name: task.figure_titles for task in all_tasks()}
+    return titles | {clocks_chapter.anchor(task.name): clocks_chapter.TITLES for task in all_tasks()}
+
+
 def count_environments(records: Iterable[Record]) -> list[dict[str, Any]]:
     """Returns each different environment that runs were made in, and how many runs it made."""
     counts = Counter(tuple(sorted(record.environment.items())) for record in records)
@@ -161,7 +156,7 @@ def _make_view(chapter: Chapter, drawings: Mapping[str, Any], *, leads: bool) ->
 def _remove_stale_figures(folder: Path, chapters: Sequence[Chapter]) -> None:
     """Removes figures that an earlier report wrote and this one does not have; files of other names stay."""
     drawn = {(chapter.task, name) for chapter in chapters for name in chapter.figures}
-    for task, titles in TITLES.items():
+    for task, titles in list_figure_titles().items():
         for name in titles:
             if (task, name) not in drawn:
                 for suffix in ("svg", "png"):

@@ -1,7 +1,7 @@
 """The task of spoken words (section 4.2 of the paper): networks learn to tell recordings of words apart."""
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,11 @@ from . import bundle, plan, training
 from .clips import TEST, TRAIN
 from .corpus import Corpus, load_corpus
 from .features import FeatureSettings
+
+if TYPE_CHECKING:
+    from ..report.chapter import Chapter
+    from ..sweep.store import Store
+
 
 SECONDS_PER_STEP = {"srn": (0.7e-6, 1.2e-10), "lstm": (0.9e-6, 3.0e-10), "cw": (0.75e-6, 0.8e-10)}
 """What a frame costs, by method: for the network, and for each of its parameters.
@@ -96,6 +101,20 @@ class Words(Task[Corpus]):
         channels = FeatureSettings(**about["settings"]).channels
         features = np.frombuffer(numbers, dtype="<f4").reshape(-1, channels)
         return bundle.assemble_corpus(about, features, np.array(about["lengths"]))
+
+    def make_chapter(self, store: "Store") -> "Chapter | None":
+        """The chapter of `chapter.py`."""
+        # imported here because the chapter imports this module
+        from .chapter import make_chapter
+
+        return make_chapter(store)
+
+    @property
+    def figure_titles(self) -> Mapping[str, str]:
+        """The titles of `chapter.py`."""
+        from .chapter import TITLES
+
+        return TITLES
 
 
 WORDS = Words()
