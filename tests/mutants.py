@@ -49,6 +49,8 @@ KEPT_MOST = "tests/kernels/test_blocks.py::test_no_more_is_kept_than_was_lent_at
 KEPT_SIZES = "tests/kernels/test_blocks.py::test_sizes_that_share_a_block"
 KERNEL_NAN = "tests/kernels/test_cpu.py::test_nan_stays_where_it_arises"
 KERNEL_ODD = "tests/kernels/test_cpu.py::test_inference_of_odd_tensors"
+GPU_MODULES = "tests/kernels/test_gpu.py::test_table_of_modules_by_hand"
+GPU_WEIGHTS = "tests/kernels/test_gpu.py::test_parts_and_blocks_cover_every_weight_once"
 LSTM = "tests/kernels/test_lstm.py::test_kernel_is_the_definition"
 LSTM_GATES = "tests/kernels/test_lstm.py::test_gates_are_exact_to_some_units_in_the_last_place"
 LSTM_END = "tests/kernels/test_lstm.py::test_what_lies_beyond_the_end_is_not_read"
@@ -219,6 +221,11 @@ MUTANTS = [
     Mutant("kernel: an output past the caches lacks the start of each row", "kernels/cpu/vectors.h",
            "for (int64_t i = 0; i < n; i += LANES) {\n        const vec value",
            "for (int64_t i = LANES; i < n; i += LANES) {\n        const vec value", KERNEL_LARGE),
+    Mutant("gpu: a module's last tick is left out", "kernels/gpu/tables.py",
+           "ticks = (T - 1 - first_tick) // period + 1 if first_tick < T else 0",
+           "ticks = (T - 1 - first_tick) // period if first_tick < T else 0", GPU_MODULES),
+    Mutant("gpu: the initial state has no part in the weights' gradient", "kernels/gpu/tables.py",
+           "add_block(0, j, receiver, sender, (n + 1) * B)", "add_block(0, j, receiver, sender, n * B)", GPU_WEIGHTS),
     Mutant("memory: a block is lent twice", "kernels/cpu/blocks.c",
            "return best == NULL ? NULL : take_out(best);", "return best == NULL ? NULL : *best;", KEPT),
     Mutant("memory: a block that is too small is lent",
