@@ -29,18 +29,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from cwrnn.experiments.paper import WORDS_VOCABULARY
 from cwrnn.experiments.words.bundle import write_bundle
-from cwrnn.experiments.words.corpus import TEST, TRAIN, Corpus, Utterance
+from cwrnn.experiments.words.clips import TEST, TRAIN
+from cwrnn.experiments.words.corpus import Corpus, Utterance
 from cwrnn.experiments.words.features import FULL_SCALE, FeatureSettings, mfcc
-
-CLUSTERS = (
-    ("making", "walking", "cooking", "looking", "working"),
-    ("biblical", "cyclical", "technical", "classical", "critical"),
-    ("tradition", "addition", "audition", "recognition", "competition"),
-    ("musicians", "discussions", "regulations", "accusations", "conditions"),
-    ("subway", "leeway", "freeway", "highway", "hallway"),
-)
-"""The paper's words, section 4.2, by suffix."""
 
 ACCENTS = ("en-us", "en-us-nyc", "en-gb", "en-gb-x-rp")
 """The accents of espeak-ng. With the Scottish, Lancashire, West Midlands and Caribbean ones as well, five examples of a
@@ -139,7 +132,7 @@ def draw_voices(seed: int) -> dict[str, list[tuple[Voice, bool]]]:
     formants = [(accent, variant) for accent in ACCENTS for variant in VARIANTS]
     chance.shuffle(formants)
     drawn = {}
-    for word in (word for cluster in CLUSTERS for word in cluster):
+    for word in (word for cluster in WORDS_VOCABULARY for word in cluster):
         names = _draw_people(chance, formants)
         chance.shuffle(names)
         voices = [_draw_voice(chance, *name) for name in names]
@@ -289,14 +282,14 @@ def synthesise(seed: int, audio: Path | None) -> Corpus:
                 f"[{number:2}/{len(drawn)}] {word:12} {len(voices)} voices, {min(seconds):.2f} to {max(seconds):.2f} s",
                 file=sys.stderr,
             )
-    clusters = {word: number for number, cluster in enumerate(CLUSTERS, start=1) for word in cluster}
+    clusters = {word: number for number, cluster in enumerate(WORDS_VOCABULARY, start=1) for word in cluster}
     if audio is not None:
         with (audio / "manifest.csv").open("w", encoding="utf-8", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(("word", "speaker", "file", "split", "cluster"))
-            for each in utterances:
-                name = f"{each.word}/{each.speaker}.wav"
-                rows.writerow((each.word, each.speaker, name, each.split, clusters[each.word]))
+            for utterance in utterances:
+                name = f"{utterance.word}/{utterance.speaker}.wav"
+                rows.writerow((utterance.word, utterance.speaker, name, utterance.split, clusters[utterance.word]))
     source = (
         "synthetic: the paper's 25 words, each synthesised with seven voices of espeak-ng, flite and festival "
         f"(tools/synthesise_words.py --seed {seed})"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.made_corpora import make_small_corpus
 
+from cwrnn.experiments.paper import WORDS_VOCABULARY
 from cwrnn.experiments.words import bundle
 from cwrnn.experiments.words.bundle import FILE, load_bundled_corpus, read_about, read_bundle, write_bundle
 from cwrnn.experiments.words.corpus import CorpusError, load_corpus
@@ -90,7 +91,7 @@ def test_bundle_whose_lengths_do_not_match_is_refused(tmp_path, name):
 
 
 def test_bundled_words_are_the_papers_and_marked_as_synthetic(corpus, script):
-    assert corpus.words == tuple(word for cluster in script.CLUSTERS for word in cluster)
+    assert corpus.words == tuple(word for cluster in WORDS_VOCABULARY for word in cluster)
     assert Counter(corpus.clusters.values()) == dict.fromkeys(range(1, 6), 5)
     assert corpus.synthetic
     assert "synthetic" in corpus.source

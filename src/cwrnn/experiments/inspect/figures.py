@@ -213,13 +213,15 @@ def draw_silences(inspection: Inspection) -> Any:
         drawn = [intact]
         for panel, (kind, title) in zip(row, (("zero", "held at zero"), ("mean", "held at its mean")), strict=True):
             for offset, suffix, colour in ((-0.2, "_readout", readout), (0.2, "", everywhere)):
-                values = [measure.scale * getattr(each.silenced, kind + suffix)[name] for each in inspection.modules]
+                values = [
+                    measure.scale * getattr(module.silenced, kind + suffix)[name] for module in inspection.modules
+                ]
                 drawn += values
                 # bars begin at the error of the intact network
                 panel.bar(places + offset, np.array(values) - intact, 0.38, bottom=intact, color=colour)
             panel.axhline(intact, color=INK, linewidth=1.0, linestyle=(0, (4, 2)))
             panel.grid(False, axis="x")
-            panel.set_xticks(places, [str(each.period) for each in inspection.modules])
+            panel.set_xticks(places, [str(module.period) for module in inspection.modules])
             panel.tick_params(axis="x", length=0)
             if place == 0:
                 panel.set_title(title, loc="left")

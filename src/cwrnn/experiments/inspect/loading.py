@@ -136,9 +136,9 @@ def _load_from_store(
     path: Path, task: str | None, run: str | None, data: str | None, word: str | None, progress: ProgressCallback | None
 ) -> InspectedNetwork:
     with Store.read(path) as store:
-        records = {each.name: [*store.records(each.name), *store.records(each.clocks_name)] for each in all_tasks()}
+        records = {known.name: [*store.records(known.name), *store.records(known.clocks_name)] for known in all_tasks()}
         if run is not None:
-            records |= {each.search_name: store.records(each.search_name) for each in all_tasks()}
+            records |= {known.search_name: store.records(known.search_name) for known in all_tasks()}
         record = _choose_best(store.path, records, task) if run is None else _find_run(store.path, records, run)
         all_data: Mapping[str, Dataset | Corpus] = {**store.datasets(), **store.corpora()}
     trained = all_data[record.run.data]
@@ -165,7 +165,7 @@ def _load_from_store(
 
 
 def _find_run(path: Path, records: Mapping[str, Sequence[Record]], run: str) -> Record:
-    matching = [record for each in records.values() for record in each if record.key.startswith(run)]
+    matching = [record for of_task in records.values() for record in of_task if record.key.startswith(run)]
     if len(matching) != 1:
         count = "no run" if not matching else f"{len(matching)} runs"
         raise InspectionError(f"{path}: {count} with a key that begins with {run!r}")
@@ -179,15 +179,15 @@ def _find_run(path: Path, records: Mapping[str, Sequence[Record]], run: str) -> 
 
 def _choose_best(path: Path, records: Mapping[str, Sequence[Record]], task: str | None) -> Record:
     """Return the best network of the largest size: a Clockwork RNN if there is one, else an SRN."""
-    tasks = [each for each in records if records[each] and task in (None, each)]
+    tasks = [name for name in records if records[name] and task in (None, name)]
     if not tasks:
         raise InspectionError(f"{path}: there are no runs{'' if task is None else f' of the task {task}'}")
     if len(tasks) > 1:
         raise InspectionError(f"{path}: has networks of two tasks: choose the task {' or '.join(tasks)}")
     for method in reversed(METHODS):
-        finished = [each for each in records[tasks[0]] if (each.run.method, each.status) == (method, FINISHED)]
-        largest = max((each.run.size for each in finished), default=0)
-        best = best_record(each for each in finished if each.run.size == largest)
+        finished = [record for record in records[tasks[0]] if (record.run.method, record.status) == (method, FINISHED)]
+        largest = max((record.run.size for record in finished), default=0)
+        best = best_record(record for record in finished if record.run.size == largest)
         if best is not None:
             return best
     raise InspectionError(f"{path}: no CW-RNN or SRN finished; an LSTM has no clocks and no modules")
@@ -225,8 +225,8 @@ def _with_words(
     utterances = corpus.test
     if word is not None and word not in words:
         raise InspectionError(f"word must be one of {', '.join(words)}, got {word!r}")
-    shown = next(i for i, each in enumerate(utterances) if word in (None, each.word))
-    labels = np.array([words.index(each.word) for each in utterances])
+    shown = next(i for i, utterance in enumerate(utterances) if word in (None, utterance.word))
+    labels = np.array([words.index(utterance.word) for utterance in utterances])
 
     def measure(outputs: Sequence[Array]) -> dict[str, float]:
         # the decision is that of the last time step
@@ -239,7 +239,7 @@ def _with_words(
         task="words",
         method=method,
         network=network,
-        inputs=[normalise(each.features) for each in utterances],
+        inputs=[normalise(utterance.features) for utterance in utterances],
         measure=measure,
         shown=shown,
         target=SpokenWord(words, int(labels[shown]), utterances[shown].speaker),

@@ -127,7 +127,7 @@ def inspect_network(
 
 def measure_network(network: InspectedNetwork) -> Inspection:
     """Return all measurements of a network. Lags go up to the median length of the sequences."""
-    median_length = int(np.median([len(each) for each in network.inputs]))
+    median_length = int(np.median([len(sequence) for sequence in network.inputs]))
     longest = max(0, min(LONGEST_LAG, median_length - 1))
     return inspect(network.layer, network.network.readout, network.inputs, network.measure, longest=longest)
 

@@ -66,7 +66,7 @@ def _describe_worth(inspection: Inspection) -> list[str]:
     useless = [
         module
         for module in order
-        if all(module.silenced.mean[each] <= inspection.intact[each] for each in inspection.intact)
+        if all(module.silenced.mean[error] <= intact for error, intact in inspection.intact.items())
     ]
     if useless:
         have, any_of_them = ("have", "any one of them") if len(useless) > 1 else ("has", "it")

@@ -49,16 +49,16 @@ def describe_corpus(corpus: Corpus) -> dict[str, Any]:
         # pairs, because the order of the words is that of the labels
         "clusters": list(corpus.clusters.items()),
         "utterances": [
-            {"word": each.word, "speaker": each.speaker, "split": each.split, "source": each.source}
-            for each in corpus.utterances
+            {"word": utterance.word, "speaker": utterance.speaker, "split": utterance.split, "source": utterance.source}
+            for utterance in corpus.utterances
         ],
     }
 
 
 def join_features(corpus: Corpus) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Return the features of all utterances one after the other, (sum of T, 13), and their lengths, (n,)."""
-    features = np.concatenate([each.features for each in corpus.utterances]).astype("<f4")
-    return features, np.array([len(each.features) for each in corpus.utterances], dtype="<i4")
+    features = np.concatenate([utterance.features for utterance in corpus.utterances]).astype("<f4")
+    return features, np.array([len(utterance.features) for utterance in corpus.utterances], dtype="<i4")
 
 
 def assemble_corpus(about: Mapping[str, Any], features: NDArray[Any], lengths: NDArray[Any]) -> Corpus:
@@ -70,7 +70,7 @@ def assemble_corpus(about: Mapping[str, Any], features: NDArray[Any], lengths: N
         name=about["name"],
         source=about["source"],
         utterances=tuple(
-            Utterance(features=part, **each) for part, each in zip(parts, about["utterances"], strict=True)
+            Utterance(features=part, **utterance) for part, utterance in zip(parts, about["utterances"], strict=True)
         ),
         settings=FeatureSettings(**about["settings"]),
         synthetic=about["synthetic"],

@@ -1,4 +1,4 @@
-"""Clips: which part of which sound file is which word, spoken by whom, for training or for testing.
+"""Clips: the words in sound files, with their places, their speakers, and their split into training and test.
 
 The readers of corpora (`folder`, `timit`) make a `SourceContents` of what they find: the clips, and everything that is
 wrong. Problems are collected rather than raised, so that one report names every bad file.

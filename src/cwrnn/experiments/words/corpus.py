@@ -129,11 +129,14 @@ class Corpus:
         about = {
             "words": self.words,
             "settings": asdict(self.settings),
-            "utterances": [[each.word, each.speaker, each.split, len(each.features)] for each in self.utterances],
+            "utterances": [
+                [utterance.word, utterance.speaker, utterance.split, len(utterance.features)]
+                for utterance in self.utterances
+            ],
         }
         digest = hashlib.sha256(json.dumps(about, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
-        for each in self.utterances:
-            digest.update(np.ascontiguousarray(each.features, dtype="<f4").tobytes())
+        for utterance in self.utterances:
+            digest.update(np.ascontiguousarray(utterance.features, dtype="<f4").tobytes())
         return digest.hexdigest()
 
     def normalised(self, split: str) -> list[tuple[NDArray[np.float32], int]]:
@@ -145,34 +148,35 @@ class Corpus:
             raise ValueError(f"split must be 'train' or 'test', got {split!r}")
         label = {word: i for i, word in enumerate(self.words)}
         return [
-            (((each.features - self.mean) / self.deviation).astype(np.float32), label[each.word])
-            for each in (self.train if split == TRAIN else self.test)
+            (((utterance.features - self.mean) / self.deviation).astype(np.float32), label[utterance.word])
+            for utterance in (self.train if split == TRAIN else self.test)
         ]
 
     @property
     def _training_frames(self) -> NDArray[np.float64]:
-        return np.concatenate([each.features for each in self.train]).astype(np.float64)
+        return np.concatenate([utterance.features for utterance in self.train]).astype(np.float64)
 
     def _find_problems(self) -> list[str]:
         """Return every reason why the corpus cannot be trained on; later checks need the earlier ones to pass."""
         problems = []
         shape = f"(T, {self.settings.channels})"
-        for each in self.utterances:
-            if each.split not in SPLITS:
-                problems.append(f"{each.source}: the split must be 'train' or 'test', got {each.split!r}")
-            if not each.word:
-                problems.append(f"{each.source}: the word is empty")
-            elif each.word not in self.clusters:
-                problems.append(f"{each.source}: the word {each.word!r} has no cluster")
-            if each.features.ndim != 2 or each.features.shape[1] != self.settings.channels or not len(each.features):
-                problems.append(f"{each.source}: the features must be {shape}, T >= 1, got {each.features.shape}")
-            elif not np.isfinite(each.features).all():
-                problems.append(f"{each.source}: the features are not finite")
+        for utterance in self.utterances:
+            source, word, features = utterance.source, utterance.word, utterance.features
+            if utterance.split not in SPLITS:
+                problems.append(f"{source}: the split must be 'train' or 'test', got {utterance.split!r}")
+            if not word:
+                problems.append(f"{source}: the word is empty")
+            elif word not in self.clusters:
+                problems.append(f"{source}: the word {word!r} has no cluster")
+            if features.ndim != 2 or features.shape[1] != self.settings.channels or not len(features):
+                problems.append(f"{source}: the features must be {shape}, T >= 1, got {features.shape}")
+            elif not np.isfinite(features).all():
+                problems.append(f"{source}: the features are not finite")
         if problems:
             return problems
         if len(self.clusters) < 2:
             problems.append(f"at least two words are needed, got {len(self.clusters)}")
-        counts = Counter((each.word, each.split) for each in self.utterances)
+        counts = Counter((utterance.word, utterance.split) for utterance in self.utterances)
         for word in self.clusters:
             for split, purpose in ((TRAIN, "training"), (TEST, "testing")):
                 if not counts[word, split]:

@@ -150,7 +150,9 @@ def _write_cache_file(file: Path, features: Sequence[NDArray[np.float32]]) -> No
         descriptor, name = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
         try:
             with os.fdopen(descriptor, "wb") as opened:
-                np.savez(opened, features=np.concatenate(features), lengths=np.array([len(each) for each in features]))
+                np.savez(
+                    opened, features=np.concatenate(features), lengths=np.array([len(frames) for frames in features])
+                )
             os.replace(name, file)
         except BaseException:
             os.unlink(name)

@@ -66,25 +66,25 @@ def read_folder(folder: Path, *, words: Sequence[str] | None, test: int) -> Sour
 
 
 def _read_word_folders(folder: Path, words: Sequence[str] | None, contents: SourceContents) -> None:
-    names = sorted(each.name for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not names:
         contents.problems.append(f"has no {MANIFEST} and no folders of words: expected WORD/SPEAKER.wav")
     for word in names:
         if words is not None and word not in words:
             continue
         files = sorted(
-            each
-            for each in (folder / word).iterdir()
-            if each.suffix.lower() in SUFFIXES and not each.is_dir() and not each.name.startswith(".")
+            file
+            for file in (folder / word).iterdir()
+            if file.suffix.lower() in SUFFIXES and not file.is_dir() and not file.name.startswith(".")
         )
         if not files:
             contents.problems.append(f"{word}: no sound in this folder: no file ends in {', '.join(SUFFIXES)}")
-        for each in files:
-            source = f"{word}/{each.name}"
+        for file in files:
+            source = f"{word}/{file.name}"
             if replace_undecodable(source) != source:
                 contents.problems.append(f"{source}: the names of word and speaker must be UTF-8")
             else:
-                contents.clips.append(Clip(word, each.stem, TRAIN, each, source))
+                contents.clips.append(Clip(word, file.stem, TRAIN, file, source))
 
 
 def _read_manifest(folder: Path, words: Sequence[str] | None, contents: SourceContents) -> bool:
@@ -156,7 +156,7 @@ def _check_row(folder: Path, fields: dict[str, str], clusters: dict[str, int]) -
     if fields.get("split", TRAIN) not in SPLITS:
         yield f"the split must be 'train' or 'test', got {fields['split']!r}"
     places = [fields.get(name) or default for name, default in (("start", "0"), ("end", ""))]
-    if not all(_is_number(each) for each in places if each):
+    if not all(_is_number(place) for place in places if place):
         yield f"start and end must be whole numbers of samples, got {places[0]!r} and {places[1]!r}"
     elif places[1] and int(places[0]) >= int(places[1]):
         yield f"start must be before end, got {places[0]} and {places[1]}"

@@ -169,4 +169,4 @@ def _find_sound(path: Path) -> Path:
     stem = path.name[:-4]
     sounds = [path.with_name(stem + suffix) for suffix in (".WAV", ".wav", ".WAV.wav")]
     # a missing file is reported when it is read
-    return next((each for each in sounds if each.exists()), sounds[path.suffix.islower()])
+    return next((sound for sound in sounds if sound.exists()), sounds[path.suffix.islower()])

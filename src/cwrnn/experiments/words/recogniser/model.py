@@ -207,7 +207,7 @@ def _check_clusters(value: Any, words: Sequence[str]) -> dict[str, int]:
 
 
 def _check_feature_settings(value: Any) -> FeatureSettings:
-    types = {each.name: int if each.type in (int, "int") else float for each in fields(FeatureSettings)}
+    types = {setting.name: int if setting.type in (int, "int") else float for setting in fields(FeatureSettings)}
     if not isinstance(value, dict) or set(value) != set(types):
         raise ModelError(f"the feature settings must be {', '.join(types)}, got {reprlib.repr(value)}")
     for name, kind in types.items():

@@ -63,11 +63,11 @@ class Recognition:
     @property
     def failed(self) -> list[FileRecognition]:
         """The files that cannot be used."""
-        return [each for each in self.files if each.error is not None]
+        return [file for file in self.files if file.error is not None]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all files for JSON."""
-        return {"files": [each.to_dict() for each in self.files]}
+        return {"files": [file.to_dict() for file in self.files]}
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.files))

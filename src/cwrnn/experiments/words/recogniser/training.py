@@ -96,7 +96,7 @@ class TrainedRecogniser:
     def mistakes(self) -> list[Mistake]:
         """The test words that are taken for another word; the most frequent mistake comes first."""
         decided = np.asarray(self.result.output).argmax(axis=1)
-        pairs = ((each.word, self.corpus.words[i]) for each, i in zip(self.corpus.test, decided, strict=True))
+        pairs = ((utterance.word, self.corpus.words[i]) for utterance, i in zip(self.corpus.test, decided, strict=True))
         counts = Counter(pair for pair in pairs if pair[0] != pair[1])
         return [Mistake(word, other, count) for (word, other), count in counts.most_common()]
 
@@ -127,9 +127,9 @@ class TrainedRecogniser:
             )
         wrong = sum(mistake.count for mistake in mistakes)
         lines.append(f"test: {wrong} of {len(self.corpus.test)} taken for another word, {100 * self.test_error:.1f} %")
-        for each in mistakes[:MOST_MISTAKES]:
-            times = f", {each.count} times" if each.count > 1 else ""
-            lines.append(f"  {each.word} taken for {each.taken_for}{times}")
+        for mistake in mistakes[:MOST_MISTAKES]:
+            times = f", {mistake.count} times" if mistake.count > 1 else ""
+            lines.append(f"  {mistake.word} taken for {mistake.taken_for}{times}")
         if len(mistakes) > MOST_MISTAKES:
             lines.append(f"  and {sum(mistake.count for mistake in mistakes[MOST_MISTAKES:])} more")
         if self.model is not None:
@@ -148,7 +148,11 @@ class TrainedRecogniser:
     def _find_recording(self) -> Path | None:
         """Return a file of one test word, if the words are a folder of such files."""
         folder = Path(os.path.expanduser((self.data or "").removeprefix("folder:")))
-        files = (folder / each.source for each in self.corpus.test if each.source.startswith(f"{each.word}/"))
+        files = (
+            folder / utterance.source
+            for utterance in self.corpus.test
+            if utterance.source.startswith(f"{utterance.word}/")
+        )
         return next((file for file in files if self.data and file.is_file()), None)
 
 
@@ -305,7 +309,7 @@ def fit_recogniser(
     }
     tensors = {MEAN: corpus.mean, DEVIATION: corpus.deviation}
     recogniser = Recogniser(SavedNetwork(KIND, method, network, tensors, about))
-    return TrainedRecogniser(recogniser, corpus, results, chosen, sum(each.seconds for each in results))
+    return TrainedRecogniser(recogniser, corpus, results, chosen, sum(result.seconds for result in results))
 
 
 def lowest_cross_entropy(result: TrainingResult) -> float:
