@@ -37,7 +37,7 @@ from torch import Tensor
 
 from ...schedule import Schedule
 from ..tensors import dense, whole
-from .tables import BLOCK_SIZE, make_plan, make_weight_tables
+from .tables import BLOCK_SIZE, Plan, make_plan, make_weight_tables
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 REGISTER_BYTES = 128 * 1024
@@ -244,25 +244,9 @@ def backward(
         )  # fmt: skip
         del g_outside, g_faster
         if g_weight_ih is not None or g_weight_hh is not None or g_bias is not None:
-            of_inputs = g_weight_ih is not None or g_bias is not None
-            recurrent = g_weight_hh is not None
-            parts, blocks = make_weight_tables(schedule, plan.ticks, B, I, recurrent, of_inputs, input.device)
-            count = len(parts)
-            products = torch.empty(S, count, BLOCK_SIZE, BLOCK_SIZE, dtype=torch.float32, device=input.device)
-            sums = torch.empty(S, count, BLOCK_SIZE, dtype=torch.float32, device=input.device)
-            if count > 0:
-                programs.compute_weight_parts[count, S](
-                    plan.table, parts, g_messages, ticks, input, end, products, sums,
-                    B, I, _replica_stride(input, lead), input.stride(-3), input.stride(-2),
-                    plan.states_size, plan.g_messages_size,
-                    BM=BLOCK_SIZE, BN=BLOCK_SIZE, BL=64, LENGTHS=lengths is not None, PRECISION=options["PRECISION"],
-                    num_stages=3,
-                )  # fmt: skip
-            programs.add_weight_parts[len(blocks), S](
-                plan.table, blocks, products, sums,
-                *(g_messages if tensor is None else tensor for tensor in (g_weight_ih, g_weight_hh, g_bias)),
-                N, I, count, BM=BLOCK_SIZE, BN=BLOCK_SIZE,
-                IH=g_weight_ih is not None, HH=g_weight_hh is not None, BIAS=g_bias is not None,
+            _compute_weight_gradients(
+                plan, schedule, input, lengths, ticks, g_messages, g_weight_ih, g_weight_hh, g_bias,
+                options["PRECISION"],
             )  # fmt: skip
         if g_input is not None and g_input.numel() > 0:
             tall = _fit_block(B, 64)
@@ -273,6 +257,44 @@ def backward(
                 PRECISION=options["PRECISION"],
             )  # fmt: skip
     return gradients
+
+
+def _compute_weight_gradients(
+    plan: Plan,
+    schedule: Schedule,
+    input: Tensor,
+    lengths: Tensor | None,
+    ticks: Tensor,
+    g_messages: Tensor,
+    g_weight_ih: Tensor | None,
+    g_weight_hh: Tensor | None,
+    g_bias: Tensor | None,
+    precision: str,
+) -> None:
+    """Write the gradients of the weights and the bias, except those that are None, from the gradients of messages."""
+    from .programs import backward as programs
+
+    lead = ticks.shape[:-1]
+    S = lead.numel()
+    B, I = input.shape[-2:]
+    recurrent, of_inputs = g_weight_hh is not None, g_weight_ih is not None or g_bias is not None
+    parts, blocks = make_weight_tables(schedule, plan.ticks, B, I, recurrent, of_inputs, input.device)
+    count = len(parts)
+    products = torch.empty(S, count, BLOCK_SIZE, BLOCK_SIZE, dtype=torch.float32, device=input.device)
+    sums = torch.empty(S, count, BLOCK_SIZE, dtype=torch.float32, device=input.device)
+    if count > 0:
+        programs.compute_weight_parts[count, S](
+            plan.table, parts, g_messages, ticks, input, plan.table if lengths is None else lengths, products, sums,
+            B, I, _replica_stride(input, lead), input.stride(-3), input.stride(-2),
+            plan.states_size, plan.g_messages_size,
+            BM=BLOCK_SIZE, BN=BLOCK_SIZE, BL=64, LENGTHS=lengths is not None, PRECISION=precision, num_stages=3,
+        )  # fmt: skip
+    programs.add_weight_parts[len(blocks), S](
+        plan.table, blocks, products, sums,
+        *(g_messages if tensor is None else tensor for tensor in (g_weight_ih, g_weight_hh, g_bias)),
+        schedule.hidden_size, I, count, BM=BLOCK_SIZE, BN=BLOCK_SIZE,
+        IH=g_weight_ih is not None, HH=g_weight_hh is not None, BIAS=g_bias is not None,
+    )  # fmt: skip
 
 
 def _choose_options(schedule: Schedule, states: Tensor, nonlinearity: str) -> dict[str, Any]:

@@ -160,6 +160,8 @@ def _scan_module_backward(
     da = tl.zeros((BK, BT), dtype=weight.dtype.element_ty)
     tl.store(g_messages + n * g_row_size + there, da, mask=inside)
 
+    # the loads for a row are issued two ticks before it: a, c and d are the gradients of the next three rows from outside,
+    # a2, c2 and d2 those from faster modules, h, hc and hd the states
     ready = j * 0
     a, a2, h, ready = _load_row(g_outside, g_faster, states, gathered, ready, n, n, j, row_size, here, inside)
     c, c2, hc, ready = _load_row(g_outside, g_faster, states, gathered, ready, n - 1, n, j, row_size, here, inside)

@@ -5,6 +5,11 @@ its first unit, `first` its first tick and n the number of its ticks. Row 0 of a
 state after tick n. Names that end in 2 belong to the next slower module. Names that end in _s, _t or _b are strides of
 replicas, time steps and sequences.
 
+Constants: BK is the size of the largest module, rounded up to a power of two; BT the sequences of a tile; C the rows
+after which a scan signals; BU the units and BI the inner indices of one product. RESIDENT says where the weights stay: 1
+in registers, 2 half of them in shared memory, 0 nowhere, so that they are read again at every tick. RECTIFY means relu
+instead of tanh, and FAST the approximate tanh.
+
 Numbers that change from call to call are not specialised on, so that another T or B compiles nothing again, apart from
 a few variants by the alignment of strides.
 """
@@ -173,7 +178,8 @@ def _scan_module(
             sender = flags + (G + i * G + j) * tiles + tile
             wait_for_rows(sender, i * 0, tl.load(module_row(table, i) + MODULE.value.ticks).to(tl.int32) + 1)
 
-    # the loads for a tick are issued two ticks before it
+    # the loads for a tick are issued two ticks before it: a, c and d are the drives of the next three ticks, a2, c2 and
+    # d2 the messages that they receive
     ready = j * 0
     a, a2, ready = _load_tick(table, drive + row_size, messages, messages2, flag2, ready, first - 1, inside & (n > 0), n > 0,
                               B, G, j, start, first2, P2, row_size2, k, b, here, there, NESTED)  # fmt: skip
