@@ -8,12 +8,12 @@ import pytest
 from support import made_corpora, sound_files
 
 from cwrnn.commands import main as cli
-from cwrnn.experiments.clocks import request
 from cwrnn.experiments.clocks.series import SERIES
 from cwrnn.experiments.generation import training
 from cwrnn.experiments.inspect.loading import load_network
 from cwrnn.experiments.sweep.interrupts import interrupts
 from cwrnn.experiments.sweep.store import Store
+from cwrnn.experiments.words.task import WORDS
 from cwrnn.schedule import Schedule
 
 TINY = ("--size", "120", "--modules", "3", "--epochs", "3", "--workers", "1", "--quiet")
@@ -37,7 +37,7 @@ def write_report(folder):
 
 
 def use_small_corpus(monkeypatch):
-    monkeypatch.setattr(request, "load_corpus", lambda source, progress=None: made_corpora.make_corpus())
+    monkeypatch.setattr(WORDS, "load", lambda sources, progress=None: [made_corpora.make_corpus()])
 
 
 def fail_for_seeds(seeds):

@@ -29,14 +29,15 @@ def anchor(task: str) -> str:
 
 def make(store: Store, task: str) -> Chapter | None:
     """Return the chapter, or None if the store has no runs for it."""
-    every = store.records(find_task(task).clocks_name)
+    about = find_task(task)
+    every = store.records(about.clocks_name)
     if not every:
         return None
-    compared = read_comparison(store, find_task(task).clocks_name)
+    compared = read_comparison(store, about.clocks_name)
     series = compare_records(compared) if compared else rank_candidates(every)
     contents: dict[str, Any] = {
-        "measure": "NMSE" if task == "generation" else "error",
-        "number": format_error if task == "generation" else format_percent,
+        "measure": about.error_name,
+        "number": format_percent if about.error_is_a_share else format_error,
         "compared": bool(compared),
         "series": series,
         "runs": len(every),
@@ -53,15 +54,13 @@ def make(store: Store, task: str) -> Chapter | None:
         "series": [asdict(each) for each in series],
         "data": contents["data"],
     }
-    title = "sequence generation" if task == "generation" else "spoken words"
-    measure = "NMSE" if task == "generation" else "error rate"
     return Chapter(
         task=anchor(task),
-        title=f"Clocks: {title}",
+        title=f"Clocks: {about.title}",
         template="clocks/chapter.html.j2",
         sections=[("result", "Result"), ("lost", "Runs that did not finish"), ("trained", "Settings")],
         contents=contents,
-        figures={"series": draw_series(series, measure)} if any(each.box.finished for each in series) else {},
+        figures={"series": draw_series(series, about.error_name)} if any(each.box.finished for each in series) else {},
         titles=TITLES,
         numbers=numbers,
         records=every,

@@ -76,13 +76,13 @@ class ClockComparison:
     figures: tuple[Path, ...] = ()
 
     def __str__(self) -> str:
-        words = self.request.task == "words"
+        in_percent = find_task(self.request.task).error_is_a_share
 
         def write_error(error: float) -> str:
-            return format_percent(error, unit="") if words else format_error(error)
+            return format_percent(error, unit="") if in_percent else format_error(error)
 
-        headers = ["series", "para-\nmeters", "median\nerror %" if words else "median\nNMSE", "mean", "diverged",
-                   "better", "p"]  # fmt: skip
+        median = f"median\n{'error %' if in_percent else 'NMSE'}"
+        headers = ["series", "para-\nmeters", median, "mean", "diverged", "better", "p"]
         rows = [
             [
                 _break_spec(each.name),
@@ -109,7 +109,7 @@ class ClockComparison:
         # matplotlib takes long to import: not before it is needed
         from .figures import draw_series
 
-        figure = draw_series(self.series, "error rate" if self.request.task == "words" else "NMSE")
+        figure = draw_series(self.series, find_task(self.request.task).error_name)
         return tuple(write_figure(figure, Path(folder), "clocks"))
 
     def to_dict(self) -> dict[str, Any]:

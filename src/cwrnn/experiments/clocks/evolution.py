@@ -23,8 +23,9 @@ from ..progress import ProgressCallback
 from ..sweep.driver import Sweep, check_engine, open_sweep
 from ..sweep.run import FAILED, FINISHED, Record
 from ..task import Data, find_task
+from ..words.task import WORDS
 from .request import ClockRequest, Source, find_shape, list_sources, load_data, make_request
-from .search import WORST, Generation, SearchSpace, check_search, search_schedules
+from .search import WORST, JudgedGeneration, SearchSpace, check_search, search_schedules
 from .series import make_paper_schedule
 from .verdict import CROSS_ENTROPY, NMSE, Verdict, format_use
 
@@ -86,7 +87,7 @@ def measure_error(records: Sequence[Record]) -> float:
 class GenerationReport:
     """A generation when it has been judged. Printing it shows the best schedule so far and the runs that were lost."""
 
-    generation: Generation
+    generation: JudgedGeneration
     generations: int
     """The number of generations in all."""
     statuses: Mapping[str, int]
@@ -99,7 +100,7 @@ class GenerationReport:
     def __str__(self) -> str:
         """Return one line.
 
-        >>> generation = Generation(1, (), (), Schedule.exponential(4, 2), 0.5)
+        >>> generation = JudgedGeneration(1, (), (), Schedule.exponential(4, 2), 0.5)
         >>> print(GenerationReport(generation, 15, {"finished": 20, "diverged": 3, "failed": 1}, 9.0, 0.0))
         generation 1 of 15: best 0.5 with 1:2,2:2; 3 of 24 runs diverged, 1 of 24 runs failed
         """
@@ -129,7 +130,7 @@ class EvolvedClocks:
     """The comparison with the series 1, 2, 4, ... of as many modules; None if its periods would be too long."""
     use: str
     """A command that trains networks with the schedule on the same data, or a line of Python."""
-    generations: tuple[Generation, ...]
+    generations: tuple[JudgedGeneration, ...]
     population: int
     failures: tuple[Record, ...]
     """The records of the runs that failed."""
@@ -273,7 +274,7 @@ def evolve_clocks(
             )
         verdict = None
         if series is not None and series_error is not None:
-            measure = CROSS_ENTROPY if task == "words" else NMSE
+            measure = CROSS_ENTROPY if task == WORDS.name else NMSE
             verdict = Verdict("evolved", series, error, series_error, measure)
         if out is not None:
             (Path(out) / SCHEDULE_FILE).write_text(f"{best.spec}\n", encoding="utf-8")
@@ -302,10 +303,10 @@ def _search(
     population: int,
     seed: int,
     on_generation: Callable[[GenerationReport], None] | None,
-) -> list[Generation]:
+) -> list[JudgedGeneration]:
     """Run all generations of a search and report each of them."""
     started = time.monotonic()
-    found: list[Generation] = []
+    found: list[JudgedGeneration] = []
     durations: list[float] = []
 
     def judge_candidates(schedules: Sequence[Schedule]) -> list[float]:

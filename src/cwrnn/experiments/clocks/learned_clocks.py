@@ -17,7 +17,7 @@ from ..json_safe import make_json_safe
 from ..report import drawing
 from ..report.drawing import write_figure
 from ..report.numbers import format_error, format_percent
-from ..task import Data
+from ..task import Data, find_task
 from ..text_table import format_table
 from .objectives import name_target
 from .request import find_shape
@@ -100,7 +100,7 @@ class LearnedClocks:
         """The comparison of the median errors of both kinds."""
         exponential, learned = self.summaries
         series = Schedule.exponential(self.settings.hidden, self.settings.modules)
-        return Verdict("learned", series, learned.median, exponential.median, ERROR_RATE if self._words else NMSE)
+        return Verdict("learned", series, learned.median, exponential.median, ERROR_RATE if self._in_percent else NMSE)
 
     @property
     def kinds(self) -> Mapping[str, Sequence[TrainedNetwork]]:
@@ -182,7 +182,7 @@ class LearnedClocks:
         # matplotlib takes long to import: not before it is needed
         from .figures import draw_learning
 
-        measure = drawing.PERCENT if self._words else drawing.NMSE
+        measure = drawing.PERCENT if self._in_percent else drawing.NMSE
         figure = draw_learning(self.exponential, self.learned, measure, [each.period for each in self.planted])
         return tuple(write_figure(figure, Path(folder), "learned"))
 
@@ -193,8 +193,8 @@ class LearnedClocks:
         (Path(folder) / SCHEDULE_FILE).write_text(f"{self.schedule.spec}\n", encoding="utf-8")
 
     @property
-    def _words(self) -> bool:
-        return self.task == "words"
+    def _in_percent(self) -> bool:
+        return find_task(self.task).error_is_a_share
 
     def _count_parameters(self, network: TrainedNetwork) -> int:
         return network.schedule.parameter_count(*find_shape(self.data[0]))
@@ -230,7 +230,7 @@ class LearnedClocks:
         groups: dict[str, list[str]] = {name: [name] for name in names}
         if len(names) > 1:
             groups["all"] = names
-        write_error = format_percent if self._words else format_error
+        write_error = format_percent if self._in_percent else format_error
         rows = []
         for label, group in groups.items():
             for kind in self.kinds:
@@ -245,14 +245,17 @@ class LearnedClocks:
                     *map(write_error, errors),
                     f"{100 * summary.hardened:.2f} %",
                 ])  # fmt: skip
-        headers = ["data", "clocks", "net-\nworks", "para-\nmeters", f"median\n{'error %' if self._words else 'NMSE'}",
-                   "mean", "worst", "hard-\nened"]  # fmt: skip
-        errors_of = "Errors in percent of the test set" if self._words else "NMSE; of square waves, without their noise"
+        measure, errors_of = "NMSE", "NMSE; of square waves, without their noise"
+        if self._in_percent:
+            measure, errors_of = "error %", "Errors in percent of the test set"
+        numbers = ["net-\nworks", "para-\nmeters", f"median\n{measure}", "mean", "worst", "hard-\nened"]
         caption = (
             f"{errors_of}. hardened: the largest change of an error when the clocks became integer periods. Modules "
             "that learn the same period become one larger module, which has more weights."
         )
-        return format_table("Learned clocks and the exponential series", headers, rows, caption, left=2)
+        return format_table(
+            "Learned clocks and the exponential series", ["data", "clocks", *numbers], rows, caption, left=2
+        )
 
 
 def explains_period(period: int, clocks: Sequence[int]) -> bool:

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from ...schedule import Schedule
 from ..errors import ArgumentError
-from ..generation import music
+from ..generation.music import BUNDLE
+from ..generation.task import GENERATION
 from ..progress import ProgressCallback
 from ..sweep.run import Dataset, Run
 from ..task import Data, all_tasks, find_task, find_task_of_data
-from ..words.corpus import Corpus, load_corpus
+from ..words.corpus import Corpus
+from ..words.task import WORDS
 from .square_waves import PREFIX, load_square_waves
 
 Source = str | PathLike[str] | Dataset | Corpus
@@ -96,25 +98,25 @@ def list_sources(data: Source | Sequence[Source] | None) -> list[Source]:
     (['bundle'], ['squares:3'], ['a.wav', 'b.wav'])
     """
     if data is None:
-        return [music.BUNDLE]
+        return [BUNDLE]
     return [data] if isinstance(data, (str, PathLike, Dataset, Corpus)) else list(data)
 
 
 def load_data(task: str, sources: Sequence[Source], progress: ProgressCallback | None = None) -> list[Data]:
-    """Return the sequences, or the one corpus, of these sources.
+    """Return the data sets of these sources, for one task.
 
     Args:
         task: "generation" or "words"
-        sources: where the data come from
+        sources: where the data come from; words have one source
         progress: called while recordings are read
     """
-    if task == "words":
-        return [_load_corpus(sources, progress)]
-    data = [dataset for source in sources for dataset in _load_sequences(source)]
+    if task == WORDS.name and len(sources) != 1:
+        raise ArgumentError("data", f"expected one source of words, got {len(sources)}")
+    data = [dataset for source in sources for dataset in _load_source(task, source, progress)]
     for name, count in Counter(dataset.name for dataset in data).items():
         if count > 1:
-            raise ArgumentError("data", f"expected sequences of different names, got {count} with the name {name!r}")
-    return list(data)
+            raise ArgumentError("data", f"expected data sets of different names, got {count} with the name {name!r}")
+    return data
 
 
 def find_shape(data: Data) -> tuple[int, int]:
@@ -127,21 +129,12 @@ def make_signal(data: Data) -> NDArray[np.float64]:
     return find_task_of_data(data).signal(data)
 
 
-def _load_corpus(sources: Sequence[Source], progress: ProgressCallback | None) -> Corpus:
-    if len(sources) != 1:
-        raise ArgumentError("data", f"expected one source of words, got {len(sources)}")
-    (source,) = sources
-    if isinstance(source, Corpus):
-        return source
-    if isinstance(source, Dataset):
-        raise ArgumentError("data", f"expected words, got the sequence {source.name!r}")
-    return load_corpus(fspath(source), progress=progress)
-
-
-def _load_sequences(source: Source) -> Sequence[Dataset]:
-    if isinstance(source, Dataset):
-        return [source]
-    if isinstance(source, Corpus):
-        raise ArgumentError("data", f"expected sequences, got the corpus {source.name!r}")
-    text = fspath(source)
-    return load_square_waves(text) if text.startswith(PREFIX) else music.load_sequences([text])
+def _load_source(task: str, source: Source, progress: ProgressCallback | None) -> Sequence[Data]:
+    if isinstance(source, (str, PathLike)):
+        text = fspath(source)
+        if task == GENERATION.name and text.startswith(PREFIX):
+            return load_square_waves(text)
+        return find_task(task).load([text], progress)
+    if find_task_of_data(source).name != task:
+        raise ArgumentError("data", f"expected data for the task {task}, got {source.name!r}, which is not")
+    return [source]

@@ -81,7 +81,7 @@ class SearchSpace:
 
 
 @dataclass(frozen=True)
-class Generation:
+class JudgedGeneration:
     """One generation of candidates with their errors."""
 
     number: int
@@ -100,7 +100,7 @@ def search_schedules(
     generations: int = 15,
     population: int = 12,
     seed: int = 0,
-) -> Iterator[Generation]:
+) -> Iterator[JudgedGeneration]:
     """Yield the generations of a search, each when its candidates have been judged.
 
     Args:
@@ -131,7 +131,7 @@ def search_schedules(
             # evolution uses only the ranks of the errors
             strategy.tell(points, errors)
         best = min(known, key=lambda schedule: (known[schedule], schedule.spec))
-        yield Generation(number, tuple(schedules), tuple(errors), best, known[best])
+        yield JudgedGeneration(number, tuple(schedules), tuple(errors), best, known[best])
 
 
 def check_search(generations: int, population: int) -> None:
