@@ -9,12 +9,12 @@ import numpy as np
 from cwrnn.experiments import paper
 from cwrnn.experiments.generation import training
 from cwrnn.experiments.generation.training import GenerationSettings
-from cwrnn.experiments.networks import build as models
+from cwrnn.experiments.networks.build import build_network
 from cwrnn.experiments.sweep.run import Dataset, Record, Run
 from cwrnn.experiments.task import find_task
-from cwrnn.experiments.words import training as classification
 from cwrnn.experiments.words.corpus import Corpus, Utterance
 from cwrnn.experiments.words.features import FeatureSettings
+from cwrnn.experiments.words.training import WordSettings, build_untrained
 
 ENVIRONMENT = {"cwrnn": "0.1.0", "commit": "0" * 40, "torch": "2.13.0", "python": "3.12", "machine": "a machine",
                "threads": "1", "backend": "cpu"}  # fmt: skip
@@ -68,7 +68,7 @@ def make_record(nmse: float, *, status="finished", data=None, traceback=None, **
 
 @functools.cache
 def _untrained(method, hidden, seed, steps, settings):
-    network = models.build_network(method, hidden, modules=settings.modules, peepholes=settings.peepholes, seed=seed)
+    network = build_network(method, hidden, modules=settings.modules, peepholes=settings.peepholes, seed=seed)
     weights = {name: value.detach().numpy().copy() for name, value in network.named_parameters()}
     return weights, training.generate(method, hidden, weights, steps, settings)
 
@@ -91,7 +91,7 @@ def make_corpus(name: str = "said", *, synthetic: bool = True, source: str = "ma
 def make_words_run(method="cw", size=500, seed=0, corpus=None, *, hidden=4, task="words", **settings) -> Run:
     corpus = corpus or make_corpus()
     settings = {"learning_rate": paper.WORDS_LEARNING_RATES[method], "epochs": 4, "modules": 3, **settings}
-    settings = classification.WordSettings(outputs=len(corpus.words), **settings)
+    settings = WordSettings(outputs=len(corpus.words), **settings)
     return Run(task, corpus.name, corpus.digest, method, size, hidden, seed, settings)
 
 
@@ -133,7 +133,7 @@ def make_words_record(
 
 @functools.cache
 def _untrained_words(method, hidden, seed, settings):
-    network = classification.build_untrained(method, hidden, settings, seed)
+    network = build_untrained(method, hidden, settings, seed)
     return {name: value.detach().numpy().copy() for name, value in network.named_parameters()}
 
 

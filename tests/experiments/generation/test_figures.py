@@ -1,4 +1,4 @@
-"""The numbers behind the pictures, and that every picture can be drawn of whatever a store may hold."""
+"""The figures of sequence generation show the right numbers, and can be drawn for every store."""
 
 import math
 
@@ -17,7 +17,7 @@ METHODS = ("srn", "lstm", "cw")
 
 
 def many(count=30, methods=METHODS, sizes=(100, 200), data=None, lost=3):
-    """Records with errors that spread over decades, some runs diverged and one failed."""
+    """Returns records with errors that spread over decades; some runs diverged and one failed."""
     generator = np.random.default_rng(0)
     data = data or [make_dataset()]
     records = []
@@ -41,7 +41,7 @@ def texts(figure):
     return [*found, *(label.get_text() for axes in figure.axes for label in axes.get_xticklabels())]
 
 
-def test_box_is_numpys():
+def test_a_box_has_the_percentiles_of_numpy():
     values = [0.1, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16, 5.0, 0.001]
     records = [make_record(nmse, seed=seed) for seed, nmse in enumerate(values)]
     records += [make_record(0.0, seed=20, status="diverged"), make_record(0.0, seed=21, status="failed")]
@@ -54,7 +54,7 @@ def test_box_is_numpys():
     assert box.whiskers == (0.1, 0.16)
 
 
-def test_box_is_matplotlibs():
+def test_a_box_is_that_of_matplotlib():
     cbook = pytest.importorskip("matplotlib.cbook")
     records = many(60, ("cw",), (100,))
     values = [record.error for record in records if record.status == "finished"]
@@ -66,7 +66,7 @@ def test_box_is_matplotlibs():
     assert len(box.outliers) > 0
 
 
-def test_box_of_nothing():
+def test_a_box_without_finished_runs_has_no_numbers():
     box = statistics.box([make_record(0.1, status="diverged")])
     assert (box.finished, box.diverged) == (0, 1)
     assert math.isnan(box.mean)
@@ -96,7 +96,7 @@ def test_boxes_are_drawn_where_the_numbers_are():
     assert not srn.containers
 
 
-def test_runs_that_are_far_off_are_counted_above_the_frame():
+def test_runs_above_the_frame_are_counted():
     records = [make_record(1 + seed / 100, method="srn", seed=seed) for seed in range(20)]
     records += [make_record(1e9, method="srn", seed=30), make_record(1e5, method="srn", seed=31)]
     figure = box_plot(records)
@@ -104,7 +104,7 @@ def test_runs_that_are_far_off_are_counted_above_the_frame():
     assert "↑ 2, mean" in texts(figure)
 
 
-def test_best():
+def test_the_best_record_has_the_lowest_error():
     worse, best, diverged = (
         make_record(0.2, seed=1),
         make_record(0.1, seed=2),
@@ -138,7 +138,7 @@ def test_outputs_are_those_of_the_best():
             assert f"NMSE {format_error(record.error)}" in panel.texts[0].get_text()
 
 
-def test_outputs_of_runs_that_all_diverged():
+def test_outputs_of_diverged_runs_are_drawn_and_called_diverged():
     record = make_record(0.4, status="diverged")
     figure = figures.outputs([record, make_record(0.9, seed=1, status="diverged")], {"tune": make_dataset()})
     [line] = lines(figure, "output-cw-0")
@@ -148,7 +148,7 @@ def test_outputs_of_runs_that_all_diverged():
     assert texts(figure)[0] == "no run finished"
 
 
-def test_curve_is_numpys():
+def test_a_curve_has_the_percentiles_of_numpy():
     records = [make_record(nmse, seed=seed) for seed, nmse in enumerate([0.1, 0.4, 0.2, 0.7, 0.3])]
     epochs, quartiles = statistics.quartile_curve([*records, make_record(0.0, seed=9, status="diverged")])
     assert epochs.tolist() == [0, 2, 4, 6]
@@ -160,7 +160,7 @@ def test_curve_is_numpys():
     assert "CW-RNN: 1 of 6 diverged" in texts(figure)
 
 
-def test_a_shorter_run_ends_the_curve_for_itself_only():
+def test_a_shorter_run_leaves_the_rest_of_the_curve_to_the_others():
     long, short = make_record(0.5, epochs=6), make_record(0.1, epochs=3)
     epochs, quartiles = statistics.quartile_curve([long, short])
     assert epochs.tolist() == [0, 1, 2, 3, 4, 6]
@@ -169,7 +169,7 @@ def test_a_shorter_run_ends_the_curve_for_itself_only():
     np.testing.assert_allclose(quartiles[1, 3], (0.1 + np.interp(3, *long.curve.T)) / 2, rtol=1e-6)
 
 
-def test_activations_are_the_states():
+def test_activations_show_the_states():
     data = make_dataset(steps=70)
     record = make_record(0.3, data=data, hidden=7, modules=4)
     figure = figures.activations(record, data)
@@ -189,7 +189,7 @@ def test_activations_are_the_states():
 
 
 @pytest.mark.parametrize(("method", "status"), [("srn", "finished"), ("cw", "failed")])
-def test_activations_refuse_others(method, status):
+def test_activations_refuse_other_methods_and_failed_runs(method, status):
     with pytest.raises(
         ValueError, match=f"record must be that of a trained Clockwork RNN, got a {status} run of {method}"
     ):
@@ -223,7 +223,7 @@ def searches(methods=METHODS):
     ]  # fmt: skip
 
 
-def test_search():
+def test_a_search_counts_diverged_runs_as_infinitely_bad():
     records = searches(("cw",))
     found = statistics.rate_outcomes(reversed(records))
     assert [outcome.learning_rate for outcome in found] == [1e-4, 3e-4, 1e-3, 3e-3]
@@ -266,8 +266,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_anything_can_be_drawn(case):
-    """Warnings are errors here: also matplotlib's, about a glyph that is missing or an axis that is not positive."""
+def test_every_figure_can_be_drawn(case):
+    """Warnings are errors here, including those of matplotlib about missing glyphs and axes that are not positive."""
     records = CASES[case]()
     data = {record.run.data: make_dataset(record.run.data) for record in records}
     drawn = [
@@ -281,12 +281,12 @@ def test_anything_can_be_drawn(case):
     if record is not None:
         drawn.append(figures.activations(record, data[record.run.data]))
     for figure in drawn:
-        # where things go takes most of the time, and the page's tests ask for it
+        # the layout takes most of the time, and the tests of the page cover it
         figure.set_layout_engine("none")
         assert drawing.render(figure, "png", dpi=30).startswith(b"\x89PNG")
 
 
-def test_twelve_data_sets_of_different_lengths():
+def test_twelve_data_sets_of_different_lengths_have_their_own_time_axes():
     data = {f"number {n}": make_dataset(f"number {n}", seed=n, steps=20 + n) for n in range(12)}
     figure = figures.outputs([make_record(0.1, data=each) for each in data.values()], data)
     assert [axes.get_ylabel() for axes in figure.axes] == list(data)
@@ -294,7 +294,7 @@ def test_twelve_data_sets_of_different_lengths():
     assert drawing.render(figure, "png", dpi=30).startswith(b"\x89PNG")
 
 
-def test_the_same_bytes_whatever_the_users_style():
+def test_the_users_style_does_not_change_the_bytes():
     matplotlib = pytest.importorskip("matplotlib")
     records = many(8)
     drawn = {form: drawing.render(box_plot(records), form) for form in ("svg", "png")}
@@ -304,7 +304,7 @@ def test_the_same_bytes_whatever_the_users_style():
     assert b"<dc:date>" not in drawn["svg"]
 
 
-def test_labels():
+def test_labels_fit_and_have_no_missing_glyphs():
     assert drawing.fit_label("a_b $c$", 20) == "a_b $c$"
     assert drawing.fit_label("音\n\x00b", 20) == "???b"
     assert drawing.fit_label("abcdefgh", 5) == "abcd…"

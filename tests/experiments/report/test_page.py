@@ -34,7 +34,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def records(data):
-    """Trained for a few epochs, and some that diverged or failed."""
+    """Returns records of networks that were trained for a few epochs, and some of runs that diverged or failed."""
     found = []
     for each in data.values():
         runs = [make_run(method, size, seed, each) for method in METHODS for size in (100, 200) for seed in (0, 1)]

@@ -1,4 +1,4 @@
-"""The numbers behind the pictures of spoken words, and that every picture can be drawn of whatever a store may hold."""
+"""The figures of spoken words show the right numbers, and can be drawn for every store."""
 
 import numpy as np
 import pytest
@@ -23,12 +23,12 @@ def texts(figure):
 
 @pytest.fixture(scope="module")
 def heard():
-    """A network that learnt for some epochs, long enough to move its slowest module."""
+    """Returns the record of a network that learnt for a few epochs, so that even its slowest module has moved."""
     [record] = train_words_runs(make_words_run(hidden=7, learning_rate=0.01, epochs=3, modules=4), corpus=make_corpus())
     return record
 
 
-def test_confusion_counts_what_is_taken_for_what():
+def test_answers_are_counted_by_word_and_by_cluster():
     corpus = make_corpus()
     record = make_words_record(0.4)
     counts = figures.count_answers(record, corpus)
@@ -39,16 +39,16 @@ def test_confusion_counts_what_is_taken_for_what():
     np.testing.assert_array_equal(figures.group_by_cluster(counts, corpus), [[1, 1], [0, 3]])
 
 
-def test_confusion_agrees_with_the_error(heard):
+def test_counted_answers_agree_with_the_error(heard):
     counts = figures.count_answers(heard, make_corpus())
     assert 1 - np.trace(counts) / counts.sum() == pytest.approx(heard.error)
 
 
-def test_clusters_are_called_by_their_endings():
+def test_clusters_are_named_by_their_endings():
     assert figures.name_clusters(make_corpus()) == {1: "…king", 2: "…way"}
 
 
-def test_the_spoken_word_is_the_longest_that_is_recognised():
+def test_the_drawn_word_is_the_longest_that_is_recognised():
     corpus = make_corpus()
     lengths = [len(each.features) for each in corpus.test]
     assert lengths.index(max(lengths)) == 4
@@ -81,14 +81,14 @@ def test_confusions_are_drawn_where_the_numbers_are():
     assert figure.axes[0].get_title("left") == "SRN, 500 parameters"
 
 
-def test_confusions_without_a_method_that_never_finished():
+def test_confusions_leave_out_a_method_that_never_finished():
     records = [make_words_record(0.4, method="srn", status="diverged"), make_words_record(0.4, method="lstm")]
     figure = figures.confusions(records, make_corpus())
     assert [axes.get_title("left") for axes in figure.axes[:1]] == ["LSTM, 500 parameters"]
     assert len(figure.axes) == 2
 
 
-def test_a_run_that_ended_goes_on_with_what_it_kept():
+def test_a_run_that_ended_continues_with_the_network_it_kept():
     long, short = make_words_record(0.2, epochs_made=6), make_words_record(0.6, seed=1, epochs_made=2)
     epochs, quartiles = statistics.quartile_curve([long, short], 1, kept=True)
     assert epochs.tolist() == [0, 1, 2, 3, 4, 5, 6]
@@ -132,14 +132,14 @@ def test_hearing_shows_states_and_probabilities(heard):
 
 
 @pytest.mark.parametrize(("method", "status"), [("srn", "finished"), ("cw", "failed")])
-def test_hearing_refuses_others(method, status):
+def test_hearing_refuses_other_methods_and_failed_runs(method, status):
     with pytest.raises(
         ValueError, match=f"record must be that of a trained Clockwork RNN, got a {status} run of {method}"
     ):
         figures.hearing(make_words_record(0.1, method=method, status=status), make_corpus(), 0)
 
 
-def test_boxes_in_percent_on_one_scale():
+def test_boxes_in_percent_share_one_scale():
     records = [make_words_record(0.2 * seed, method=method, seed=seed) for method in METHODS for seed in range(5)]
     figure = box_plot(records, {("cw", 500): (0.168, 0.035)}, PERCENT, together=METHODS)
     srn, lstm, cw = figure.axes
@@ -152,7 +152,7 @@ def test_boxes_in_percent_on_one_scale():
     assert cw.containers[0].lines[0].get_ydata().tolist() == pytest.approx([16.8])
 
 
-def test_a_search_in_percent():
+def test_a_search_is_drawn_in_percent():
     records = [
         make_words_record(0.2 * (1 + seed), seed=seed, learning_rate=rate)
         for rate in (1e-4, 1e-3)
@@ -175,8 +175,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_anything_can_be_drawn(case):
-    """Warnings are errors here."""
+def test_every_figure_can_be_drawn(case):
+    """Warnings are errors here, including those of matplotlib."""
     records = CASES[case]()
     drawn = [box_plot(records, {("cw", 500): (0.168, 0.035)}, PERCENT, together=METHODS)]
     drawn += [search_curve(records, dict.fromkeys(METHODS, 3e-4), PERCENT)]
@@ -187,6 +187,6 @@ def test_anything_can_be_drawn(case):
     if record is not None:
         drawn += [figures.hearing(record, make_corpus(), figures.choose_utterance(record, make_corpus()))]
     for figure in drawn:
-        # where things go takes most of the time, and the page's tests ask for it
+        # the layout takes most of the time, and the tests of the page cover it
         figure.set_layout_engine("none")
         assert drawing.render(figure, "png", dpi=30).startswith(b"\x89PNG")

@@ -45,7 +45,7 @@ def outputs(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> Any:
     methods = methods_of(records)
     present = {record.run.data for record in records}
     names = [name for name in datasets if name in present]
-    figure = new_figure(max(5.0, 1.0 + 3.1 * len(methods)), 0.9 + 1.35 * len(names))
+    figure = new_figure(max(5.0, 0.9 + 2.3 * len(methods)), 0.9 + 1.2 * len(names))
     panels = figure.subplots(len(names), len(methods), squeeze=False, sharey=True)
     lengths = {_milliseconds(datasets[name]) for name in names}
     for place, (row, name) in enumerate(zip(panels, names, strict=True)):
@@ -136,7 +136,7 @@ def activations(record: Record, dataset: Dataset) -> Any:
     schedule = Schedule.parse(record.schedule)
     steps = len(dataset.samples)
     states = training.states(run.method, run.hidden, record.weights, steps, run.settings)  # (T, N)
-    figure = new_figure(8.5, 2.0 + 0.72 * schedule.modules)
+    figure = new_figure(6.8, 1.9 + 0.6 * schedule.modules)
     top, *panels = figure.subplots(1 + schedule.modules, 1, sharex=True, height_ratios=[2] + [1] * schedule.modules)
     time = np.arange(steps)
     top.plot(time, dataset.samples, linestyle=(0, (1, 1.1)), linewidth=1.3, color=TARGET, label="target")

@@ -52,8 +52,8 @@ def box_plot(
     lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
     paper = paper or {}
     methods, sizes = methods_of(records), sizes_of(records)
-    width = max(6.0, 1.2 + len(methods) * max(1.6, 0.78 * len(sizes)))
-    figure = new_figure(width, 4.4)
+    width = max(6.0, 1.1 + len(methods) * max(1.6, 0.6 * len(sizes)))
+    figure = new_figure(width, 4.2)
     panels = figure.subplots(1, len(methods), squeeze=False)[0]
     boxes = {(m, s): box(select_records(records, m, s), measure.scale) for m in methods for s in sizes}
     failures = any(drawn.failed for drawn in boxes.values())
@@ -113,7 +113,7 @@ def box_plot(
             lines.Line2D([], [], color=INK, marker="*", markersize=9, markeredgewidth=0, linestyle="",
                          label="the paper: mean ± deviation")
         )  # fmt: skip
-    figure.legend(handles=keys, loc="outside lower center", ncols=4 if width > 9 else 2, handletextpad=0.6,
+    figure.legend(handles=keys, loc="outside lower center", ncols=4 if width > 7.5 else 2, handletextpad=0.6,
                   columnspacing=1.8)  # fmt: skip
     return figure
 

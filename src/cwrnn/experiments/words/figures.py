@@ -190,7 +190,7 @@ def hearing(record: Record, corpus: Corpus, number: int) -> Any:
     features, _ = corpus.normalised(TEST)[number]
     states, logarithms = training.follow(run.method, run.hidden, record.weights, features, run.settings)
     steps, modules = len(features), schedule.modules
-    figure = new_figure(8.5, 4.4 + 0.5 * modules)
+    figure = new_figure(7.2, 4.2 + 0.42 * modules)
     top, *panels, bottom = figure.subplots(
         2 + modules, 1, sharex=True, height_ratios=[2.6, *[0.9] * modules, 2.6], gridspec_kw={"hspace": 0.02}
     )
