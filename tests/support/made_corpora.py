@@ -6,9 +6,7 @@ from cwrnn.experiments.words.corpus import Corpus, Utterance
 from cwrnn.experiments.words.features import FeatureSettings
 
 
-def make_corpus(
-    words=4, speakers=3, *, test=1, clusters=2, seed=0, frames=(5, 12), name="murmurs", synthetic=True
-) -> Corpus:
+def make_corpus(words=4, speakers=3, *, test=1, clusters=2, seed=0, name="murmurs", synthetic=True) -> Corpus:
     """Return a corpus in which each word is a sum of its own waves, with noise, and of random length."""
     generator = np.random.default_rng(seed)
     settings = FeatureSettings()

@@ -111,7 +111,7 @@ def train_command(
     In Python: cwrnn.experiments.train_recogniser.
     """
     with handle_errors():
-        with show_progress(quiet=quiet, lines=False) as progress:
+        with show_progress(quiet=quiet, unit="epochs", lines=False) as progress:
             trained = train_recogniser(
                 out,
                 data=data,

@@ -18,6 +18,8 @@ _MODULES: dict[str, str] = {
     "ExperimentError": "errors",
     "Progress": "progress",
     "inspect_network": "inspect.network",
+    "Recogniser": "words.recogniser.model",
+    "load_corpus": "words.corpus",
     "recognise": "words.recogniser.recognition",
     "recognise_stream": "words.recogniser.recognition",
     "train_recogniser": "words.recogniser.training",

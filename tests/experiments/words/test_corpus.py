@@ -16,7 +16,7 @@ def load_without_cache(source, **options):
 
 
 def change_utterance(whole, i, **changes):
-    """`whole` with one utterance changed."""
+    """Return a corpus with one utterance changed."""
     each = list(whole.utterances)
     each[i] = replace(each[i], **changes)
     return replace(whole, utterances=tuple(each))
@@ -34,7 +34,7 @@ def test_training_frames_alone_normalise_both_splits():
     np.testing.assert_allclose(frames.std(axis=0), 1, atol=1e-6)
     assert abs(np.concatenate([sequence for sequence, _ in test]).mean()) > 1e-3
     assert {sequence.dtype for sequence, _ in train + test} == {np.dtype(np.float32)}
-    # what is for testing changes nothing of what is for training
+    # the test words change nothing in the training words
     other = change_utterance(whole, 1, features=whole.utterances[1].features * 100)
     for (one, _), (two, _) in zip(train, other.normalised("train"), strict=True):
         np.testing.assert_array_equal(one, two)
@@ -129,7 +129,7 @@ def test_missing_folder_is_reported(tmp_path, kind):
 
 
 def test_tilde_after_the_colon_is_the_home_folder(tmp_path, monkeypatch):
-    """Which a shell does not put in the place of ~ after a colon."""
+    """No shell expands ~ after a colon."""
     write_word_folders(tmp_path / "mine")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert len(load_without_cache("folder:~/mine").utterances) == 14

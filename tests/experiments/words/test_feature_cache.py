@@ -35,7 +35,7 @@ def test_features_are_computed_once(tmp_path, monkeypatch):
         == whole.digest
     )
     assert calls == [(14, 14)]
-    # another content under the same name, size and time
+    # other bytes under the same name, size and time are computed again
     path = root / "yes" / "s3.wav"
     data, times = bytearray(path.read_bytes()), path.stat()
     data[3001] ^= 1

@@ -101,7 +101,7 @@ def test_manifest_columns_may_be_left_out(tmp_path):
     whole = load_without_cache(tmp_path, test=1)
     assert (len(whole.train), len(whole.test)) == (8, 4)
     assert whole.words == ("north", "up", "east", "down")
-    # whole files
+    # without start and end, a word is a whole file
     parts = []
     for i, row in enumerate(rows):
         write_sound(tmp_path / f"{i}.wav", make_voice(i))

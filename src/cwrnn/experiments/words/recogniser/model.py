@@ -82,14 +82,14 @@ class Recogniser:
         training = self.saved.about.get("training")
         return training if isinstance(training, dict) else {}
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the recogniser to `path`, whole or not at all; an existing file is replaced."""
-        self.saved.save(path)
+        self.saved.save(Path(path))
 
     @classmethod
-    def load(cls, path: Path) -> "Recogniser":
+    def load(cls, path: str | Path) -> "Recogniser":
         """Return the recogniser in a file, or raise a ModelError that says what is wrong with it."""
-        saved = SavedNetwork.load(path)
+        saved = SavedNetwork.load(Path(path))
         try:
             return cls(saved)
         except ModelError as error:

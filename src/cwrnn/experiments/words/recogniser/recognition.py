@@ -257,7 +257,7 @@ def _check_top(top: int) -> None:
 
 
 def _load_recogniser(model: str | Path | Recogniser) -> Recogniser:
-    return model if isinstance(model, Recogniser) else Recogniser.load(Path(model))
+    return model if isinstance(model, Recogniser) else Recogniser.load(model)
 
 
 def _recognise_file(recogniser: Recogniser, path: str | Path, top: int, trim: bool) -> FileRecognition:
