@@ -17,14 +17,13 @@ from .checks import (
     check_features,
     check_hidden,
     check_input,
-    check_lengths,
     check_state,
     check_step,
     is_autocast_on,
 )
 from .held import Ticks
 from .schedule import Schedule
-from .sequences import Layout, unpack
+from .sequences import Layout, arrange
 from .step import RunningState, State, keep_messages
 
 
@@ -37,43 +36,44 @@ class ClockworkRNN(nn.Module):
             h_i(t) = tanh( W_ih[i] x(t) + b[i] + sum over j >= i of W_hh[i, j] h_j(t - 1) )
         every other module holds: h_i(t) = h_i(t - 1)
 
-    Arguments, shapes and errors are those of :class:`torch.nn.RNN`, with these differences: there is one bias
-    (torch has two, whose sum is all that counts); ``input_size`` may be 0 (a network that generates); a sequence
-    may have no steps (a stream may have nothing to say). With one module of period 1 both layers are the same.
+    Arguments, shapes and errors are those of :class:`torch.nn.RNN`, with these differences: there is one bias (torch
+    has two, of which only the sum matters); ``input_size`` may be 0 (a network that generates); a sequence may have no
+    steps (an empty chunk of a stream). With one module of period 1 both layers compute the same.
 
     Args:
         input_size: I, the number of features of the input; 0 if there is none
         hidden_size: N, the number of hidden units
-        num_layers: layers, each reading the output of the one below, all on one clock. Default: 1
+        num_layers: the number of layers; each reads the output of the one below, and all share one clock. Default: 1
         nonlinearity: ``"tanh"`` or ``"relu"``. Default: ``"tanh"``
         bias: if ``False``, there is no bias. Default: ``True``
         batch_first: if ``True``, input and output are (B, T, ...). Default: ``False``
-        dropout: probability of dropout on the output of every layer but the last. Default: 0
+        dropout: the probability of dropout on the output of every layer except the last. Default: 0
         bidirectional: if ``True``, a second network reads the sequence from its end; its clock counts from there,
             starting at 0. Default: ``False``
         schedule: a :class:`Schedule`, or its text form, ``"1:4,2:4"`` for two modules of 4 units with periods 1 and
             2; or a sequence of periods, over which the units are split evenly; or the number of modules, with periods
             1, 2, 4, ...; or None for ``min(8, hidden_size)`` of those
-        backend: ``"auto"``, ``"cpu"``, ``"torch"`` or ``"reference"``
+        backend: ``"auto"``, ``"cpu"``, ``"triton"``, ``"torch"`` or ``"reference"``. Default: ``"auto"``, the first of
+            these that can run on the device with the dtype
 
     Inputs: input, hx, t0, lengths
         * **input**: (T, B, I), (B, T, I) with ``batch_first``, (T, I) unbatched, or a
           :class:`~torch.nn.utils.rnn.PackedSequence`
         * **hx**: (layers * directions, B, N), without B if unbatched: the state before the first step.
           Default: zeros
-        * **t0**: the clock at the first step; to go on with a stream, the number of steps that it has made.
+        * **t0**: the clock at the first step. To continue a stream, pass the number of steps before this call.
           Default: 0
-        * **lengths**: B whole numbers, if the sequences of a padded batch have different lengths
+        * **lengths**: B integers, if the sequences of a padded batch have different lengths
 
     Outputs: output, h_n
-        * **output**: (T, B, directions * N) in the guise of the input: the state of the last layer at every step,
+        * **output**: (T, B, directions * N), in the form of the input: the state of the last layer at every step,
           zero beyond a sequence's end
         * **h_n**: (layers * directions, B, N), without B if unbatched: the state at each sequence's own end
 
     Variables:
         weight_ih_l[k] (N, I), weight_hh_l[k] (N, N), bias_l[k] (N), with the suffix ``_reverse`` for the reverse
-        direction. ``weight_hh`` is stored dense; its blocks below the diagonal, from fast modules to slow ones,
-        are zero, are never read and get no gradient. Initial values are torch's, uniform in +-1 / sqrt(N).
+        direction. ``weight_hh`` is stored dense; its blocks below the diagonal, from fast modules to slow ones, are
+        zero, are never read and get no gradient. Initial values are uniform in +-1 / sqrt(N), as torch's.
 
     Examples::
 
@@ -82,7 +82,7 @@ class ClockworkRNN(nn.Module):
         >>> output, h_n = rnn(x)
         >>> output.shape, h_n.shape
         (torch.Size([200, 4, 104]), torch.Size([1, 4, 104]))
-        >>> first, h = rnn(x[:77])  # a stream: in two parts it is the same
+        >>> first, h = rnn(x[:77])  # the same sequence as a stream of two chunks
         >>> second, h = rnn(x[77:], h, t0=77)
         >>> torch.allclose(output, torch.cat([first, second]), atol=1e-6)
         True
@@ -140,7 +140,7 @@ class ClockworkRNN(nn.Module):
         return 2 if self.bidirectional else 1
 
     def reset_parameters(self) -> None:
-        """New initial values, uniform in +-1 / sqrt(hidden_size) as torch's."""
+        """Draws new initial values, uniform in +-1 / sqrt(hidden_size) as torch does."""
         bound = 1.0 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
@@ -148,9 +148,9 @@ class ClockworkRNN(nn.Module):
 
     @torch.no_grad()
     def clear_forbidden_weights(self) -> None:
-        """Sets to zero what must be zero: the weights from fast modules to slow ones.
+        """Sets the weights from fast modules to slow ones to zero.
 
-        They are never read, so this only matters to those who look: after filling `weight_hh` by other means.
+        No computation reads them. Call this after you fill `weight_hh` yourself, if you look at it or save it.
         """
         forbidden = torch.from_numpy(~self.schedule.mask())
         for name, parameter in self.named_parameters():
@@ -158,7 +158,7 @@ class ClockworkRNN(nn.Module):
                 parameter.masked_fill_(forbidden.to(parameter.device), 0)
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
-        # weights that do not exist may come along, from a layer with other clocks
+        # the state_dict of a layer with other clocks may hold weights that this layer does not have
         super()._load_from_state_dict(*arguments, **options)
         self.clear_forbidden_weights()
 
@@ -171,6 +171,7 @@ class ClockworkRNN(nn.Module):
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor]:
         """The output at every time step, and the final hidden state."""
+        # the most common call takes the shortest way: a small network computes its output in the time of a few checks
         if (
             hx is None
             and lengths is None
@@ -179,7 +180,6 @@ class ClockworkRNN(nn.Module):
             and self.num_layers == 1
             and not (self.bidirectional or self.batch_first)
         ):
-            # the most common call, on the shortest way: a small network computes its output in the time of a few checks
             outputs = run_plain_layer(
                 self.backend, input, self._parameters, self.input_size, self.bias, self.schedule, t0, self.nonlinearity
             )
@@ -198,20 +198,22 @@ class ClockworkRNN(nn.Module):
     ) -> tuple[Ticks, Tensor]:
         """The output before it is held, for a :class:`Readout`, and the final hidden state.
 
-        Arguments are those of `forward`, which is `ticks` and then `Ticks.hold`.
+        The arguments are those of `forward`, which equals `ticks` followed by `Ticks.hold`.
         """
         return self._forward(input, hx, t0, lengths, hold=False)
 
     def step(self, input: Tensor, state: "State | tuple[Tensor, int] | None" = None) -> tuple[Tensor, State]:
         """One time step: the output (B, N), and the state to pass to the next step.
 
-        Only the modules that are due at the state's clock are computed. The state is all there is. What they said
-        is kept with it, as long as neither it nor the weights change; who changes single weights behind autograd's
-        back, in the middle of a stream, goes on from a fresh `State(h, t)`.
+        Only the modules that are due at the state's clock are computed. Under `torch.no_grad()`, `step` runs in the C
+        kernel and caches each module's last message in the state. The cache is rebuilt when the state or the weights
+        change. If you change single weights in the middle of a stream in a way that autograd does not see (`.data`,
+        numpy), continue from a fresh `State(h, t)`.
 
         Args:
             input: (B, I), or (I,) unbatched
-            state: what the last step returned, or `State(h_n, t)` after t steps of `forward`; None starts at t = 0
+            state: the state that the last step returned, or `State(h_n, t)` after t steps of `forward`; None starts
+                at t = 0
 
         >>> rnn = ClockworkRNN(3, 8)
         >>> state = None
@@ -245,10 +247,10 @@ class ClockworkRNN(nn.Module):
             h, t = check_state(state, input)
             h = h if batched else h.unsqueeze(1)
             check_hidden(h, x, expected)
-        dtype, unguarded = self._precision(x.device)
+        dtype, without_autocast = self._precision(x.device)
         messages = messages or [None] * self.num_layers
         states, kept = [], []
-        with unguarded:
+        with without_autocast:
             x, h = _cast(x, dtype), _cast(h, dtype)
             step = select_backend(self.backend, x.device, dtype).step
             for layer in range(self.num_layers):
@@ -265,7 +267,7 @@ class ClockworkRNN(nn.Module):
 
     @classmethod
     def from_rnn(cls, rnn: nn.RNN) -> "ClockworkRNN":
-        """A layer with one module of period 1 that computes what `rnn` does.
+        """A layer with one module of period 1 that computes the same as `rnn`.
 
         >>> rnn, x = nn.RNN(3, 5), torch.randn(7, 2, 3)
         >>> torch.allclose(ClockworkRNN.from_rnn(rnn)(x)[0], rnn(x)[0], atol=1e-6)
@@ -283,7 +285,7 @@ class ClockworkRNN(nn.Module):
         return layer
 
     def to_rnn(self) -> nn.RNN:
-        """The `torch.nn.RNN` that computes what this layer does, if it has a single module of period 1."""
+        """The `torch.nn.RNN` that computes the same as this layer, if it has a single module of period 1."""
         if self.schedule.periods != (1,):
             raise ValueError(
                 f"only a layer with one module of period 1 is a torch.nn.RNN, got periods {self.schedule.periods}"
@@ -298,17 +300,17 @@ class ClockworkRNN(nn.Module):
         return rnn
 
     def flatten_parameters(self) -> None:
-        """Does nothing: there for code that was written for torch.nn.RNN and calls it."""
+        """Does nothing. Code that was written for torch.nn.RNN may call it."""
 
     def extra_repr(self) -> str:
-        """torch's, and the clocks."""
+        """The sizes, the arguments that differ from their defaults, and the schedule, as the constructor takes them."""
         text = f"{self.input_size}, {self.hidden_size}"
         defaults = {"num_layers": 1, "nonlinearity": "tanh", "bias": True, "batch_first": False, "dropout": 0.0,
                     "bidirectional": False, "backend": "auto"}  # fmt: skip
         for name, default in defaults.items():
             if getattr(self, name) != default:
-                text += f", {name}={getattr(self, name)}"
-        return f"{text}, schedule={self.schedule.spec}"
+                text += f", {name}={getattr(self, name)!r}"
+        return f"{text}, schedule={self.schedule.spec!r}"
 
     def _forward(
         self,
@@ -320,21 +322,21 @@ class ClockworkRNN(nn.Module):
     ) -> tuple[Ticks, Tensor]:
         t0 = check_clock("t0", t0)
         x, h, layout = self._enter(input, hx, lengths)
-        dtype, unguarded = self._precision(x.device)
+        dtype, without_autocast = self._precision(x.device)
         h_n = []
-        with unguarded:
+        with without_autocast:
             x, h = _cast(x, dtype), _cast(h, dtype)
             last = self.num_layers - 1
             for layer in range(last):
                 below = self._run(layer, x, h, t0, layout, hold=True)
-                h_n += [each.h_n() for each in below.passes]
+                h_n += [run.h_n() for run in below.passes]
                 x = F.dropout(below.held(), self.dropout, self.training)
             ticks = self._run(last, x, h, t0, layout, hold)
-            h_n += [each.h_n() for each in ticks.passes]
+            h_n += [run.h_n() for run in ticks.passes]
             return ticks, layout.hidden_out(torch.cat(h_n) if len(h_n) > 1 else h_n[0])
 
     def _run(self, layer: int, x: Tensor, h: Tensor, t0: int, layout: Layout, hold: bool) -> Ticks:
-        """One layer over (T, B, features), from its part of the states (layers * directions, B, N)."""
+        """One layer, in all directions, over x (T, B, features) from its part of h (layers * directions, B, N)."""
         run = select_backend(self.backend, x.device, x.dtype, self.schedule).run
         passes = []
         for direction, suffix in enumerate(self._suffixes(layer)):
@@ -342,8 +344,9 @@ class ClockworkRNN(nn.Module):
             sequence, clock = (x, t0) if direction == 0 else (layout.reverse(x), 0)
             weights = self._weights(suffix, x.dtype)
             initial = h[layer * self.num_directions + direction]
-            arguments = *weights, initial, self.schedule, clock, self.nonlinearity, layout.lengths, hold
-            passes.append(run(sequence, *arguments))
+            passes.append(
+                run(sequence, *weights, initial, self.schedule, clock, self.nonlinearity, layout.lengths, hold)
+            )
         return Ticks(tuple(passes), layout)
 
     def _suffixes(self, layer: int) -> list[str]:
@@ -355,12 +358,12 @@ class ClockworkRNN(nn.Module):
         return _cast(weight_ih, dtype), _cast(weight_hh, dtype), None if bias is None else _cast(bias, dtype)
 
     def _parameter(self, name: str) -> Tensor:
-        # what getattr finds, without its detours; a parametrization or pruning has put something else there
+        # as getattr, but faster; with a parametrization or pruning there is no such parameter, but an attribute
         value = self._parameters.get(name)
         return getattr(self, name) if value is None else value
 
     def _precision(self, device: torch.device) -> tuple[torch.dtype, Any]:
-        """The dtype to compute in, and a context in which autocast leaves that alone."""
+        """The dtype to compute in, and a context that turns autocast off if it is on."""
         dtype = self._parameter("weight_hh_l0").dtype
         if not is_autocast_on(device):
             return dtype, nullcontext()
@@ -371,32 +374,19 @@ class ClockworkRNN(nn.Module):
     def _enter(
         self, input: Tensor | PackedSequence, hx: Tensor | None, lengths: Tensor | Sequence[int] | None
     ) -> tuple[Tensor, Tensor, Layout]:
-        """Input as (T, B, I), state as (layers * directions, B, N), and the way back; or torch's error."""
+        """Checks the arguments: the input as (T, B, I), the state as (layers * directions, B, N), and their layout."""
         check_input(input, hx, self.input_size, self.weight_ih_l0)
-        if isinstance(input, PackedSequence):
-            if lengths is not None:
-                raise ValueError("a PackedSequence has lengths of its own: pass it without lengths")
-            x, layout = unpack(input)
-        else:
-            batched = input.dim() == 3
-            x = input if batched else input.unsqueeze(1)
-            if batched and self.batch_first:
-                x = x.transpose(0, 1)
-            if lengths is not None:
-                if not batched:
-                    raise ValueError("lengths belong to a batch: an unbatched input has its own length")
-                lengths = check_lengths(lengths, x.shape[0], x.shape[1], x.device)
-            layout = Layout(batched, self.batch_first, lengths)
+        x, layout = arrange(input, lengths, self.batch_first)
         expected = (self.num_layers * self.num_directions, x.shape[1], self.hidden_size)
         if hx is None:
             return x, x.new_zeros(expected), layout
-        # before it is permuted as a packed batch is, or a state that is too large loses rows in silence
+        # before the state is permuted like a packed batch, which would silently drop rows of one that is too large
         check_hidden(hx if layout.batched else hx.unsqueeze(1), x, expected)
         return x, layout.hidden_in(hx), layout
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    # asking is cheaper than a conversion to what it already is
+    # the comparison is cheaper than a conversion that changes nothing
     return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
 

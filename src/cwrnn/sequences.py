@@ -1,17 +1,20 @@
-"""Layout: the guises in which torch's RNNs take sequences, brought to (T, B, ...) and back."""
+"""Layout: the forms in which torch's RNNs take sequences, brought to (T, B, ...) and back."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from .checks import check_lengths
+
 
 class Layout(NamedTuple):
-    """How a sequence came in, and so how its results go out.
+    """The form of an input sequence, which its results must have as well.
 
-    `lengths` (B,) is None where all sequences are as long as the input. `packed` is the PackedSequence that came
-    in, whose batch is sorted by length inside, and in the user's order outside.
+    `lengths` (B,) is None if all sequences are as long as the input. `packed` is the input if it is a PackedSequence:
+    its batch is sorted by length inside, and in the user's order outside.
     """
 
     batched: bool
@@ -20,7 +23,7 @@ class Layout(NamedTuple):
     packed: PackedSequence | None = None
 
     def sequence_out(self, value: Tensor) -> "Tensor | PackedSequence":
-        """(T, B, ...) in the guise of the input."""
+        """`value` (T, B, ...) in the form of the input."""
         if self.packed is not None:
             assert self.lengths is not None
             data = pack_padded_sequence(value, self.lengths.cpu()).data
@@ -31,23 +34,23 @@ class Layout(NamedTuple):
         return value.transpose(0, 1) if self.batch_first else value
 
     def hidden_in(self, h: Tensor) -> Tensor:
-        """A hidden state of the user's as (layers, B, N) in the order of the sequences inside."""
+        """The user's hidden state as (layers, B, N), in the order of the sequences inside."""
         if self.packed is not None and self.packed.sorted_indices is not None:
             return h.index_select(1, self.packed.sorted_indices)
         return h if self.batched else h.unsqueeze(1)
 
     def hidden_out(self, h: Tensor) -> Tensor:
-        """The inverse of `hidden_in`."""
+        """A hidden state (layers, B, N) in the order and the form that the user expects; the inverse of `hidden_in`."""
         if self.packed is not None and self.packed.unsorted_indices is not None:
             return h.index_select(1, self.packed.unsorted_indices)
         return h if self.batched else h.squeeze(1)
 
     def mask(self, value: Tensor) -> Tensor:
-        """`value` (T, B, ...) with zeros beyond each sequence's end, whatever stood there."""
+        """`value` (T, B, ...) with zeros beyond each sequence's end."""
         return mask(value, self.lengths)
 
     def reverse(self, value: Tensor) -> Tensor:
-        """`value` (T, B, ...) with each sequence turned round within its own length; its own inverse."""
+        """`value` (T, B, ...) with each sequence reversed within its own length; this is its own inverse."""
         if self.lengths is None:
             return value.flip(0)
         step = torch.arange(value.shape[0], device=value.device)[:, None]
@@ -56,14 +59,31 @@ class Layout(NamedTuple):
 
 
 def mask(value: Tensor, lengths: Tensor | None) -> Tensor:
-    """`value` (T, B, ...) with zeros beyond each sequence's end, whatever stood there."""
+    """`value` (T, B, ...) with zeros beyond each sequence's end, even where `value` is NaN there."""
     if lengths is None:
         return value
     inside = torch.arange(value.shape[0], device=value.device)[:, None] < lengths
     return torch.where(inside[..., None], value, 0)
 
 
-def unpack(input: PackedSequence) -> tuple[Tensor, Layout]:
-    """The sequences of `input` as (T, B, I), sorted by length as inside it, and their layout."""
-    padded, lengths = pad_packed_sequence(PackedSequence(input.data, input.batch_sizes))
-    return padded, Layout(True, False, lengths.to(padded.device), input)
+def arrange(
+    input: Tensor | PackedSequence, lengths: Tensor | Sequence[int] | None, batch_first: bool
+) -> tuple[Tensor, Layout]:
+    """The sequences of `input` as (T, B, I), a packed batch sorted by length, and their layout.
+
+    Refuses lengths that do not fit the input.
+    """
+    if isinstance(input, PackedSequence):
+        if lengths is not None:
+            raise ValueError("a PackedSequence has lengths of its own: pass it without lengths")
+        padded, own_lengths = pad_packed_sequence(PackedSequence(input.data, input.batch_sizes))
+        return padded, Layout(True, False, own_lengths.to(padded.device), input)
+    batched = input.dim() == 3
+    x = input if batched else input.unsqueeze(1)
+    if batched and batch_first:
+        x = x.transpose(0, 1)
+    if lengths is not None:
+        if not batched:
+            raise ValueError("lengths belong to a batch: an unbatched input has its own length")
+        lengths = check_lengths(lengths, x.shape[0], x.shape[1], x.device)
+    return x, Layout(batched, batch_first, lengths)

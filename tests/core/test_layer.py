@@ -302,6 +302,19 @@ def test_schedule_argument(schedule, periods, sizes):
 
 
 @pytest.mark.parametrize(
+    "options",
+    [{}, {"num_layers": 2, "nonlinearity": "relu", "bias": False, "dropout": 0.5, "backend": "torch"}],
+    ids=str,
+)
+def test_repr_evaluates_to_an_equal_layer(options):
+    rnn = ClockworkRNN(3, 8, schedule=Schedule((2, 7), (5, 3)), **options)
+    assert "schedule='2:5,7:3'" in repr(rnn)
+    again = eval(repr(rnn))
+    assert again.schedule == rnn.schedule
+    assert repr(again) == repr(rnn)
+
+
+@pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"schedule": [1, 0]}, ValueError, "periods must be positive integers, got 0"),

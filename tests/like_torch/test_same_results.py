@@ -577,7 +577,7 @@ def test_repr():
         rnn, ours = make_pair(**options)
         sizes = repr(rnn).removeprefix("RNN(").removesuffix(")")
         assert sizes.startswith(f"{I}, {N}")
-        assert repr(ours) == f"ClockworkRNN({sizes}, schedule=1:{N})"
+        assert repr(ours) == f"ClockworkRNN({sizes}, schedule='1:{N}')"
 
 
 def test_functional_call(make, close):
