@@ -1,0 +1,54 @@
+"""The compiled library: the choice of an instruction set, and the reasons not to call it."""
+
+import pytest
+import torch
+from support.python_processes import run_python
+
+from cwrnn import ClockworkRNN
+from cwrnn.backends import BACKENDS, select_backend
+from cwrnn.kernels.cpu import loader
+
+pytestmark = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
+
+ISAS = loader.executable_isas()
+DTYPES = [torch.float32, torch.float64]
+
+
+def test_environment_forces_an_instruction_set():
+    code = "from cwrnn.kernels.cpu import loader; print(loader.current_isa())"
+    for isa in ISAS:
+        assert run_python(code, CWRNN_CPU_ISA=isa).stdout.strip() == isa
+    assert run_python(code, CWRNN_CPU_ISA="").stdout.strip() == ISAS[0]
+    result = run_python(code, CWRNN_CPU_ISA="avx1024")
+    assert result.stdout.strip() == ISAS[0]
+    assert "CWRNN_CPU_ISA=avx1024 is ignored: the CPU kernel cannot use 'avx1024' here. Select from" in result.stderr
+
+
+def test_a_library_that_cannot_be_called_is_refused_with_the_reason(monkeypatch, tmp_path):
+    built = loader.LIBRARY
+    monkeypatch.setattr(loader._Loaded, "missing", None)
+    monkeypatch.setattr(loader._Loaded, "library", loader._Loaded.library)
+    monkeypatch.setattr(loader, "LIBRARY", tmp_path / "libcpu.so")
+    loader._load()
+    assert select_backend("auto", torch.device("cpu"), torch.float32).name == "torch"
+    with pytest.raises(RuntimeError, match="its compiled part is missing: the package was installed without a"):
+        ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
+    monkeypatch.setattr(loader, "LIBRARY", built)
+    monkeypatch.setattr(loader, "ABI", loader.ABI + 1)
+    loader._load()
+    with pytest.raises(RuntimeError, match="its compiled part is that of another version: install the package again"):
+        ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
+    monkeypatch.setattr(loader, "LIBRARY", tmp_path / "libcpu.so")
+    loader.LIBRARY.write_bytes(b"not a library")
+    loader._load()
+    with pytest.raises(RuntimeError, match="its compiled part cannot be loaded"), torch.no_grad():
+        ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
+
+
+def test_auto_takes_the_cpu_kernel_for_float32_and_float64():
+    device = torch.device("cpu")
+    assert [select_backend("auto", device, dtype).name for dtype in DTYPES] == ["cpu", "cpu"]
+    assert select_backend("auto", device, torch.bfloat16).name == "torch"
+    with pytest.raises(RuntimeError, match="cannot run on cpu with torch.float16: it takes float32 and float64 only"):
+        ClockworkRNN(2, 4, backend="cpu").half()(torch.randn(3, 1, 2).half())
+    assert BACKENDS["cpu"].refuse(torch.device("cuda"), torch.float32) == "it runs on the CPU only"

@@ -1,0 +1,72 @@
+"""The operators that torch.compile and torch.export record."""
+
+import pytest
+import torch
+from support.network_cases import Case
+
+from cwrnn import ClockworkRNN, Schedule
+from cwrnn.kernels.cpu import loader
+
+pytestmark = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([5, 2, 9])])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("hold", [True, False])
+# the testing tools of torch warn
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_operator_passes_opcheck(lengths, bias, hold):
+    case = Case(Schedule((1, 2, 4), (3, 2, 4)), T=9, B=3, I=2, t0=5, bias=bias)
+    arguments = *case.tensors(), lengths, list(case.schedule.periods), list(case.schedule.sizes), 5, "tanh", hold
+    torch.library.opcheck(torch.ops.cwrnn.recurrence.default, arguments)
+
+
+def test_operator_refuses_tensors_that_do_not_fit():
+    case = Case(Schedule((1, 2), (3, 2)), T=9, B=3, I=2, t0=5)
+    tensors = [tensor.detach() for tensor in case.tensors()]
+    settings = [1, 2], [3, 2], 5, "tanh", True
+    operator = torch.ops.cwrnn.recurrence
+    with pytest.raises(ValueError, match=r"lengths must lie between 1 and the 9 steps of the input, got \[2, 10, 9\]"):
+        operator(*tensors, torch.tensor([2, 10, 9]), *settings)
+    with pytest.raises(ValueError, match="lengths must be torch.int64"):
+        operator(*tensors, torch.tensor([2, 1, 9], dtype=torch.int32), *settings)
+    with pytest.raises(ValueError, match=r"weight_ih must have the shape \(5, 2\), got \(5, 1\)"):
+        operator(tensors[0], tensors[1][:, :1], *tensors[2:], None, *settings)
+    with pytest.raises(RuntimeError, match="it takes float32 and float64 only"):
+        operator(*(tensor.half() for tensor in tensors), None, *settings)
+
+
+@pytest.fixture
+def fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_operator_checks_lengths_inside_a_graph():
+    rnn = ClockworkRNN(2, 8, schedule=3)
+    compiled = torch.compile(lambda x, lengths: rnn(x, lengths=lengths)[0], backend="eager")
+    x = torch.randn(9, 2, 2)
+    with pytest.raises(ValueError, match="lengths must lie between 1 and the 9 steps"):
+        compiled(x, torch.tensor([2**33, 3]))
+
+
+# torch.jit is deprecated, and warns in many ways
+@pytest.mark.filterwarnings("ignore")
+def test_a_traced_layer_computes_the_same():
+    rnn, x = ClockworkRNN(2, 8, schedule=3), torch.randn(9, 2, 2)
+    with torch.no_grad():
+        traced = torch.jit.trace(rnn, (x,))
+        y = torch.randn(9, 2, 2)
+        torch.testing.assert_close(traced(y)[0], rnn(y)[0])
+
+
+def test_fake_tensors_do_not_reach_the_kernel():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        rnn, x = ClockworkRNN(2, 8, schedule=3), torch.empty(9, 2, 2)
+    # outside the mode; these tensors have no memory
+    assert rnn(x)[0].shape == (9, 2, 8)
+    assert rnn.step(x[0])[0].shape == (2, 8)

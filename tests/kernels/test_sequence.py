@@ -1,0 +1,208 @@
+"""The CPU kernel of whole sequences, beyond the battery of all backends: sizes of its tiles, lengths, exact tanh."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import network_cases as cases
+from support.network_cases import Case, schedules
+from torch import nn
+
+from cwrnn import ClockworkRNN, Schedule, clockwork_reference
+from cwrnn.backends import BACKENDS
+from cwrnn.kernels.cpu import loader
+
+pytestmark = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
+
+ISAS = loader.executable_isas()
+DTYPES = [torch.float32, torch.float64]
+
+
+def evaluate(case: Case, lengths, hold: bool, run) -> dict[str, torch.Tensor]:
+    """Output, final state and gradients of `run` on a batch of sequences of different lengths."""
+    tensors = case.tensors()
+    output, final = run(tensors, lengths, hold)
+    generator = torch.Generator().manual_seed(case.seed + 1)
+    loss = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    for value in (output, final):
+        loss = loss + (value * torch.randn(value.shape, generator=generator, dtype=torch.float64)).sum()
+    wanted = [tensor for tensor in tensors if tensor is not None]
+    gradients = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
+    return {"output": output, "final": final} | {str(i): gradient for i, gradient in enumerate(gradients)}
+
+
+def by_kernel(case: Case):
+    """The run of `evaluate` with the kernel."""
+
+    def run(tensors, lengths, hold):
+        done = BACKENDS["cpu"].run(*tensors, case.schedule, case.t0, case.nonlinearity, lengths, hold)
+        return done.hold(), done.final()
+
+    return run
+
+
+def by_specification(case: Case):
+    """The run of `evaluate` with the specification, sequence by sequence."""
+
+    def run(tensors, lengths, hold):
+        input, weight_ih, weight_hh, bias, h0 = tensors
+        h0 = case.zeros() if h0 is None else h0
+        outputs, finals = [], []
+        for b, length in enumerate(lengths.tolist()):
+            arguments = weight_ih, weight_hh, bias, h0[b : b + 1], case.schedule, case.t0, case.nonlinearity
+            output = clockwork_reference(input[:length, b : b + 1], *arguments)
+            finals.append(output[-1])
+            outputs.append(nn.functional.pad(output, (0, 0, 0, 0, 0, case.T - length)))
+        return torch.cat(outputs, dim=1), torch.cat(finals)
+
+    return run
+
+
+@pytest.mark.parametrize("isa_", ISAS)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_any_sizes_and_lengths_equal_the_specification(isa_, close, data):
+    schedule = data.draw(schedules(longest=9, modules=4, size=40))
+    case = Case(
+        schedule,
+        T=data.draw(st.integers(1, 23)),
+        B=data.draw(st.sampled_from([1, 2, 3, 5, 8, 9, 17, 33])),
+        I=data.draw(st.sampled_from([0, 1, 3, 16, 19])),
+        t0=data.draw(st.integers(0, 20)),
+        bias=data.draw(st.booleans()),
+        nonlinearity=data.draw(st.sampled_from(("tanh", "relu"))),
+        initial=data.draw(st.booleans()),
+        seed=data.draw(st.integers(0, 100)),
+    )
+    generator = torch.Generator().manual_seed(case.seed)
+    lengths = torch.randint(1, case.T + 1, (case.B,), generator=generator)
+    if data.draw(st.booleans()):
+        lengths = torch.full((case.B,), case.T)
+    hold = data.draw(st.booleans())
+    usual = loader.current_isa()
+    loader.use_isa(isa_)
+    try:
+        found = evaluate(case, lengths, hold, by_kernel(case))
+    finally:
+        loader.use_isa(usual)
+    expected = evaluate(case, lengths, hold, by_specification(case))
+    for name, value in expected.items():
+        close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
+
+
+@pytest.mark.parametrize("units", [150, 300])
+def test_large_networks_and_batches_equal_the_specification(isa, units, close):
+    """More than one chunk, group and block of every kind, with weights that all threads share."""
+    torch.set_num_threads(2)
+    case = Case(Schedule.exponential(units, 3), T=9, B=70, I=20, t0=1)
+    lengths = torch.full((70,), 9)
+    found, expected = (evaluate(case, lengths, True, by(case)) for by in (by_kernel, by_specification))
+    for name, value in expected.items():
+        close(found[name], value, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_gradients_of_a_large_batch_are_summed_completely(close):
+    case = Case(Schedule((1, 2), (3, 2)), T=3, B=530, I=1, t0=0)
+    found, expected = (cases.evaluate(case, run) for run in (BACKENDS["cpu"].run, None))
+    for name, value in expected.items():
+        close(found[name], value, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_steps_beyond_the_end_of_a_sequence_are_not_read(isa):
+    rnn = ClockworkRNN(3, 20, schedule=(1, 2, 4))
+    x = torch.randn(12, 5, 3)
+    lengths = torch.tensor([12, 3, 1, 7, 12])
+    for b, length in enumerate(lengths):
+        x[length:, b] = torch.nan
+    x.requires_grad_()
+    output, h_n = rnn(x, lengths=lengths)
+    assert output.isfinite().all()
+    assert h_n.isfinite().all()
+    output.square().sum().backward()
+    for b, length in enumerate(lengths):
+        assert (output[length:, b] == 0).all()
+        assert (x.grad[length:, b] == 0).all()
+        assert (x.grad[:length, b] != 0).all()
+    # the states there are written as well: a later product with zero must not give NaN
+    ticks, _ = rnn.ticks(x, lengths=lengths)
+    assert all(module.values.isfinite().all() for module in ticks.passes[0].modules)
+
+
+def kernel_tanh(x: torch.Tensor) -> torch.Tensor:
+    one = torch.ones(1, 1, dtype=x.dtype)
+    done = BACKENDS["cpu"].run(
+        x.view(1, -1, 1), one, one * 0, None, x.new_zeros(x.numel(), 1), Schedule((1,), (1,)), 0, "tanh"
+    )
+    return done.final().flatten()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_tanh_is_exact_to_three_units_in_the_last_place(isa, dtype):
+    generator = torch.Generator().manual_seed(0)
+    smallest, epsilon = torch.finfo(dtype).smallest_normal, torch.finfo(dtype).eps
+    x = torch.cat([
+        torch.arange(2000, dtype=dtype) * (smallest * epsilon),  # the denormal numbers next to zero
+        *(edge * (1 + torch.arange(-2000, 2000, dtype=dtype) * epsilon) for edge in (0.55, 9)),  # where formulas meet
+        torch.logspace(np.log10(smallest), 2, 40_000, dtype=torch.float64).to(dtype),
+        torch.rand(40_000, generator=generator, dtype=torch.float64).to(dtype) * 12,
+        torch.tensor([0.0, smallest / 2, 1e30], dtype=dtype),
+    ])  # fmt: skip
+    y = kernel_tanh(x)
+    exact = np.tanh(x.numpy().astype(np.longdouble))
+    ulp = np.spacing(np.abs(exact).astype(y.numpy().dtype)).astype(np.longdouble)
+    assert np.max(np.abs(y.numpy() - exact) / ulp) < (2.5 if dtype == torch.float32 else 3)
+    assert (kernel_tanh(-x) == -y).all()
+    assert (y.abs() <= 1).all()
+    assert (y[x > 20] == 1).all()
+    odd = kernel_tanh(torch.tensor([torch.inf, -torch.inf, torch.nan, -torch.nan], dtype=dtype))
+    assert odd[:2].tolist() == [1, -1]
+    assert odd[2:].isnan().all()
+
+
+def test_nan_of_a_fast_module_does_not_reach_a_slower_one(isa):
+    rnn = ClockworkRNN(1, 10, schedule=Schedule((1, 2), (5, 5)))
+    x = torch.zeros(6, 2, 1)
+    x[3, 0] = torch.nan  # only the fast module ticks there
+    with torch.no_grad():
+        output, _ = rnn(x)
+    assert output[3:, 0, :5].isnan().all()
+    assert output[:, 0, 5:].isfinite().all()
+    assert output[:, 1].isfinite().all()
+
+
+def test_a_sequence_gives_the_same_bits_alone(isa):
+    rnn = ClockworkRNN(3, 50, schedule=4)
+    x = torch.randn(40, 37, 3)
+    with torch.no_grad():
+        output, _ = rnn(x)
+        for b in (0, 17, 36):
+            assert torch.equal(output[:, b : b + 1], rnn(x[:, b : b + 1])[0])
+
+
+def test_a_stream_gives_the_same_bits_in_chunks(isa):
+    rnn = ClockworkRNN(3, 50, schedule=4)
+    x = torch.randn(40, 5, 3)
+    with torch.no_grad():
+        output, h_n = rnn(x)
+        for split in (1, 2, 7, 8, 39):
+            first, h = rnn(x[:split])
+            second, h = rnn(x[split:], h, t0=split)
+            assert torch.equal(torch.cat((first, second)), output)
+            assert torch.equal(h, h_n)
+
+
+def test_many_modules_fit_on_a_small_stack():
+    done = []
+    threading.stack_size(256 * 1024)
+    try:
+        rnn = ClockworkRNN(1, 1500, schedule=range(1, 1501))
+        x = torch.randn(3, 1, 1)
+        thread = threading.Thread(target=lambda: (rnn(x)[0].sum().backward(), done.append(True)))
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(0)
+    assert done

@@ -1,0 +1,12 @@
+"""Runs of Python in processes of their own."""
+
+import os
+import subprocess
+import sys
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
+    """Runs `code` in a new process with these environment variables, and captures its output."""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+    )
