@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import paper
 from ..errors import ArgumentError
 from ..file_names import replace_undecodable
 from ..progress import ProgressCallback
@@ -191,8 +192,8 @@ def load_corpus(
     source: str = BUNDLE,
     *,
     words: Sequence[str] | None = None,
-    speakers: int = 7,
-    test: int = 2,
+    speakers: int = paper.WORDS_TRAINING_EXAMPLES + paper.WORDS_TEST_EXAMPLES,
+    test: int = paper.WORDS_TEST_EXAMPLES,
     cache: Path | Literal[False] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Corpus:
@@ -213,17 +214,15 @@ def load_corpus(
     """
     if words is not None and source.startswith(("timit:", "nltk-timit:")):
         words = [word.lower() for word in words]
-    if words is not None and (len(set(words)) < len(words) or len(words) < 2 or not all(words)):
-        raise WordsError(
-            "words", [f"expected two or more different words, got {', '.join(map(repr, words)) or 'none'}"]
-        )
+    if words is not None:
+        _check_words(words)
     if not 1 <= test < speakers:
         raise CorpusError("speakers", [f"expected 1 <= test < speakers, got test={test}, speakers={speakers}"])
     if source == BUNDLE:
         # `bundle` imports this module
         from .bundle import load_bundled_corpus
 
-        return load_bundled_corpus() if words is None else _select_words(load_bundled_corpus(), words)
+        return load_bundled_corpus() if words is None else select_words(load_bundled_corpus(), words)
     settings = FeatureSettings()
     contents = _read_source(source, words, speakers, test, settings)
     folder = find_user_cache() if cache is None else cache or None
@@ -245,6 +244,13 @@ def load_corpus(
     )
 
 
+def _check_words(words: Sequence[str]) -> None:
+    if len(set(words)) < len(words) or len(words) < 2 or not all(words):
+        raise WordsError(
+            "words", [f"expected two or more different words, got {', '.join(map(repr, words)) or 'none'}"]
+        )
+
+
 def _read_source(
     source: str, words: Sequence[str] | None, speakers: int, test: int, settings: FeatureSettings
 ) -> SourceContents:
@@ -261,7 +267,15 @@ def _read_source(
     raise CorpusError(repr(source), [f"expected {', '.join(SOURCES)} or an existing folder"])
 
 
-def _select_words(corpus: Corpus, words: Sequence[str]) -> Corpus:
+def select_words(corpus: Corpus, words: Sequence[str]) -> Corpus:
+    """Return the corpus with only these words, by cluster and within a cluster in this order.
+
+    Raises a WordsError if the corpus lacks a word.
+
+    >>> select_words(load_corpus(), ["subway", "making"]).words
+    ('making', 'subway')
+    """
+    _check_words(words)
     missing = [word for word in words if word not in corpus.clusters]
     if missing:
         raise WordsError(corpus.name, [f"there is no example of the word {word!r}" for word in missing])

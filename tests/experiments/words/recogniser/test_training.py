@@ -103,7 +103,8 @@ def test_result_has_the_numbers_that_it_prints(corpus, tmp_path):
 
 def test_nothing_is_written_without_a_file(corpus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    trained = train_recogniser(data=corpus, schedule="1:4,2:3", epochs=2, learning_rate=0.01)
+    trained = train_recogniser(data=corpus, words=["no", "yes"], schedule="1:4,2:3", epochs=2, learning_rate=0.01)
+    assert trained.recogniser.words == ("no", "yes")
     assert trained.recogniser.saved.schedule.spec == "1:4,2:3"
     assert trained.to_dict()["model"] is None
     assert "To use it" not in str(trained)
@@ -120,6 +121,7 @@ def test_nothing_is_written_without_a_file(corpus, tmp_path, monkeypatch):
         ({"learning_rate": 0.0}, "learning_rate", "expected a number above 0, got 0.0"),
         ({"size": 100, "schedule": "1:4"}, "schedule", "expected only one of size and schedule"),
         ({"hidden": 3}, "hidden", "3"),
+        ({"words": ["yes", "zebra"]}, "words", "there is no example of the word 'zebra'"),
         ({"data": "folder:/nowhere"}, "data", "folder:/nowhere: there is no such folder"),
         ({"data": "bundle", "words": ["making", "zebra"]}, "words", "there is no example of the word 'zebra'"),
     ],

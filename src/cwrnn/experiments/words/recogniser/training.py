@@ -31,7 +31,7 @@ from ...sweep.batches import MOST_RUNS
 from ...sweep.interrupts import interrupts
 from ...sweep.run import FINISHED
 from ..clips import TEST, TRAIN
-from ..corpus import BUNDLE, Corpus, load_corpus
+from ..corpus import BUNDLE, Corpus, load_corpus, select_words
 from ..features import describe_engine
 from ..training import MOST_EPOCHS, WordSettings, load_network, train_many
 from .model import DEVIATION, KIND, MEAN, Recogniser, check_words
@@ -219,7 +219,10 @@ def train_recogniser(
     sizes = [name for name, value in (("size", size), ("hidden", hidden), ("schedule", schedule)) if value is not None]
     if len(sizes) > 1:
         raise ArgumentError(sizes[-1], f"expected only one of {' and '.join(sizes)}")
-    corpus = data if isinstance(data, Corpus) else load_corpus(data, words=words, progress=progress)
+    if isinstance(data, Corpus):
+        corpus = data if words is None else select_words(data, words)
+    else:
+        corpus = load_corpus(data, words=words, progress=progress)
     settings = WordSettings(
         learning_rate=learning_rate,
         epochs=epochs,
