@@ -11,7 +11,7 @@ from ..report.numbers import format_error, format_percent
 from ..report.statistics import box
 from ..sweep.run import Record
 from ..sweep.store import Store
-from ..task import find_task
+from ..task import Task
 from .comparison import SeriesResult, compare_records, read_comparison
 from .evolution import measure_error
 from .figures import draw_series
@@ -22,22 +22,21 @@ MOST_CANDIDATES = 10
 TITLES = {"series": "The errors of every series or schedule"}
 
 
-def anchor(task: str) -> str:
-    """Return the name of the chapter in links and folders for a task, "generation" or "words"."""
-    return f"clocks-{task}"
+def name_chapter(task: Task[Any]) -> str:
+    """Return the name of the chapter about the clocks of a task, in links, folders and numbers."""
+    return f"clocks-{task.name}"
 
 
-def make(store: Store, task: str) -> Chapter | None:
-    """Return the chapter, or None if the store has no runs for it."""
-    about = find_task(task)
-    every = store.records(about.clocks_name)
+def make_chapter(store: Store, task: Task[Any]) -> Chapter | None:
+    """Return the chapter about the clocks of a task, or None if the store has no runs for it."""
+    every = store.records(task.clocks_name)
     if not every:
         return None
-    compared = read_comparison(store, about.clocks_name)
+    compared = read_comparison(store, task.clocks_name)
     series = compare_records(compared) if compared else rank_candidates(every)
     contents: dict[str, Any] = {
-        "measure": about.error_name,
-        "number": format_percent if about.error_is_a_share else format_error,
+        "measure": task.error_name,
+        "number": format_percent if task.error_is_a_share else format_error,
         "compared": bool(compared),
         "series": series,
         "runs": len(every),
@@ -55,12 +54,12 @@ def make(store: Store, task: str) -> Chapter | None:
         "data": contents["data"],
     }
     return Chapter(
-        task=anchor(task),
-        title=f"Clocks: {about.title}",
+        task=name_chapter(task),
+        title=f"Clocks: {task.title}",
         template="clocks/chapter.html.j2",
         sections=[("result", "Result"), ("lost", "Runs that did not finish"), ("trained", "Settings")],
         contents=contents,
-        figures={"series": draw_series(series, about.error_name)} if any(each.box.finished for each in series) else {},
+        figures={"series": draw_series(series, task.error_name)} if any(each.box.finished for each in series) else {},
         titles=TITLES,
         numbers=numbers,
         records=every,

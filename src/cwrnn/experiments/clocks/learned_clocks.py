@@ -230,7 +230,10 @@ class LearnedClocks:
         groups: dict[str, list[str]] = {name: [name] for name in names}
         if len(names) > 1:
             groups["all"] = names
-        write_error = format_percent if self._in_percent else format_error
+
+        def write_error(error: float) -> str:
+            return format_percent(error, unit="") if self._in_percent else format_error(error)
+
         rows = []
         for label, group in groups.items():
             for kind in self.kinds:

@@ -15,9 +15,9 @@ from .. import paper
 from ..generation.training import nmse
 from ..sweep.run import Dataset
 from ..task import Data
-from ..words import training as word_training
 from ..words.clips import TEST, TRAIN
 from ..words.corpus import Corpus
+from ..words.training import Labelled, Padded
 from .square_waves import SquareWaves
 from .training import ComputeOutputs, Errors, NetworkBatch, Objective
 
@@ -129,7 +129,7 @@ def make_objectives(data: Sequence[Data], runs: int, seed: int) -> list[tuple[Ob
     ]
 
 
-def _pad(sequences: Sequence[word_training.Labelled]) -> tuple[Tensor, Tensor, Tensor]:
+def _pad(sequences: Sequence[Labelled]) -> tuple[Tensor, Tensor, Tensor]:
     """Return the input (T, B, I), which is zero beyond the end of a word, the lengths (B,) and the labels (B,)."""
-    padded = word_training.Padded(sequences)
+    padded = Padded(sequences)
     return padded.input.transpose(0, 1), padded.lengths, padded.labels

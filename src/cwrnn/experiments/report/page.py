@@ -81,7 +81,7 @@ def write_store_report(store: Store, folder: Path) -> Report:
     """Writes the report about an open store into the folder. A store without runs makes a page that says so."""
     environment = make_template_environment()
     experiments = [chapter for task in all_tasks() if (chapter := task.make_chapter(store)) is not None]
-    clocks = [chapter for task in all_tasks() if (chapter := clocks_chapter.make(store, task.name)) is not None]
+    clocks = [chapter for task in all_tasks() if (chapter := clocks_chapter.make_chapter(store, task)) is not None]
     chapters = [*experiments, *clocks]
     leading = next((chapter for chapter in chapters if chapter.opening is not None), None)
     environments = count_environments(record for chapter in chapters for record in chapter.records)
@@ -128,7 +128,7 @@ def write_store_report(store: Store, folder: Path) -> Report:
 def list_figure_titles() -> dict[str, Mapping[str, str]]:
     """Returns the titles of all figures that a page can have, by chapter and by the names of their files."""
     titles = {task.name: task.figure_titles for task in all_tasks()}
-    return titles | {clocks_chapter.anchor(task.name): clocks_chapter.TITLES for task in all_tasks()}
+    return titles | {clocks_chapter.name_chapter(task): clocks_chapter.TITLES for task in all_tasks()}
 
 
 def count_environments(records: Iterable[Record]) -> list[dict[str, Any]]:
