@@ -29,6 +29,7 @@ typedef struct {
     Cursor *cursors;
 } ReversePass;
 
+/* Where the gradient of a message of module m is collected, for one pair and one row. */
 INLINE real *g_message(const ReversePass *r, const Module *m, int64_t slot, int64_t row) {
     return r->memory + m->message + (slot * r->chunk->rows + row) * m->ld;
 }

@@ -122,6 +122,7 @@ static void pack_weights(const Plan *plan, const Block *block, real *memory) {
                   block->lanes, 3 * N);
 }
 
+/* Copies the input to x (T, I, lane), with zeros beyond the ends of the sequences. */
 static void read_input(const Plan *plan, const Block *block, real *x) {
     const Lstm *c = plan->call;
     const int64_t I = c->I;

@@ -50,7 +50,8 @@ struct Plan {
     Pack *pack;
     int64_t N, ldn, ip; /* units; the lengths of a row of units and of a row of inputs, with room for whole vectors */
     int64_t panel;      /* width of a tile of forward, in vectors */
-    int64_t nested, rows, chunks, groups, tasks, workers, ticks_size;
+    int64_t nested, rows, chunks, groups, tasks, workers; /* rows: the sequences of the largest chunk */
+    int64_t ticks_size;                                   /* numbers in the ticks of one replica */
     int streams, far; /* true if the output is written past the caches; true if backward reads from beyond them */
     int64_t *order;   /* (S, B), sequences sorted by falling length; NULL if all are as long as the input */
     int64_t *holds;   /* for each worker, the replica whose weights it has packed; 0 if all have the same weights */
@@ -64,6 +65,7 @@ struct Plan {
     Module module[];
 };
 
+/* How often a module ticks in a sequence of that length. */
 static int64_t count_ticks(const Module *m, int64_t length) {
     return length > m->first ? (length - 1 - m->first) / m->P + 1 : 0;
 }
@@ -83,6 +85,7 @@ static int longest_first(const void *left, const void *right) {
     return l->b < r->b ? -1 : 1;
 }
 
+/* The order of the sequences in Plan; NULL if there is no memory for it. */
 static int64_t *sort_by_length(const Call *c) {
     int64_t *order = malloc((size_t)(c->S * c->B + 1) * sizeof *order);
     Sorted *sorted = malloc((size_t)(c->B + 1) * sizeof *sorted);
@@ -109,6 +112,7 @@ static void free_plan(Plan *plan) {
     free(plan);
 }
 
+/* The plan of a call; NULL if there is no memory for it. */
 static Plan *make_plan(const Call *c, Pack *pack, int backward) {
     const int64_t G = c->G, I = c->I, *modules = c->modules;
     const size_t size = sizeof(Plan) + (size_t)G * sizeof(Module);
