@@ -108,9 +108,10 @@ def compare(
     workers: options.Workers = None,
     out: Annotated[
         Path | None,
-        options.out(
-            str(COMPARE_FOLDER),
-            "Folder for the store and the figure (figures/clocks.svg and .png). `cwrnn report DIR` makes a page of it.",
+        options.make_out_option(
+            COMPARE_FOLDER,
+            help="Folder for the store and the figure (figures/clocks.svg and .png). `cwrnn report DIR` makes a page "
+            "of it.",
         ),
     ] = None,
     resume: options.Resume = False,
@@ -184,9 +185,10 @@ def evolve(
     workers: options.Workers = None,
     out: Annotated[
         Path | None,
-        options.out(
-            str(EVOLVE_FOLDER),
-            "Folder for the store, and for schedule.txt with the best schedule. `cwrnn report DIR` makes a page of it.",
+        options.make_out_option(
+            EVOLVE_FOLDER,
+            help="Folder for the store, and for schedule.txt with the best schedule. `cwrnn report DIR` makes a page "
+            "of it.",
         ),
     ] = None,
     resume: options.Resume = False,
@@ -269,7 +271,7 @@ def learn(
         ),
     ] = 0,
     out: Annotated[
-        Path | None, options.out(str(LEARN_FOLDER), "Folder for learned.json, schedule.txt and the figure.")
+        Path | None, options.make_out_option(LEARN_FOLDER, help="Folder for learned.json, schedule.txt and the figure.")
     ] = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,

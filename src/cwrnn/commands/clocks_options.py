@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ..experiments import paper
-from . import options
+from ..experiments.reproduction import LARGEST_SIZE
 
 
 class ClocksTask(str, Enum):
@@ -54,7 +54,7 @@ ModulesOption = Annotated[
 def make_size_option(help: str) -> object:
     """Return the option --size with this help."""
     default = f"{paper.GENERATION_SIZES[-1]}, words: {paper.WORDS_SIZES[2]}"
-    return typer.Option("--size", min=1, max=options.LARGEST, metavar="N", help=help, show_default=default)
+    return typer.Option("--size", min=1, max=LARGEST_SIZE, metavar="N", help=help, show_default=default)
 
 
 SizeOption = Annotated[int | None, make_size_option("Number of parameters of every network, at most.")]

@@ -198,13 +198,6 @@ def show_progress(
 
 
 @contextmanager
-def show_counts(activity: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """A function that takes how many of how many things are done, and shows them as a bar on a terminal."""
-    with show_progress(quiet=quiet, lines=False) as progress:
-        yield lambda done, total: progress(Progress(activity, done, total, done / total if total else 1.0))
-
-
-@contextmanager
 def _show_bar(stderr: Console, unit: str) -> Iterator[ProgressCallback]:
     """Shows one bar at a time: the next activity takes the place of the one before."""
     columns = (

@@ -1,55 +1,58 @@
-"""Options of the command line that its commands share, and what is made of their texts."""
+"""Options that several commands share, and the values of their texts. The functions of the experiments check them."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..experiments.errors import ArgumentError
 from ..experiments.networks.build import METHODS
-from ..experiments.sweep import driver
-from ..schedule import Schedule
-from .console import handle_errors
-
-LARGEST = 10**9
-"""Parameters of a network, at most; a number that the store could not hold is refused with it."""
+from ..experiments.reproduction import LARGEST_SEED
+from ..experiments.sweep.driver import DASK, LOCAL
 
 
 class EngineName(str, Enum):
-    """Who trains."""
+    """The engines that train."""
 
-    LOCAL = "local"
-    DASK = "dask"
+    LOCAL = LOCAL
+    DASK = DASK
 
 
-Methods = Annotated[str, typer.Option("--methods", metavar="LIST", help="Which networks.")]
 ALL_METHODS = ",".join(METHODS)
-Search = Annotated[bool, typer.Option("--search", help="Search the best learning rate of each method.")]
+
+Methods = Annotated[str, typer.Option("--methods", metavar="LIST", help="The networks to train.")]
+Search = Annotated[
+    bool, typer.Option("--search", help="Search the best learning rate of each method instead of repeating the paper.")
+]
 Seed = Annotated[
-    int, typer.Option("--seed", min=0, max=2**62, metavar="N", help="Of the first run; the next ones count from there.")
+    int,
+    typer.Option(
+        "--seed", min=0, max=LARGEST_SEED, metavar="N", help="Seed of the first run; the next ones count from there."
+    ),
 ]
 LearningRate = Annotated[
     str | None,
     typer.Option(
         "--learning-rate",
         metavar="R",
-        help="A number, or one per method: srn=1e-4,cw=3e-4. With --search: the list of those to try.",
+        help="One number, or one per method: srn=1e-4,cw=3e-4. With --search, the list of numbers to try.",
         show_default="the paper's",
     ),
 ]
 Peepholes = Annotated[
-    bool, typer.Option("--peepholes/--no-peepholes", help="Whether the gates of the LSTM see its cells.")
+    bool,
+    typer.Option("--peepholes/--no-peepholes", help="Whether the LSTM has peephole connections, from cells to gates."),
 ]
 ScheduleOption = Annotated[
     str | None,
     typer.Option(
         "--schedule",
         metavar="SPEC",
-        help="The modules of the CW-RNN, period:size,period:size,... as `cwrnn clocks` prints them, in place of its "
-        "sizes.",
-        show_default="even modules of periods 1, 2, 4, ...",
+        help="The modules of the CW-RNN, period:size,period:size,... as `cwrnn clocks` prints them. Replaces --sizes "
+        "for the CW-RNN.",
+        show_default="even modules with periods 1, 2, 4, ...",
     ),
 ]
 Words = Annotated[
@@ -57,127 +60,122 @@ Words = Annotated[
     typer.Option(
         "--data",
         metavar="SOURCE",
-        help="Who says the words: bundle (the paper's 25, synthetic), timit:PATH, nltk-timit:PATH, or folder:PATH "
-        "with WORD/SPEAKER.wav or a manifest.csv.",
+        help="The recordings: bundle (the paper's 25 words, synthetic speech), timit:PATH, nltk-timit:PATH, or "
+        "folder:PATH with WORD/SPEAKER.wav or a manifest.csv.",
     ),
 ]
 Vocabulary = Annotated[
-    str | None, typer.Option("--words", metavar="LIST", help="These words only.", show_default="the source's")
+    str | None,
+    typer.Option("--words", metavar="LIST", help="Use only these words.", show_default="all words of the source"),
 ]
 WordEpochs = Annotated[
-    int, typer.Option("--epochs", min=1, metavar="N", help="At most; training ends when the error ceases to fall.")
+    int,
+    typer.Option(
+        "--epochs", min=1, metavar="N", help="The most epochs. Training ends earlier, when the error stops falling."
+    ),
 ]
 Noise = Annotated[
     float,
-    typer.Option("--noise", min=0.0, metavar="SIGMA", help="Standard deviation of what is added to the inputs."),
+    typer.Option(
+        "--noise", min=0.0, metavar="SIGMA", help="Standard deviation of the noise on the inputs during training."
+    ),
 ]
-Engine = Annotated[EngineName, typer.Option("--engine", help="This machine's cores, or a Dask cluster.")]
+Engine = Annotated[
+    EngineName, typer.Option("--engine", help="Where to train: on the cores of this machine, or on a Dask cluster.")
+]
 Scheduler = Annotated[
     str | None,
     typer.Option(
         "--scheduler",
         metavar="ADDRESS",
-        help="Of an existing Dask cluster; without it, one is made on this machine.",
+        help="Address of an existing Dask cluster. Without it, --engine dask starts one on this machine.",
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, metavar="N", help="Processes.", show_default="one per core")
+    int | None,
+    typer.Option("--workers", min=1, metavar="N", help="Number of processes.", show_default="one per core"),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the store that is in DIR.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and all else to stderr.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the store in DIR: runs that it has are not trained again.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object. Everything else goes to stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not show progress.")]
 
 
-def out(default: str, told: str = "Where store and page go.") -> object:
-    """The option --out, and what it says of itself."""
-    return typer.Option("--out", metavar="DIR", help=told, show_default=default)
+def make_out_option(
+    default: Path, search_default: Path | None = None, help: str = "Folder for the store, the figures and the page."
+) -> object:
+    """The option --out with this help and these defaults."""
+    shown = str(default) if search_default is None else f"{default}; --search: {search_default}"
+    return typer.Option("--out", metavar="DIR", help=help, show_default=shown)
 
 
-Out = Path | None
+def make_sizes_option(quick: Sequence[int], paper: Sequence[int], search: Sequence[int]) -> object:
+    """The option --sizes with these defaults."""
+    shown = _join(quick) + ("" if quick == paper else f"; --paper: {_join(paper)}") + f"; --search: {_join(search)}"
+    return typer.Option("--sizes", metavar="LIST", help="Numbers of parameters of the networks.", show_default=shown)
 
 
-def check_engine(engine: EngineName, scheduler: str | None, workers: int | None) -> None:
-    """Refuses an engine, a scheduler and workers that do not fit together."""
-    with handle_errors():
-        driver.check_engine(engine.value, scheduler, workers)
+def make_runs_option(combination: str, quick: int, paper: int, search: int) -> object:
+    """The option --runs with these defaults."""
+    return typer.Option(
+        "--runs",
+        min=1,
+        metavar="N",
+        help=f"Trainings with different initial weights for each {combination}.",
+        show_default=f"{quick}; --paper: {paper}; --search: {search}",
+    )
 
 
-def check_scale(paper: bool, search: bool) -> None:
-    """Likewise."""
-    if paper and search:
-        raise typer.BadParameter(
-            "is of no use with --search: name what you want more of, e.g. --runs", param_hint="--paper"
-        )
+def parse_methods(text: str) -> list[str]:
+    """The methods of a list.
+
+    >>> parse_methods("cw, SRN")
+    ['cw', 'srn']
+    """
+    return [word.strip().lower() for word in text.split(",")]
 
 
-def check_noise(noise: float) -> None:
-    """Likewise."""
-    if not math.isfinite(noise):
-        raise typer.BadParameter(f"expected a standard deviation, got {noise}", param_hint="--noise")
+def parse_words(text: str | None) -> list[str] | None:
+    """The words of a list; None if there is none."""
+    return None if text is None else [word.strip() for word in text.split(",")]
 
 
-def methods(text: str) -> tuple[str, ...]:
-    """The methods of a list, in the paper's order, whatever the user's."""
-    names = tuple(dict.fromkeys(word.strip().lower() for word in text.split(",")))
-    for name in names:
-        if name not in METHODS:
-            raise typer.BadParameter(f"expected some of {', '.join(METHODS)}, got {name!r}", param_hint="--methods")
-    return tuple(name for name in METHODS if name in names)
+def parse_sizes(text: str | None) -> list[int] | None:
+    """The numbers of parameters of a list; None if there is none.
 
-
-def sizes(text: str) -> tuple[int, ...]:
-    """The numbers of parameters of a list."""
+    >>> parse_sizes("100,250")
+    [100, 250]
+    """
     try:
-        values = sorted({int(word) for word in text.split(",")})
-    except ValueError:
-        values = [0]
-    if values[0] < 1:
-        raise typer.BadParameter(f"expected numbers of parameters, such as 100,250, got {text!r}", param_hint="--sizes")
-    if values[-1] > LARGEST:
-        raise typer.BadParameter(f"expected at most {LARGEST} parameters, got {values[-1]}", param_hint="--sizes")
-    return tuple(values)
-
-
-def schedule(text: str | None) -> Schedule | None:
-    """The modules that a user names."""
-    try:
-        return None if text is None else Schedule.parse(text)
+        return None if text is None else [int(word) for word in text.split(",")]
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--schedule") from error
+        raise ArgumentError("sizes", f"expected numbers of parameters, such as 100,250, got {text!r}") from error
 
 
-def rates(text: str | None, methods: Sequence[str], usual: Mapping[str, float]) -> dict[str, float]:
-    """The learning rate of each method."""
+def parse_learning_rate(text: str | None) -> float | dict[str, float] | list[float] | None:
+    """One learning rate, one for each method, or a list of them; None if there is none.
+
+    >>> parse_learning_rate("1e-3"), parse_learning_rate("srn=1e-4,cw=0.1"), parse_learning_rate("0.1,0.2")
+    (0.001, {'srn': 0.0001, 'cw': 0.1}, [0.1, 0.2])
+    """
     if text is None:
-        return dict(usual)
-    expected = f"expected one number, or METHOD=NUMBER with one of {', '.join(methods)}"
-    if "=" not in text:
-        if "," in text:
-            raise typer.BadParameter(f"{expected}; a list is for --search", param_hint="--learning-rate")
-        return dict.fromkeys(methods, _rate(text, text))
-    found: dict[str, float] = {}
-    for word in text.split(","):
-        method, _, number = word.rpartition("=")
-        value = _rate(number, text)
-        method = method.strip()
-        if method not in methods:
-            raise typer.BadParameter(f"{expected}, got {word!r}", param_hint="--learning-rate")
-        if method in found:
-            raise typer.BadParameter(f"names {method} twice: {text!r}", param_hint="--learning-rate")
-        found[method] = value
-    return {**usual, **found}
-
-
-def grid(text: str | None, usual: Sequence[float]) -> tuple[float, ...]:
-    """The learning rates that a search tries."""
-    return tuple(usual) if text is None else tuple(sorted({_rate(word, text) for word in text.split(",")}))
-
-
-def _rate(word: str, text: str) -> float:
+        return None
+    parts = text.split(",")
     try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not (value > 0 and math.isfinite(value)):
-        raise typer.BadParameter(f"expected numbers above 0, got {text!r}", param_hint="--learning-rate")
-    return value
+        if "=" not in text:
+            rates = [float(part) for part in parts]
+            return rates if len(rates) > 1 else rates[0]
+        pairs = [part.rpartition("=") for part in parts]
+        by_method = {method.strip(): float(number) for method, _, number in pairs}
+    except ValueError as error:
+        raise ArgumentError(
+            "learning_rate", f"expected numbers above 0, or METHOD=NUMBER,METHOD=NUMBER, got {text!r}"
+        ) from error
+    if len(by_method) < len(pairs):
+        raise ArgumentError("learning_rate", f"names a method twice: {text!r}")
+    return by_method
+
+
+def _join(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))

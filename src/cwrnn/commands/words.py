@@ -9,6 +9,7 @@ import typer
 
 from ..experiments import paper
 from ..experiments.errors import ExperimentError
+from ..experiments.reproduction import LARGEST_SIZE
 from ..experiments.sweep.batches import MOST_RUNS
 from ..experiments.words.corpus import BUNDLE
 from ..experiments.words.features import SAMPLE_RATES
@@ -65,7 +66,7 @@ def train_command(
         int | None,
         typer.Option(
             min=1,
-            max=options.LARGEST,
+            max=LARGEST_SIZE,
             metavar="N",
             help="About how many parameters the network has.",
             show_default=str(DEFAULT_SIZE),

@@ -22,8 +22,12 @@ _MODULES: dict[str, str] = {
     "load_corpus": "words.corpus",
     "recognise": "words.recogniser.recognition",
     "recognise_stream": "words.recogniser.recognition",
+    "reproduce": "reproduction",
+    "reproduce_generation": "reproduction",
+    "reproduce_words": "reproduction",
     "train_recogniser": "words.recogniser.training",
     "Report": "report.page",
+    "Reproduction": "reproduction_result",
     "write_report": "report.page",
 }
 """The module of every public name. Modules are imported when a name is first used: some need packages of extras."""

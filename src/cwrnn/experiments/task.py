@@ -5,13 +5,16 @@ The sweep (runs, store, engines) knows nothing of music or words: it asks the ta
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import ArgumentError
 from .networks.result import TrainingResult
 from .networks.settings import TrainingSettings
 from .progress import ProgressCallback
@@ -58,6 +61,8 @@ class Task(ABC, Generic[D]):
     """The name of the error that the task measures."""
     error_is_a_share: ClassVar[bool]
     """Whether the error is a share, to be written in percent."""
+    table_title: ClassVar[str]
+    """The title of a table of errors."""
     data_kind: ClassVar[str]
     """The kind of the data sets, as stores know it."""
     settings: ClassVar[type[TrainingSettings]]
@@ -86,9 +91,33 @@ class Task(ABC, Generic[D]):
         """All names that runs of this task have in stores."""
         return self.name, self.search_name, self.clocks_name
 
+    def load_data(
+        self,
+        data: "str | PathLike[str] | Data | Sequence[str | PathLike[str] | Data]",
+        progress: ProgressCallback | None = None,
+        **options: Any,
+    ) -> list[D]:
+        """The data sets that an argument `data` names: one source or data set, or several.
+
+        An ArgumentError if one cannot be loaded, is for another task, or has the name of another.
+        """
+        is_one = isinstance(data, (str, PathLike)) or hasattr(data, "digest")
+        sources: list[Any] = [data] if is_one else list(data)  # type: ignore[arg-type]
+        texts = [fspath(source) for source in sources if not hasattr(source, "digest")]
+        datasets = [source for source in sources if hasattr(source, "digest")]
+        for dataset in datasets:
+            if dataset.kind != self.data_kind:
+                raise ArgumentError("data", f"expected data of {self.title}, got {dataset.name!r}: {dataset.kind}")
+        if texts or not datasets:
+            datasets += self.load(texts, progress, **options)
+        for name, count in Counter(dataset.name for dataset in datasets).items():
+            if count > 1:
+                raise ArgumentError("data", f"expected different names, got {count} data sets named {name!r}")
+        return datasets
+
     @abstractmethod
     def load(self, sources: Sequence[str], progress: ProgressCallback | None = None, **options: Any) -> list[D]:
-        """The data sets of the sources; an ArgumentError if there are none."""
+        """The data sets of the sources; an ArgumentError if they cannot be loaded."""
 
     @abstractmethod
     def plan(self, data: Sequence[D], **options: Any) -> "list[Run]":
@@ -119,6 +148,10 @@ class Task(ABC, Generic[D]):
     @abstractmethod
     def signal(self, data: D) -> NDArray[np.float64]:
         """(time,) or (time, channels): the training data as one signal, whose spectrum can suggest periods."""
+
+    @abstractmethod
+    def describe_errors(self, data: Sequence[D], runs: int, settings: TrainingSettings) -> str:
+        """The caption of a table of errors: what they are, and what they were made of."""
 
     @abstractmethod
     def pack(self, data: D) -> tuple[dict[str, Any], bytes]:

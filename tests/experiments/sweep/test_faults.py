@@ -34,11 +34,12 @@ def run(arguments, calls, path):
     import warnings
 
     from cwrnn.commands import app as command
+    from cwrnn.experiments import reproduction_result
     from cwrnn.experiments.sweep.store import Store
 
     warnings.simplefilter("error")
     # neither figures nor page: they are made of the store, when all is done
-    command.write_page = lambda store, folder: folder
+    reproduction_result.write_page = lambda store, folder: folder
     count = 0
     batches = []
 

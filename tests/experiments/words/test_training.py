@@ -4,12 +4,11 @@ import math
 import numpy as np
 import pytest
 import torch
-import typer
 from support import small_sweeps as sweeps
 from support.made_corpora import make_corpus
 
-from cwrnn.commands.loading import load_corpus
 from cwrnn.experiments import paper
+from cwrnn.experiments.errors import ArgumentError
 from cwrnn.experiments.networks import build as models
 from cwrnn.experiments.networks.replicas import Replicas
 from cwrnn.experiments.report import statistics as outcomes
@@ -18,6 +17,7 @@ from cwrnn.experiments.sweep.run import Run
 from cwrnn.experiments.sweep.store import Store, StoreError
 from cwrnn.experiments.words import plan as words
 from cwrnn.experiments.words import training as classification
+from cwrnn.experiments.words.task import WORDS
 from cwrnn.experiments.words.training import WordSettings, train_many
 from cwrnn.kernels import replicas
 from cwrnn.kernels.cpu import loader
@@ -330,16 +330,16 @@ def test_a_key_is_of_all_that_decides():
 
 
 @pytest.mark.parametrize(
-    ("source", "listed", "hint"),
+    ("source", "words", "argument"),
     [
-        ("bundle", "making", "--words"),
-        ("bundle", "making,zebra", "--words"),
-        ("folder:/nowhere", "making,making", "--words"),
-        ("timit:/nowhere", "Yes,yes", "--words"),
-        ("folder:/nowhere", "Yes,yes", "--data"),
+        ("bundle", ["making"], "words"),
+        ("bundle", ["making", "zebra"], "words"),
+        ("folder:/nowhere", ["making", "making"], "words"),
+        ("timit:/nowhere", ["Yes", "yes"], "words"),
+        ("folder:/nowhere", ["Yes", "yes"], "data"),
     ],
 )
-def test_the_option_at_fault_is_named(source, listed, hint):
-    with pytest.raises(typer.BadParameter) as refused:
-        load_corpus(source, listed, quiet=True)
-    assert refused.value.param_hint == hint
+def test_the_argument_at_fault_is_named(source, words, argument):
+    with pytest.raises(ArgumentError) as refused:
+        WORDS.load_data(source, words=words)
+    assert refused.value.argument == argument

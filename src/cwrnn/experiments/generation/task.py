@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from .. import paper
 from ..networks.result import TrainingResult
+from ..networks.settings import TrainingSettings
 from ..progress import ProgressCallback
+from ..report.numbers import format_count
 from ..sweep.run import SEQUENCE, Dataset, Run
 from ..task import Task
 from . import plan, training
@@ -28,6 +30,7 @@ class Generation(Task[Dataset]):
 
     name, search_name, title = "generation", "search", "sequence generation"
     error_name, error_is_a_share = "NMSE", False
+    table_title = "Sequence generation: the error of the generated sequences"
     data_kind = SEQUENCE
     settings = training.GenerationSettings
     most_epochs = paper.GENERATION_EPOCHS
@@ -80,6 +83,14 @@ class Generation(Task[Dataset]):
     def signal(self, data: Dataset) -> NDArray[np.float64]:
         """(time,): the samples."""
         return data.samples
+
+    def describe_errors(self, data: Sequence[Dataset], runs: int, settings: TrainingSettings) -> str:
+        """What the NMSE means, and over which runs it is taken."""
+        return (
+            f"NMSE over the runs that finished: {format_count(len(data), 'sequence')} times {runs} initial weights, "
+            f"{settings.epochs} epochs. 0 is perfect, 1 is what the mean achieves; ± is the standard deviation. "
+            f"Paper: mean and deviation over {paper.RUNS} runs of its largest networks, on other music (table 3)."
+        )
 
     def pack(self, data: Dataset) -> tuple[dict[str, Any], bytes]:
         """The sample rate, and the samples as float64."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from .. import paper
 from ..errors import ArgumentError
 from ..networks.result import TrainingResult
+from ..networks.settings import TrainingSettings
 from ..progress import ProgressCallback
 from ..sweep.run import Run
 from ..task import Task
@@ -33,6 +34,7 @@ class Words(Task[Corpus]):
 
     name, search_name, title = "words", "words search", "spoken words"
     error_name, error_is_a_share = "error rate", True
+    table_title = "Spoken words: the share of the test set that is taken for another word"
     data_kind = Corpus.kind
     settings = training.WordSettings
     most_epochs = training.MOST_EPOCHS
@@ -89,6 +91,14 @@ class Words(Task[Corpus]):
     def signal(self, data: Corpus) -> NDArray[np.float64]:
         """(time, channels): the normalised features of all training words, one after the other."""
         return np.concatenate([features for features, _ in data.normalised(TRAIN)]).astype(np.float64)
+
+    def describe_errors(self, data: Sequence[Corpus], runs: int, settings: TrainingSettings) -> str:
+        """What the error is, and over which runs and words it is taken."""
+        return (
+            f"Errors in percent over the runs that finished: {runs} initial weights each; ± is the standard deviation. "
+            f"The words are {'; '.join(corpus.source for corpus in data)}. Paper: mean and deviation over {paper.RUNS} "
+            "runs of its largest networks, on words of TIMIT (table 3)."
+        )
 
     def pack(self, data: Corpus) -> tuple[dict[str, Any], bytes]:
         """Words, speakers and lengths, and the features as float32."""

@@ -1,0 +1,374 @@
+"""The paper's experiments as Python functions: both tasks, each alone or together.
+
+    from cwrnn.experiments import reproduce_generation
+
+    result = reproduce_generation(runs=2, methods=["srn", "cw"], out="out/mine", progress=print)
+    print(result)                          # the table, with the paper's errors beside ours
+    result.rows[0].median                  # its numbers
+    result.page                            # the page with figures
+
+Training uses one process per core. In a script, call these functions under ``if __name__ == "__main__":``, because
+every process imports the script; or choose ``workers=1``.
+"""
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from ..extras import require
+from ..schedule import Schedule
+from . import reproduction_result
+from .errors import ArgumentError
+from .generation.task import GENERATION
+from .networks.build import METHODS
+from .paper import GENERATION_EPOCHS, GENERATION_SAMPLES, GENERATION_SIZES, RUNS, WORDS_NOISE, WORDS_SIZES
+from .progress import ProgressCallback
+from .reproduction_result import Reproduction, TaskReproduction
+from .sweep.driver import LOCAL, check_engine, open_sweep
+from .sweep.run import Dataset, Run
+from .task import Data, Task
+from .words.corpus import Corpus
+from .words.task import WORDS
+from .words.training import MOST_EPOCHS
+
+LARGEST_SIZE = 10**9
+"""The most parameters of a network. A store could not hold a much larger number."""
+LARGEST_SEED = 2**62
+
+LearningRate = float | Mapping[str, float] | Sequence[float]
+"""One learning rate, one for each method, or, for a search, those to try."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is trained unless arguments say otherwise."""
+
+    runs: int
+    sizes: tuple[int, ...]
+
+
+GENERATION_QUICK = Scale(runs=6, sizes=GENERATION_SIZES)
+GENERATION_PAPER = Scale(runs=RUNS, sizes=GENERATION_SIZES)
+GENERATION_SEARCH = Scale(runs=2, sizes=GENERATION_SIZES[-1:])
+WORDS_QUICK = Scale(runs=4, sizes=(WORDS_SIZES[0], WORDS_SIZES[-1]))
+WORDS_PAPER = Scale(runs=RUNS, sizes=WORDS_SIZES)
+WORDS_SEARCH = Scale(runs=2, sizes=WORDS_SIZES[-1:])
+
+
+def reproduce_generation(
+    data: str | PathLike[str] | Dataset | Sequence[str | PathLike[str] | Dataset] = "bundle",
+    *,
+    methods: Sequence[str] = METHODS,
+    sizes: Sequence[int] | None = None,
+    runs: int | None = None,
+    epochs: int = GENERATION_EPOCHS,
+    paper: bool = False,
+    search: bool = False,
+    seed: int = 0,
+    learning_rate: LearningRate | None = None,
+    peepholes: bool = True,
+    schedule: Schedule | str | None = None,
+    offset: float = 0.0,
+    length: int = GENERATION_SAMPLES,
+    engine: str = LOCAL,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    out: str | PathLike[str] | None = None,
+    resume: bool = False,
+    command: str = "",
+    progress: ProgressCallback | None = None,
+) -> Reproduction:
+    """Trains networks to generate sequences of music: the paper's first task (section 4.1).
+
+    SRN, LSTM and CW-RNN of about equally many parameters learn each sequence by heart.
+
+    Args:
+        data: "bundle" for the five bundled snippets, a WAV, FLAC or OGG file, a folder of such files, a `Dataset`, or
+            several of these
+        methods: some of "srn", "lstm" and "cw"
+        sizes: parameters of the networks. Default: the paper's 100, 250, 500 and 1000; for a search 1000
+        runs: initial weights for each method, size and sequence. Default: 6; with `paper` 100; with `search` 2
+        epochs: updates of each network
+        paper: train as much as the paper: 6000 runs
+        search: try several learning rates instead
+        seed: the seed of the first run; the others count from there
+        learning_rate: one for all methods, or a dictionary by method; with `search`, those to try. Default: the paper's
+        peepholes: whether the LSTM has peephole connections
+        schedule: the modules of the CW-RNN, such as "1:4,2:4,4:4"; takes the place of its sizes
+        offset: seconds from the start of each sound file
+        length: samples of each sequence
+        engine: "local" for the cores of this machine, "dask" for a Dask cluster
+        scheduler: the address of an existing Dask cluster. Default: one on this machine
+        workers: processes on this machine. Default: one per core
+        out: the folder of store, page and figures. Default: none of them are kept, and all records are in the result
+        resume: go on with the store in `out`: runs that it has are not trained again
+        command: how to repeat this; kept in the store
+        progress: called with a `Progress` value while networks are trained
+
+    Returns:
+        A `Reproduction`: ``print(result)`` shows the table, ``result.rows`` has its numbers.
+
+    Raises:
+        ArgumentError: an argument has a value that cannot be used
+        ExperimentError: the networks cannot be trained, or the store cannot be used
+
+    >>> result = reproduce_generation(methods=["cw"], sizes=[100], runs=1, epochs=2, length=20, workers=1)
+    >>> [(row.method, row.size, row.runs) for row in result.rows]
+    [('cw', 100, 5)]
+    """
+    check_engine(engine, scheduler, workers)
+    scale = _choose_scale(paper, search, GENERATION_QUICK, GENERATION_PAPER, GENERATION_SEARCH)
+    asked = _check_arguments(methods, sizes, runs, epochs, seed, schedule, scale)
+    datasets = GENERATION.load_data(data, progress, offset=offset, length=length)
+    plan = _plan(GENERATION, datasets, search, learning_rate, peepholes=peepholes, **asked)
+    where: dict[str, Any] = {"engine": engine, "scheduler": scheduler, "workers": workers, "out": out, "resume": resume}
+    return _train([plan], **where, command=command, progress=progress)
+
+
+def reproduce_words(
+    data: str | PathLike[str] | Corpus = "bundle",
+    *,
+    words: Sequence[str] | None = None,
+    methods: Sequence[str] = METHODS,
+    sizes: Sequence[int] | None = None,
+    runs: int | None = None,
+    epochs: int = MOST_EPOCHS,
+    paper: bool = False,
+    search: bool = False,
+    seed: int = 0,
+    learning_rate: LearningRate | None = None,
+    peepholes: bool = True,
+    schedule: Schedule | str | None = None,
+    noise: float = WORDS_NOISE,
+    engine: str = LOCAL,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    out: str | PathLike[str] | None = None,
+    resume: bool = False,
+    command: str = "",
+    progress: ProgressCallback | None = None,
+) -> Reproduction:
+    """Trains networks to tell spoken words apart: the paper's second task (section 4.2).
+
+    Args:
+        data: "bundle" for the paper's 25 words as synthetic speech; "timit:PATH", "nltk-timit:PATH" or "folder:PATH"
+            for recordings; or a `Corpus`
+        words: some of the words of the source. Default: all
+        methods: some of "srn", "lstm" and "cw"
+        sizes: parameters of the networks. Default: 500 and 10000; with `paper` the paper's five; with `search` 10000
+        runs: initial weights for each method and size. Default: 4; with `paper` 100; with `search` 2
+        epochs: the most epochs of each network; training ends when the error ceases to fall
+        paper: train as much as the paper: 1500 runs
+        search: try several learning rates instead
+        seed: the seed of the first run; the others count from there
+        learning_rate: one for all methods, or a dictionary by method; with `search`, those to try. Default: the paper's
+        peepholes: whether the LSTM has peephole connections
+        schedule: the modules of the CW-RNN, such as "1:4,2:4,4:4"; takes the place of its sizes
+        noise: the standard deviation of the noise on the inputs during training
+        engine: "local" for the cores of this machine, "dask" for a Dask cluster
+        scheduler: the address of an existing Dask cluster. Default: one on this machine
+        workers: processes on this machine. Default: one per core
+        out: the folder of store, page and figures. Default: none of them are kept, and all records are in the result
+        resume: go on with the store in `out`: runs that it has are not trained again
+        command: how to repeat this; kept in the store
+        progress: called with a `Progress` value while recordings are read and networks are trained
+
+    Returns:
+        A `Reproduction`: ``print(result)`` shows the table, ``result.rows`` has its numbers.
+
+    Raises:
+        ArgumentError: an argument has a value that cannot be used
+        ExperimentError: the networks cannot be trained, or the store cannot be used
+    """
+    check_engine(engine, scheduler, workers)
+    if not (noise >= 0 and math.isfinite(noise)):
+        raise ArgumentError("noise", f"expected a standard deviation, 0 or more, got {noise}")
+    scale = _choose_scale(paper, search, WORDS_QUICK, WORDS_PAPER, WORDS_SEARCH)
+    asked = _check_arguments(methods, sizes, runs, epochs, seed, schedule, scale)
+    corpora = WORDS.load_data(data, progress, words=words)
+    plan = _plan(WORDS, corpora, search, learning_rate, peepholes=peepholes, noise=noise, **asked)
+    where: dict[str, Any] = {"engine": engine, "scheduler": scheduler, "workers": workers, "out": out, "resume": resume}
+    return _train([plan], **where, command=command, progress=progress)
+
+
+def reproduce(
+    *,
+    methods: Sequence[str] = METHODS,
+    runs: int | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    engine: str = LOCAL,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    out: str | PathLike[str] | None = None,
+    resume: bool = False,
+    command: str = "",
+    progress: ProgressCallback | None = None,
+) -> Reproduction:
+    """Repeats both experiments of the paper on a small scale, with the bundled data, on one page.
+
+    Args:
+        methods: some of "srn", "lstm" and "cw"
+        runs: initial weights for each network and data set. Default: 6 for music, 4 for words
+        epochs: the most epochs of each network. Default: the paper's
+        seed: the seed of the first run of each task
+        engine: "local" for the cores of this machine, "dask" for a Dask cluster
+        scheduler: the address of an existing Dask cluster. Default: one on this machine
+        workers: processes on this machine. Default: one per core
+        out: the folder of store, page and figures. Default: none of them are kept, and all records are in the result
+        resume: go on with the store in `out`: runs that it has are not trained again
+        command: how to repeat this; kept in the store
+        progress: called with a `Progress` value while networks are trained
+
+    Returns:
+        A `Reproduction` with two tasks.
+
+    Raises:
+        ArgumentError: an argument has a value that cannot be used
+        ExperimentError: the networks cannot be trained, or the store cannot be used
+    """
+    check_engine(engine, scheduler, workers)
+    plans = []
+    for task, scale in ((GENERATION, GENERATION_QUICK), (WORDS, WORDS_QUICK)):
+        most_epochs = task.most_epochs if epochs is None else epochs
+        asked = _check_arguments(methods, None, runs, most_epochs, seed, None, scale)
+        datasets: list[Any] = task.load_data("bundle", progress)
+        plans.append(_plan(task, datasets, False, None, **asked))
+    where: dict[str, Any] = {"engine": engine, "scheduler": scheduler, "workers": workers, "out": out, "resume": resume}
+    return _train(plans, **where, command=command, progress=progress)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The runs of one task."""
+
+    task: Task[Any]
+    data: Sequence[Data]
+    runs: Sequence[Run]
+    runs_each: int
+    is_search: bool
+
+
+def _plan(
+    task: Task[Any], data: Sequence[Data], search: bool, learning_rate: LearningRate | None, **asked: Any
+) -> _Plan:
+    """The runs that the arguments ask for."""
+    rates = (
+        _check_searched_rates(learning_rate, task.searched_learning_rates)
+        if search
+        else _check_learning_rates(learning_rate, asked["methods"], task.learning_rates)
+    )
+    plan = task.plan_search if search else task.plan
+    try:
+        planned = plan(data, learning_rates=rates, **asked)
+    except ValueError as error:
+        raise ArgumentError("sizes", str(error)) from error
+    return _Plan(task, data, planned, asked["runs"], search)
+
+
+def _train(
+    plans: Sequence[_Plan],
+    *,
+    out: str | PathLike[str] | None,
+    command: str,
+    progress: ProgressCallback | None,
+    **options: Any,
+) -> Reproduction:
+    """Trains the runs of all plans, and writes the page if there is a folder for it."""
+    if out is not None:
+        # before time is spent on training
+        for package in ("matplotlib", "jinja2"):
+            require(package, extra="experiments", purpose="the page")
+    with open_sweep(out, command=command, **options) as sweep:
+        started = time.monotonic()
+        data = [dataset for plan in plans for dataset in plan.data]
+        sweep.train(data, [run for plan in plans for run in plan.runs], progress=progress)
+        seconds = time.monotonic() - started
+        tasks = tuple(
+            TaskReproduction(
+                plan.task, tuple(plan.data), tuple(sweep.select(plan.runs)), plan.runs_each, plan.is_search
+            )
+            for plan in plans
+        )
+        if out is None:
+            return Reproduction(tasks, seconds, command=command)
+        page = reproduction_result.write_page(sweep.store, sweep.folder)
+        return Reproduction(tasks, seconds, sweep.store.path, page, command)
+
+
+def _choose_scale(paper: bool, search: bool, quick: Scale, of_paper: Scale, of_search: Scale) -> Scale:
+    if paper and search:
+        raise ArgumentError("paper", "cannot be combined with search: choose sizes and runs instead")
+    return of_search if search else of_paper if paper else quick
+
+
+def _check_arguments(
+    methods: Sequence[str],
+    sizes: Sequence[int] | None,
+    runs: int | None,
+    epochs: int,
+    seed: int,
+    schedule: Schedule | str | None,
+    scale: Scale,
+) -> dict[str, Any]:
+    """The arguments that all plans take, with those of the scale for None."""
+    methods = [methods] if isinstance(methods, str) else methods
+    for method in methods or [""]:
+        if method not in METHODS:
+            raise ArgumentError("methods", f"expected some of {', '.join(METHODS)}, got {method!r}")
+    sizes = scale.sizes if sizes is None else tuple(sorted(set(sizes)))
+    if not sizes or sizes[0] < 1:
+        raise ArgumentError("sizes", f"expected numbers of parameters, 1 or more, got {', '.join(map(str, sizes))}")
+    if sizes[-1] > LARGEST_SIZE:
+        raise ArgumentError("sizes", f"expected at most {LARGEST_SIZE} parameters, got {sizes[-1]}")
+    runs = scale.runs if runs is None else runs
+    for argument, value in (("runs", runs), ("epochs", epochs)):
+        if value < 1:
+            raise ArgumentError(argument, f"expected at least 1, got {value}")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ArgumentError("seed", f"expected a number from 0 to 2^62, got {seed}")
+    try:
+        schedule = Schedule.parse(schedule) if isinstance(schedule, str) else schedule
+    except ValueError as error:
+        raise ArgumentError("schedule", str(error)) from error
+    # in the paper's order, whatever the caller's: it decides the order of the tables
+    in_order = tuple(method for method in METHODS if method in methods)
+    return {"methods": in_order, "sizes": sizes, "runs": runs, "epochs": epochs, "seed": seed, "schedule": schedule}
+
+
+def _check_learning_rates(
+    learning_rate: LearningRate | None, methods: Sequence[str], defaults: Mapping[str, float]
+) -> dict[str, float]:
+    """The learning rate of each method."""
+    if learning_rate is None:
+        return dict(defaults)
+    if isinstance(learning_rate, (int, float)):
+        return dict.fromkeys(methods, _check_positive([learning_rate])[0])
+    if not isinstance(learning_rate, Mapping):
+        raise ArgumentError("learning_rate", "expected one number, or one for each method; a list is for a search")
+    for method in learning_rate:
+        if method not in methods:
+            raise ArgumentError("learning_rate", f"expected methods among {', '.join(methods)}, got {method!r}")
+    _check_positive(learning_rate.values())
+    return {**defaults, **learning_rate}
+
+
+def _check_searched_rates(learning_rate: LearningRate | None, defaults: Sequence[float]) -> tuple[float, ...]:
+    """The learning rates that a search tries, in increasing order."""
+    if learning_rate is None:
+        return tuple(defaults)
+    if isinstance(learning_rate, Mapping):
+        raise ArgumentError("learning_rate", "expected a list of numbers for a search, got one for each method")
+    rates = [learning_rate] if isinstance(learning_rate, (int, float)) else list(learning_rate)
+    return tuple(sorted(set(_check_positive(rates))))
+
+
+def _check_positive(learning_rates: Iterable[float]) -> list[float]:
+    rates = list(learning_rates)
+    for rate in rates or [0.0]:
+        if not (rate > 0 and math.isfinite(rate)):
+            raise ArgumentError("learning_rate", f"expected numbers above 0, got {rate:g}")
+    return rates
