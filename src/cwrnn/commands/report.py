@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .console import format_page_path, guard_output, handle_errors
+from .console import guard_output, handle_errors
 
 
 def report(
@@ -18,4 +18,4 @@ def report(
 
         written = write_report(folder)
         with guard_output():
-            print(format_page_path(written.page))
+            print(written)

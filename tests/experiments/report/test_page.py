@@ -112,6 +112,12 @@ def test_every_player_has_a_label(page):
     assert "first as the CW-RNN generates it" in page.labels
 
 
+def test_the_page_names_the_runs_that_it_shows(page, records):
+    for method in METHODS:
+        mine = [r for r in records if (r.run.task, r.run.data, r.run.method) == ("generation", "first", method)]
+        assert f"run {best_record(mine).key[:12]}" in page.text
+
+
 def test_sound_beyond_full_scale_is_cut_off():
     soundfile = pytest.importorskip("soundfile")
     heard, _ = soundfile.read(io.BytesIO(encode_wav(np.array([3.0, -3.0, 0.5]), 8000)))
@@ -358,7 +364,9 @@ def test_folders_of_this_machine_are_nowhere(tmp_path):
 
 
 def test_a_report_is_written_from_python(folder, tmp_path):
-    written = write_report(folder, out=tmp_path / "elsewhere")
+    seen = []
+    written = write_report(folder, out=tmp_path / "elsewhere", progress=seen.append)
+    assert [(step.done, step.total) for step in seen] == [(done, 6) for done in range(1, 7)]
     assert written.page == tmp_path / "elsewhere" / "index.html"
     assert str(written) == f"The page is {written.page}"
     assert written.to_dict() == json.loads(written.summary.read_text())

@@ -61,6 +61,8 @@ class Sound:
     label: str
     """What is heard, for screen readers."""
     uri: str
+    run: str = ""
+    """The key of the run; empty for the original."""
 
 
 @dataclass(frozen=True)
@@ -273,7 +275,8 @@ def _make_original_sound(dataset: Dataset) -> Sound:
 def _make_sound(record: Record, dataset: Dataset) -> Sound:
     assert record.output is not None
     label = f"{readable_name(dataset.name)} as the {NAMES[record.run.method]} generates it"
-    return Sound(record.run.method, figures.describe_output(record), label, _encode_sound(record.output, dataset))
+    uri = _encode_sound(record.output, dataset)
+    return Sound(record.run.method, figures.describe_output(record), label, uri, record.key)
 
 
 def _encode_sound(samples: NDArray[Any], dataset: Dataset) -> str:

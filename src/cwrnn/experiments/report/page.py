@@ -19,7 +19,9 @@ from typing import Any
 from ... import __version__
 from ..clocks import chapter as clocks_chapter
 from ..errors import ExperimentError
+from ..file_names import replace_undecodable
 from ..json_safe import make_json_safe
+from ..progress import Progress, ProgressCallback
 from ..sweep.run import Record
 from ..sweep.store import Store
 from ..task import all_tasks
@@ -48,19 +50,25 @@ class Report:
     """What summary.json holds."""
 
     def __str__(self) -> str:
-        return f"The page is {self.page.resolve()}"
+        return f"The page is {replace_undecodable(str(self.page.resolve()))}"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the numbers, which JSON can hold."""
         return dict(self.numbers)
 
 
-def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Report:
+def write_report(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    progress: ProgressCallback | None = None,
+) -> Report:
     """Writes the report about the runs of a store: a page, its figures and its numbers.
 
     Args:
         folder: the folder of the store, or its file runs.sqlite
         out: the folder that the report goes to; by default that of the store
+        progress: called after every figure
 
     Raises:
         StoreError: there is no store, or it cannot be read.
@@ -74,10 +82,10 @@ def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | N
     with Store.read(folder) as store:
         if not store.keys():
             raise ExperimentError(f"{store.path}: there are no runs yet")
-        return write_store_report(store, store.path.parent if out is None else Path(out))
+        return write_store_report(store, store.path.parent if out is None else Path(out), progress=progress)
 
 
-def write_store_report(store: Store, folder: Path) -> Report:
+def write_store_report(store: Store, folder: Path, *, progress: ProgressCallback | None = None) -> Report:
     """Writes the report about an open store into the folder. A store without runs makes a page that says so."""
     environment = make_template_environment()
     experiments = [chapter for task in all_tasks() if (chapter := task.make_chapter(store)) is not None]
@@ -89,6 +97,7 @@ def write_store_report(store: Store, folder: Path) -> Report:
 
     contents: dict[Path, bytes] = {}
     figures: dict[str, dict[str, tuple[Path, Path]]] = {}
+    total = sum(len(chapter.figures) for chapter in chapters)
     views = []
     for chapter in chapters:
         drawings = {}
@@ -99,6 +108,9 @@ def write_store_report(store: Store, folder: Path) -> Report:
             contents |= files
             figures[chapter.task][name] = (svg, png)
             drawings[name] = inline_svg(files[svg].decode(), f"{chapter.task}-{name}", chapter.titles[name])
+            if progress is not None:
+                done = sum(map(len, figures.values()))
+                progress(Progress("drawing", done, total, done / total))
         views.append(_make_view(chapter, drawings, leads=chapter is leading))
     numbers = make_json_safe(
         {

@@ -27,5 +27,7 @@ def make_template_environment() -> Any:
         "count": "{:,}".format,
         "readable": readable_name,
         "shareable": hide_folders,
+        # no line ends between a number and its unit
+        "keep_units": lambda text: text.replace(" %", "\u00a0%"),
     }
     return environment
