@@ -83,6 +83,7 @@ WORDS = "tests/experiments/words/test_training.py::test_one_epoch_by_hand"
 WORDS_EPOCH = "tests/experiments/words/test_training.py::test_an_epoch_has_every_sequence_once"
 WORDS_NORMAL = "tests/experiments/words/test_corpus.py::test_training_frames_alone_normalise_both_splits"
 SERIES = "tests/experiments/clocks/test_comparison.py::test_holm_by_hand"
+VERDICT = "tests/experiments/clocks/test_verdict.py"
 SEED = "tests/experiments/clocks/test_evolution.py::test_what_the_user_draws_does_not_change_the_search"
 IMPORTS = "tests/test_import_direction.py"
 SAVED = "tests/core/test_saved.py::test_a_changed_bit_is_refused"
@@ -292,6 +293,10 @@ MUTANTS = [
            "(len(order) - rank) * probabilities[place]", "probabilities[place]", SERIES),
     Mutant("evolution: it is not its seed's alone", "experiments/clocks/search.py",
            "np.random.set_state(self._state)", "pass", SEED),
+    Mutant("verdict: worse clocks are not called worse", "experiments/clocks/verdict.py",
+           "return self.error > self.series_error", "return False", VERDICT),
+    Mutant("verdict: the printed command forgets the user's data", "experiments/clocks/verdict.py",
+           'for argument in ("--data", text)]', 'for argument in ("--data", "bundle")]', VERDICT),
     Mutant("saved: a changed bit goes unnoticed", "saved.py",
            'if metadata.pop("sha256", None) != _digest(metadata, arrays):', 'if metadata.pop("sha256", None) is None:',
            SAVED),

@@ -10,6 +10,7 @@ from cwrnn.experiments.clocks import evolution
 from cwrnn.experiments.clocks.evolution import Judge, evolve_clocks
 from cwrnn.experiments.clocks.search import WORST, SearchSpace, search_schedules
 from cwrnn.experiments.errors import ArgumentError
+from cwrnn.experiments.generation import training
 
 SPACE = SearchSpace(modules=3, longest=32, size=200, inputs=0, outputs=1)
 
@@ -177,6 +178,21 @@ def test_the_series_is_judged_by_the_same_networks(tmp_path):
         assert judge.trained == 0
     assert result.verdict.series.periods == (1, 2, 4)
     assert result.verdict.series.parameter_count(0, 1) <= 120
+
+
+def test_a_series_whose_networks_fail_does_not_end_the_search(monkeypatch):
+    train_many = training.train_many
+
+    def fail_for_series(method, hidden, targets, seeds, settings, **options):
+        if settings.schedule.startswith("1:") and ",2:" in settings.schedule and ",4:" in settings.schedule:
+            raise RuntimeError("no luck")
+        return train_many(method, hidden, targets, seeds, settings, **options)
+
+    monkeypatch.setattr(training, "train_many", fail_for_series)
+    result = evolve_clocks(**TINY, generations=1, population=4)
+    assert [record.schedule for record in result.failures] == [result.verdict.series.spec]
+    assert (result.verdict.better, result.verdict.series_error) == (True, math.inf)
+    assert result.to_dict()["verdict"]["series error"] is None
 
 
 def test_modules_too_many_for_the_series_are_searched_without_a_comparison(monkeypatch):

@@ -37,8 +37,8 @@ SERIES = Schedule.exponential(16, 4)
         ),
         (
             Verdict("learned", SERIES, math.inf, 0.5, NMSE),
-            "The learned clocks are worse than 1, 2, 4, 8: median NMSE none (half of the networks or more diverged) "
-            "against 0.50. Use the series.",
+            "The learned clocks are worse than 1, 2, 4, 8: median NMSE none (half of the networks or more did not "
+            "finish) against 0.50. Use the series.",
         ),
     ],
 )

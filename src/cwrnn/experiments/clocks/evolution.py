@@ -58,12 +58,7 @@ class Judge:
         self.trained = self.sweep.train(self.data, every, activity=activity, progress=self.progress)
         known = {record.key: record for record in self.sweep.select(every)}
         self.statuses = Counter(record.status for record in known.values())
-        failures = {key: record for key, record in known.items() if record.status == FAILED}
-        if failures and len(failures) == len(known):
-            # the cause is not the candidates: others would fail too
-            first = next(iter(failures.values()))
-            raise ExperimentError(f"every run failed; the first one:\n{first.traceback}")
-        self.failures |= failures
+        self.failures |= {key: record for key, record in known.items() if record.status == FAILED}
         return [measure_error([known[run.key] for run in runs]) for runs in planned.values()]
 
 
@@ -310,7 +305,12 @@ def _search(
     durations: list[float] = []
 
     def judge_candidates(schedules: Sequence[Schedule]) -> list[float]:
-        return judge.judge_schedules(schedules, f"generation {len(found) + 1} of {generations}")
+        errors = judge.judge_schedules(schedules, f"generation {len(found) + 1} of {generations}")
+        if set(judge.statuses) == {FAILED}:
+            # the cause is not the candidates: others would fail too
+            first = next(iter(judge.failures.values()))
+            raise ExperimentError(f"every run failed; the first one:\n{first.traceback}")
+        return errors
 
     search = search_schedules(space, judge_candidates, generations=generations, population=population, seed=seed)
     while len(found) < generations:

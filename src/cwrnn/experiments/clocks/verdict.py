@@ -30,9 +30,9 @@ class Verdict:
     series: Schedule
     """The schedule of the series."""
     error: float
-    """The median error of the clocks that were found; infinite if half of the networks or more diverged."""
+    """The median error of the clocks that were found; infinite if half of the networks or more did not finish."""
     series_error: float
-    """The median error of the series; infinite if half of the networks or more diverged."""
+    """The median error of the series; infinite if half of the networks or more did not finish."""
     measure: str
     """What the errors are: "NMSE", "error rate" or "cross entropy"."""
 
@@ -116,7 +116,7 @@ def _format_errors(*errors: float, percent: bool) -> list[str]:
     """Format errors with two digits, or with as many as it takes to tell them apart.
 
     >>> _format_errors(0.99976, 0.99971, percent=False), _format_errors(0.5, float("inf"), percent=True)
-    (['0.9998', '0.9997'], ['50.0 %', 'none (half of the networks or more diverged)'])
+    (['0.9998', '0.9997'], ['50.0 %', 'none (half of the networks or more did not finish)'])
     """
     texts: list[str] = []
     for digits in range(2, 18):
@@ -128,5 +128,5 @@ def _format_errors(*errors: float, percent: bool) -> list[str]:
 
 def _format_error(error: float, digits: int, percent: bool) -> str:
     if not math.isfinite(error):
-        return "none (half of the networks or more diverged)"
+        return "none (half of the networks or more did not finish)"
     return f"{100 * error:.{digits - 1}f} %" if percent else f"{error:#.{digits}g}"
