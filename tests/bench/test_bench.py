@@ -157,7 +157,7 @@ def test_turns_are_cut_into_slices(monkeypatch):
     [
         ([0.2, 0.0, 0.0], 2, ""),
         ([1.5, 0.0, 0.0], 2, "; this machine is busy: use --threads 1"),
-        ([1.5, 0.0, 0.0], 1, "; this machine is busy: the ratios are more reliable than the times"),
+        ([1.5, 0.0, 0.0], 1, "; this machine is busy: long calls suffer more than short ones, do not quote this"),
     ],
 )
 def test_the_load_of_the_machine_is_stated_with_advice(load, threads, advice):

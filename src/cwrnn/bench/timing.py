@@ -181,5 +181,5 @@ def format_load(load: Sequence[float] | None, cores: int, threads: int) -> str:
     text = f"load of the last minute: {load[0]:.1f} on {cores} cores"
     if load[0] < BUSY * cores:
         return text
-    advice = "use --threads 1" if threads > 1 else "the ratios are more reliable than the times"
+    advice = "use --threads 1" if threads > 1 else "long calls suffer more than short ones, do not quote this"
     return f"{text}; this machine is busy: {advice}"
