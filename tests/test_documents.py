@@ -14,6 +14,7 @@ import pytest
 import typer.core
 
 import cwrnn
+import cwrnn.experiments
 from cwrnn.bench.command import main as bench
 from cwrnn.commands.main import main
 
@@ -163,6 +164,13 @@ def test_the_site_builds_without_warnings_and_needs_no_network(tmp_path):
 def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text()
     assert [page for page in PAGES if str(page.relative_to(ROOT / "docs")) not in navigation] == []
+
+
+def test_every_public_function_has_a_place_in_the_api():
+    text = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    experiments = [name for name in cwrnn.experiments.__all__ if name[0].islower() and name != "load_corpus"]
+    public = [name for name in cwrnn.__all__ if name != "init"] + experiments
+    assert [name for name in public if not re.search(rf"^::: [\w.]+\.{name}$", text, flags=re.MULTILINE)] == []
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
