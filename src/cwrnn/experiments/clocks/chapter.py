@@ -50,7 +50,7 @@ def make_chapter(store: Store, task: Task[Any]) -> Chapter | None:
         "counts": count_statuses(every),
         "seconds": sum_seconds(every),
         "compared": bool(compared),
-        "series": [asdict(each) for each in series],
+        "series": [asdict(result) for result in series],
         "data": contents["data"],
     }
     return Chapter(
@@ -59,7 +59,9 @@ def make_chapter(store: Store, task: Task[Any]) -> Chapter | None:
         template="clocks/chapter.html.j2",
         sections=[("result", "Result"), ("lost", "Runs that did not finish"), ("trained", "Settings")],
         contents=contents,
-        figures={"series": draw_series(series, task.error_name)} if any(each.box.finished for each in series) else {},
+        figures={"series": draw_series(series, task.error_name)}
+        if any(result.box.finished for result in series)
+        else {},
         titles=TITLES,
         numbers=numbers,
         records=every,

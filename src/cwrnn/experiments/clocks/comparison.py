@@ -85,15 +85,15 @@ class ClockComparison:
         headers = ["series", "para-\nmeters", median, "mean", "diverged", "better", "p"]
         rows = [
             [
-                _break_spec(each.name),
-                str(each.parameters),
-                write_error(each.box.median),
-                write_error(each.box.mean),
-                f"{each.box.diverged} of {each.runs}",
-                "" if each.better is None else f"{100 * each.better:.0f} %",
-                "" if each.p is None else f"{each.p:.2g}",
+                _break_spec(result.name),
+                str(result.parameters),
+                write_error(result.box.median),
+                write_error(result.box.mean),
+                f"{result.box.diverged} of {result.runs}",
+                "" if result.better is None else f"{100 * result.better:.0f} %",
+                "" if result.p is None else f"{result.p:.2g}",
             ]
-            for each in self.series
+            for result in self.series
         ]
         caption = (
             f"Median and mean are over the runs that finished. better: the probability that a run has a lower error "
@@ -117,7 +117,7 @@ class ClockComparison:
         values: dict[str, Any] = make_json_safe({
             **asdict(self.request),
             "task": find_task(self.request.task).clocks_name,
-            "series": [each.to_dict() for each in self.series],
+            "series": [result.to_dict() for result in self.series],
             "data": self.data,
             "failed": len(self.failures),
             "seconds": self.seconds,
@@ -181,7 +181,7 @@ def compare_clocks(
 
     >>> result = compare_clocks(data="squares:3,5", series=["exponential-2", "linear"], size=60, modules=2, runs=2,
     ...                         epochs=2, workers=1)
-    >>> [each.name for each in result.series]
+    >>> [series.name for series in result.series]
     ['exponential-2', 'linear']
     """
     check_engine(engine, scheduler, workers)

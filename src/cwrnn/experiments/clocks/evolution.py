@@ -259,8 +259,8 @@ def evolve_clocks(
         judge = Judge(sweep, datasets, request, progress)
         series = _make_series(request, shape)
         series_error = None if series is None else judge.judge_schedules([series], "the series 1, 2, 4, ...")[0]
-        found = _search(space, judge, generations, population, seed, on_generation)
-        best, error = found[-1].best, found[-1].best_error
+        judged = _search(space, judge, generations, population, seed, on_generation)
+        best, error = judged[-1].best, judged[-1].best_error
         if error >= WORST:
             failures = [f"; the first run that failed:\n{record.traceback}" for record in judge.failures.values()]
             raise ExperimentError(
@@ -283,7 +283,7 @@ def evolve_clocks(
             use=format_use(
                 task, sources, best, shape=shape, modules=request.modules, out=out and Path(out) / "trained"
             ),
-            generations=tuple(found),
+            generations=tuple(judged),
             population=population,
             failures=tuple(judge.failures.values()),
             seconds=time.monotonic() - started,
@@ -301,11 +301,11 @@ def _search(
 ) -> list[JudgedGeneration]:
     """Run all generations of a search and report each of them."""
     started = time.monotonic()
-    found: list[JudgedGeneration] = []
+    judged: list[JudgedGeneration] = []
     durations: list[float] = []
 
     def judge_candidates(schedules: Sequence[Schedule]) -> list[float]:
-        errors = judge.judge_schedules(schedules, f"generation {len(found) + 1} of {generations}")
+        errors = judge.judge_schedules(schedules, f"generation {len(judged) + 1} of {generations}")
         if set(judge.statuses) == {FAILED}:
             # the cause is not the candidates: others would fail too
             first = next(iter(judge.failures.values()))
@@ -313,17 +313,17 @@ def _search(
         return errors
 
     search = search_schedules(space, judge_candidates, generations=generations, population=population, seed=seed)
-    while len(found) < generations:
+    while len(judged) < generations:
         began = time.monotonic()
         # a generation without a new candidate does not call the judge
         judge.trained, judge.statuses = 0, Counter()
-        found.append(next(search))
+        judged.append(next(search))
         if judge.trained:
             durations.append(time.monotonic() - began)
         if on_generation is not None:
-            left = (generations - len(found)) * sum(durations) / len(durations) if durations else 0.0
-            on_generation(GenerationReport(found[-1], generations, judge.statuses, time.monotonic() - started, left))
-    return found
+            left = (generations - len(judged)) * sum(durations) / len(durations) if durations else 0.0
+            on_generation(GenerationReport(judged[-1], generations, judge.statuses, time.monotonic() - started, left))
+    return judged
 
 
 def _make_series(request: ClockRequest, shape: tuple[int, int]) -> Schedule | None:

@@ -29,13 +29,15 @@ def draw_series(series: Sequence[SeriesResult], measure: str) -> Any:
     figure = new_figure(max(5.0, 1.4 + 1.0 * len(series)), 4.2)
     panel = figure.subplots()
     labels = []
-    for place, each in enumerate(series):
-        if each.box.finished:
-            draw_box(panel, place, each.box, GREEN if place == 0 else BLUE)
-        star = "" if each.p is None or each.p >= SIGNIFICANT else " *"
-        label = f"{_break_name(each.name)}{star}"
-        labels.append(f"{label}\n{each.box.diverged} of {each.runs}" if each.box.diverged else label)
-    values = [value for each in series for value in (each.box.minimum, each.box.whiskers[1]) if math.isfinite(value)]
+    for place, result in enumerate(series):
+        if result.box.finished:
+            draw_box(panel, place, result.box, GREEN if place == 0 else BLUE)
+        star = "" if result.p is None or result.p >= SIGNIFICANT else " *"
+        label = f"{_break_name(result.name)}{star}"
+        labels.append(f"{label}\n{result.box.diverged} of {result.runs}" if result.box.diverged else label)
+    values = [
+        value for result in series for value in (result.box.minimum, result.box.whiskers[1]) if math.isfinite(value)
+    ]
     if values and min(values) > 0 and max(values) > 20 * min(values):
         panel.set_yscale("log")
     panel.set_xticks(range(len(series)), labels, fontsize=8)
@@ -44,9 +46,9 @@ def draw_series(series: Sequence[SeriesResult], measure: str) -> Any:
     panel.set_ylabel(measure)
     panel.axhline(series[0].box.median, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
     notes = []
-    if any(each.p is not None for each in series):
+    if any(result.p is not None for result in series):
         notes.append(f"* significantly different from {series[0].name} (p < {SIGNIFICANT:g}, corrected)")
-    if any(each.box.diverged for each in series):
+    if any(result.box.diverged for result in series):
         notes.append("below the name: number of runs that diverged")
     panel.set_title("\n".join(notes), loc="left", fontsize=8, color=INK)
     return figure

@@ -118,7 +118,7 @@ class LearnedClocks:
         periods = {name_target(data): data.periods for data in self.data if isinstance(data, SquareWaves)}
         return [
             self._count_planted(period, {name for name in periods if period in periods[name]})
-            for period in sorted({period for each in periods.values() for period in each})
+            for period in sorted({period for planted in periods.values() for period in planted})
         ]
 
     def summarise(self, kind: str, names: Sequence[str] | None = None) -> ErrorSummary:
@@ -159,7 +159,7 @@ class LearnedClocks:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the dictionary that `cwrnn clocks learn --json` prints."""
-        planted = [{name.replace("_", " "): value for name, value in asdict(each).items()} for each in self.planted]
+        planted = [{name.replace("_", " "): value for name, value in asdict(period).items()} for period in self.planted]
         values: dict[str, Any] = make_json_safe({
             "task": self.task,
             "data": [data.name for data in self.data],
@@ -183,7 +183,7 @@ class LearnedClocks:
         from .figures import draw_learning
 
         measure = drawing.PERCENT if self._in_percent else drawing.NMSE
-        figure = draw_learning(self.exponential, self.learned, measure, [each.period for each in self.planted])
+        figure = draw_learning(self.exponential, self.learned, measure, [planted.period for planted in self.planted])
         return tuple(write_figure(figure, Path(folder), "learned"))
 
     def write(self, folder: str | PathLike[str]) -> None:

@@ -33,7 +33,7 @@ class SequenceObjective:
     def __init__(self, data: Sequence[Dataset]) -> None:
         self.data = data
         # normalised, so that the size of the gradients does not depend on how loud a sequence is
-        targets = np.stack([(each.samples - each.samples.mean()) / each.samples.std() for each in data])
+        targets = np.stack([(dataset.samples - dataset.samples.mean()) / dataset.samples.std() for dataset in data])
         self.targets = torch.from_numpy(targets).float()  # (S, T)
         self.example = torch.zeros(self.targets.shape[1], 1, 0)
 
@@ -71,7 +71,7 @@ class WordObjective:
     def losses(self, networks: NetworkBatch) -> Iterator[Tensor]:
         """Yield the losses (S,) of every batch; each network goes through all words in an order of its own."""
         input, lengths, labels = self.train
-        orders = torch.from_numpy(np.stack([each.permutation(len(labels)) for each in networks.generators]))
+        orders = torch.from_numpy(np.stack([generator.permutation(len(labels)) for generator in networks.generators]))
         for order in orders.split(BATCH, dim=1):  # (S, B)
             longest = lengths[order].amax(dim=1).tolist()
             frames = input[: max(longest), order]  # (T, S, B, I)
@@ -120,10 +120,10 @@ def make_objectives(data: Sequence[Data], runs: int, seed: int) -> list[tuple[Ob
     """
     if isinstance(data[0], Corpus):
         return [(WordObjective(data[0]), list(range(seed, seed + runs)))]
-    rows = [each for each in data if isinstance(each, Dataset) for _ in range(runs)]
+    rows = [dataset for dataset in data if isinstance(dataset, Dataset) for _ in range(runs)]
     groups: dict[int, list[int]] = {}
-    for row, each in enumerate(rows):
-        groups.setdefault(len(each.samples), []).append(row)
+    for row, dataset in enumerate(rows):
+        groups.setdefault(len(dataset.samples), []).append(row)
     return [
         (SequenceObjective([rows[row] for row in group]), [seed + row for row in group]) for group in groups.values()
     ]

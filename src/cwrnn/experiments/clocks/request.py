@@ -68,7 +68,7 @@ def make_request(
     >>> make_request("generation", size=None, modules=None, runs=20, epochs=None, learning_rate=None, seed=0).size
     1000
     """
-    names = [each.name for each in all_tasks()]
+    names = [known.name for known in all_tasks()]
     if task not in names:
         raise ArgumentError("task", f"expected one of {', '.join(names)}, got {task!r}")
     counts = {"size": size, "modules": modules, "runs": runs, "epochs": epochs}

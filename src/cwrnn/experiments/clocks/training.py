@@ -151,7 +151,7 @@ class NetworkBatch:
         draws = DRAWS if self.sharpness < math.inf else 1
         if draws > 1:
             clocks = parameters["clocks"]
-            noise = np.stack([each.gumbel(size=(draws, *clocks.shape[1:])) for each in self.draws])
+            noise = np.stack([generator.gumbel(size=(draws, *clocks.shape[1:])) for generator in self.draws])
             chosen = draw_one_hot(clocks[:, None], self.sharpness, torch.from_numpy(noise).to(clocks)).flatten(0, 1)
         weight_ih, weight_hh, bias = (
             parameters[name].repeat_interleave(draws, dim=0) for name in ("weight_ih_l0", "weight_hh_l0", "bias_l0")

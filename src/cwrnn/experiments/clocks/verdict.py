@@ -99,9 +99,9 @@ def format_use(
         return python
     texts = [fspath(source) for source in sources if isinstance(source, (str, PathLike))]
     data = [argument for text in texts for argument in ("--data", text)]
-    found = ["--schedule", schedule.spec, *([] if out is None else ["--out", fspath(out)])]
+    options = ["--schedule", schedule.spec, *([] if out is None else ["--out", fspath(out)])]
     if not any(text.startswith(PREFIX) for text in texts):
-        return shlex.join(["cwrnn", "reproduce", task, *data, "--methods", "cw", *found])
+        return shlex.join(["cwrnn", "reproduce", task, *data, "--methods", "cw", *options])
     try:
         # the series has at least one unit in each module
         least = Schedule.exponential(modules, modules).parameter_count(*shape)
@@ -109,7 +109,7 @@ def format_use(
         return python
     size = max(least, schedule.parameter_count(*shape))
     series = ["--series", PAPER_SERIES, "--modules", str(modules), "--size", str(size)]
-    return shlex.join(["cwrnn", "clocks", "compare", *data, *series, *found])
+    return shlex.join(["cwrnn", "clocks", "compare", *data, *series, *options])
 
 
 def _format_errors(*errors: float, percent: bool) -> list[str]:
