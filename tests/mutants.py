@@ -54,9 +54,9 @@ GPU_WEIGHTS = "tests/kernels/test_gpu.py::test_parts_and_blocks_cover_every_weig
 LSTM = "tests/kernels/test_lstm.py::test_kernel_is_the_definition"
 LSTM_GATES = "tests/kernels/test_lstm.py::test_gates_are_exact_to_some_units_in_the_last_place"
 LSTM_END = "tests/kernels/test_lstm.py::test_what_lies_beyond_the_end_is_not_read"
-READOUTS = "tests/experiments/generation/test_training.py::test_readout"
-UPDATES = "tests/experiments/generation/test_training.py::test_it_is_what_torchs_optimiser_makes_of_the_network"
-DIVERGED = "tests/experiments/generation/test_training.py::test_divergence_is_reported"
+READOUTS = "tests/experiments/generation/test_training.py::test_the_readout_kernel_agrees_with_torch"
+UPDATES = "tests/experiments/generation/test_training.py::test_training_agrees_with_torchs_optimiser"
+DIVERGED = "tests/experiments/generation/test_training.py::test_a_run_that_diverged_keeps_its_best_weights"
 OWN = "tests/experiments/generation/test_training.py::test_each_run_has_its_own_target_and_seed"
 
 LEARNED = "tests/core/test_learned.py"
@@ -69,8 +69,8 @@ LEARNED_PHASES = "tests/core/test_learned.py::test_harden_turns_phases_into_a_st
 LEARNED_MOVED = "tests/core/test_learned.py::test_the_report_measures_how_far_outputs_moved"
 STORE = "tests/experiments/sweep/test_store.py"
 ENGINE = "tests/experiments/sweep/test_workers.py::test_one_bad_run_costs_one_run"
-AGAIN = "tests/experiments/sweep/test_workers.py::test_what_is_there_is_not_trained_again"
-LEFT = "tests/experiments/sweep/test_workers.py::test_estimate_follows_what_was_measured"
+AGAIN = "tests/experiments/sweep/test_workers.py::test_stored_runs_are_not_trained_again"
+LEFT = "tests/experiments/sweep/test_workers.py::test_the_estimate_follows_the_measured_times"
 AUDIO = "tests/experiments/generation/test_music.py"
 HEARD = "tests/core/test_inspection.py::test_a_unit_forgets_by_its_weight_at_each_of_its_ticks"
 MEMORY = "tests/core/test_inspection.py::test_memory_equals_the_derivatives_of_autograd"
@@ -263,8 +263,9 @@ MUTANTS = [
            "if added.rowcount == 1:",
            "connection.executescript('COMMIT; BEGIN')\n                if added.rowcount == 1:", FAULTS),
     Mutant("store: a batch is added record by record", "experiments/sweep/store.py",
-           "for record in records:\n",
-           "for record in records:\n                connection.executescript('COMMIT; BEGIN')\n", STORE),
+           "for record in records:\n                connection.execute(",
+           "for record in records:\n                connection.executescript('COMMIT; BEGIN')\n"
+           "                connection.execute(", STORE),
     Mutant("store: a later record takes the place of an earlier one", "experiments/sweep/store.py",
            "DELETE FROM runs WHERE key = ? AND status = ?", "DELETE FROM runs WHERE key = ? AND ? != ''", STORE),
     Mutant("store: another version's file is taken", "experiments/sweep/store_file.py",
@@ -281,7 +282,7 @@ MUTANTS = [
     Mutant("audio: one channel for all", "experiments/generation/music.py",
            "samples.mean(axis=1)", "samples[:, 0]", AUDIO),
     Mutant("audio: the offset is in samples", "experiments/generation/music.py",
-           "np.rint(offset * rate)", "np.rint(offset)", AUDIO),
+           "np.rint(offset * sample_rate)", "np.rint(offset)", AUDIO),
     Mutant("words: every network hears the same noise", "experiments/words/training.py",
            "np.random.default_rng([int(seed), 2])", "np.random.default_rng([0, 2])", WORDS),
     Mutant("words: a network reads what is not its sequence", "experiments/words/training.py",

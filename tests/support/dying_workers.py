@@ -1,15 +1,15 @@
-"""Workers that do not live long; imports nothing that takes time."""
+"""Main functions of worker processes that die. This module imports nothing that takes time."""
 
 import os
 
 
 def work(connection):
-    """Dies of the first batch."""
+    """Dies when the first batch arrives."""
     connection.send(None)
     connection.recv_bytes()
     os._exit(3)
 
 
 def fail(connection):
-    """Does not even begin."""
+    """Dies before it is ready."""
     os._exit(4)

@@ -1,4 +1,4 @@
-"""Small sweeps, and stores as plain values that can be compared."""
+"""Makes small sweeps, and turns stores into plain values that can be compared."""
 
 import math
 
@@ -20,13 +20,13 @@ def wave(name="wave", phase=0.0, steps=STEPS):
 
 
 def plan(datasets, **options):
-    """Two methods, two sizes, two seeds, unless said otherwise."""
+    """The runs of two methods, two sizes and two seeds, unless options say otherwise."""
     options = {"methods": ["srn", "cw"], "sizes": [100, 250], "runs": 2, "epochs": 3, **options}
     return generation.plan(datasets, **options)
 
 
 def sweep(path, datasets, runs, train=None, observe=lambda event: None):
-    """Trains all that is missing in the store at `path`, in this process unless said otherwise."""
+    """Trains the runs that the store at `path` lacks, in this process unless `train` is another engine."""
     with Store.open(path, create=True) as store:
         for dataset in datasets:
             store.add_dataset(dataset)
@@ -36,9 +36,9 @@ def sweep(path, datasets, runs, train=None, observe=lambda event: None):
 
 
 def contents(path, task="generation"):
-    """All that is in a store but times, by key."""
+    """Everything in a store except times, by key."""
     with Store.read(path) as store:
-        found = {
+        records = {
             record.key: (
                 record.run,
                 record.parameters,
@@ -57,12 +57,12 @@ def contents(path, task="generation"):
             )
             for record in store.records(task)
         }
-        datasets = {name: (each.rate, each.digest, each.source) for name, each in store.datasets().items()}
-    return found, datasets
+        datasets = {name: (dataset.rate, dataset.digest, dataset.source) for name, dataset in store.datasets().items()}
+    return records, datasets
 
 
 def times(path):
-    """When each run was finished, by key; nothing if there is no store yet."""
+    """When each run was finished, by key; empty if there is no store yet."""
     try:
         with Store.read(path) as store:
             return {record.key: record.finished_at for record in store.records()}

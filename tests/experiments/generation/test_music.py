@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from cwrnn.experiments.generation import music as audio
+from cwrnn.experiments.generation import music
 from cwrnn.experiments.generation.music import MusicError
 
 RATE = 16000
@@ -20,8 +20,8 @@ def write(path, samples=None, rate=RATE, **options):
     return path
 
 
-def test_bundle():
-    found = audio.load_sequences()
+def test_the_bundle_has_five_sequences_of_320_samples():
+    found = music.load_sequences()
     assert [dataset.name for dataset in found] == [f"bundle{i}_sectoid_chaosland" for i in range(1, 6)]
     for dataset in found:
         assert dataset.samples.shape == (320,)
@@ -34,12 +34,12 @@ def test_bundle():
 
 def test_scaling_is_affine():
     signal = np.random.default_rng(0).normal(3.0, 0.1, size=50)
-    values = audio.scale(signal)
+    values = music.scale(signal)
     assert (values.min(), values.max()) == (-1.0, 1.0)
     assert np.corrcoef(signal, values)[0, 1] == pytest.approx(1.0)
     for bad in (np.ones(4), np.array([0.0, np.nan])):
         with pytest.raises(ValueError, match="finite and not constant"):
-            audio.scale(bad)
+            music.scale(bad)
 
 
 @pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.ogg", "a.WAV", "a.sound"])
@@ -48,18 +48,18 @@ def test_formats_and_channels(tmp_path, name, channels):
     kind = {"flac": "FLAC", "ogg": "OGG"}.get(name[2:], "WAV")
     signal = tone(5000, channels)
     path = write(tmp_path / name, signal, format=kind)
-    (found,) = audio.load_sequences([path], offset=0.1, length=400)
+    (found,) = music.load_sequences([path], offset=0.1, length=400)
     assert (found.name, found.rate, found.source) == ("a", RATE, f"{path}, from 0.1 s on")
-    expected = audio.scale(signal.mean(axis=1)[1600:2000])
+    expected = music.scale(signal.mean(axis=1)[1600:2000])
     # Vorbis is lossy, 16 bits are coarse
     assert np.abs(found.samples - expected).max() < (0.1 if kind == "OGG" else 1e-3)
 
 
 @pytest.mark.parametrize("rate", [8000, 44100, 96000])
-def test_any_rate(tmp_path, rate):
-    (found,) = audio.load_sequences([write(tmp_path / "a.wav", tone(2000, rate=rate), rate)], offset=0.01)
+def test_any_sample_rate_is_read(tmp_path, rate):
+    (found,) = music.load_sequences([write(tmp_path / "a.wav", tone(2000, rate=rate), rate)], offset=0.01)
     assert found.rate == rate
-    expected = audio.scale(tone(2000, rate=rate)[:, 0][round(0.01 * rate) :][:320])
+    expected = music.scale(tone(2000, rate=rate)[:, 0][round(0.01 * rate) :][:320])
     assert np.abs(found.samples - expected).max() < 1e-3
 
 
@@ -69,18 +69,18 @@ def test_a_folder_is_its_sounds_by_name(tmp_path):
     (tmp_path / "COPYRIGHT").write_text("mine")
     (tmp_path / "d.wav").mkdir()
     write(tmp_path / "d.wav" / "deep.wav")
-    assert [dataset.name for dataset in audio.load_sequences([tmp_path])] == ["B", "a", "c"]
+    assert [dataset.name for dataset in music.load_sequences([tmp_path])] == ["B", "a", "c"]
 
 
 def test_sources_keep_their_order(tmp_path):
     paths = [write(tmp_path / name) for name in ("z.wav", "a.wav")]
-    assert [dataset.name for dataset in audio.load_sequences([paths[0], "bundle", paths[1]])][::6] == ["z", "a"]
+    assert [dataset.name for dataset in music.load_sequences([paths[0], "bundle", paths[1]])][::6] == ["z", "a"]
 
 
-def test_exactly_enough(tmp_path):
+def test_a_file_may_be_exactly_long_enough(tmp_path):
     path = write(tmp_path / "a.wav", tone(500))
-    assert len(audio.load_sequences([path], length=500)[0].samples) == 500
-    assert len(audio.load_sequences([path], offset=100 / RATE, length=400)[0].samples) == 400
+    assert len(music.load_sequences([path], length=500)[0].samples) == 500
+    assert len(music.load_sequences([path], offset=100 / RATE, length=400)[0].samples) == 400
 
 
 @pytest.mark.parametrize(
@@ -104,47 +104,47 @@ def test_exactly_enough(tmp_path):
         (write, {"length": 1}, "expected at least 2 samples, got 1"),
     ],
 )
-def test_what_cannot_be_learnt(tmp_path, prepare, options, message):
+def test_a_file_that_cannot_be_learned_is_refused_with_the_reason(tmp_path, prepare, options, message):
     path = tmp_path / "a.wav"
     prepare(path)
     with pytest.raises(MusicError, match=message) as refused:
-        audio.load_sequences([path], **options)
+        music.load_sequences([path], **options)
     assert str(path) in str(refused.value) or refused.value.argument in ("offset", "length")
 
 
 @pytest.mark.parametrize("kind", ["wav", "flac", "ogg"])
-def test_a_file_that_ends_in_the_middle(tmp_path, kind):
-    """A header that promises more than there is."""
+def test_a_truncated_file_is_refused(tmp_path, kind):
+    """Its header promises more samples than there are."""
     path = write(tmp_path / f"a.{kind}", tone(60_000), format=kind.upper())
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 4])
     with pytest.raises(MusicError, match=r"too short|not a sound file"):
-        audio.load_sequences([path], length=50_000)
+        music.load_sequences([path], length=50_000)
 
 
-def test_two_of_one_name(tmp_path):
+def test_two_sequences_of_one_name_are_refused(tmp_path):
     (tmp_path / "b").mkdir()
     paths = [write(tmp_path / "a.wav"), write(tmp_path / "b" / "a.flac")]
     with pytest.raises(MusicError, match=r"two sequences have the name 'a': .*a\.wav and .*a\.flac"):
-        audio.load_sequences(paths)
+        music.load_sequences(paths)
 
 
-def test_no_sources():
+def test_no_source_is_an_error():
     with pytest.raises(MusicError, match="no data"):
-        audio.load_sequences([])
+        music.load_sequences([])
     with pytest.raises(MusicError, match="expected a file, a folder or 'bundle', got ''"):
-        audio.load_sequences([""])
+        music.load_sequences([""])
 
 
-def test_a_path_that_cannot_be_asked_for(tmp_path):
-    """A name that is too long raises as early as a folder without permission does."""
+def test_a_path_that_is_too_long_is_an_error(tmp_path):
+    """A name that is too long raises an OSError, as a folder without permission does."""
     with pytest.raises(MusicError, match=r"xxx: (cannot be read: File name too long|there is no such file)"):
-        audio.load_sequences([tmp_path / ("x" * 300)])
+        music.load_sequences([tmp_path / ("x" * 300)])
 
 
-def test_what_is_no_sound_is_told_in_the_users_words(tmp_path):
+def test_a_file_that_is_no_sound_is_named_by_its_path(tmp_path):
     (tmp_path / "a.wav").write_text("no music at all")
     with pytest.raises(MusicError, match=r"a\.wav: not a sound file that can be read \(Format not recognised\.\)$"):
-        audio.load_sequences([tmp_path / "a.wav"])
+        music.load_sequences([tmp_path / "a.wav"])
 
 
 def test_a_name_that_is_not_utf_8(tmp_path):
@@ -153,13 +153,13 @@ def test_a_name_that_is_not_utf_8(tmp_path):
         write(tmp_path / "good.wav").rename(path)
     except OSError:
         pytest.skip("no such names here")
-    (found,) = audio.load_sequences([path])
+    (found,) = music.load_sequences([path])
     assert (found.name, found.source) == ("bad?", f"{tmp_path}/bad?.wav")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read(tmp_path):
+def test_a_file_without_permission_is_an_error(tmp_path):
     path = write(tmp_path / "a.wav")
     path.chmod(0)
     with pytest.raises(MusicError, match="cannot be read: Permission denied"):
-        audio.load_sequences([path])
+        music.load_sequences([path])

@@ -31,7 +31,7 @@ def targets_of(S, steps):
 
 
 def train(method, target=None, *, seed=0, progress=None, hidden=None, **settings):
-    """One run, with four modules where there are any."""
+    """Trains one run; a Clockwork RNN has four modules."""
     settings = GenerationSettings(**{"learning_rate": RATES[method], "epochs": 60, "modules": 4} | settings)
     target = decay() if target is None else target
     (result,) = train_many(method, hidden or HIDDEN[method], target[None], [seed], settings, progress=progress)
@@ -39,7 +39,7 @@ def train(method, target=None, *, seed=0, progress=None, hidden=None, **settings
 
 
 def assert_same(result, other):
-    """All but the time, bit for bit."""
+    """Asserts that two results agree bit for bit, except in their time."""
     for field in dataclasses.fields(result):
         value, right = getattr(result, field.name), getattr(other, field.name)
         if field.name == "weights":
@@ -79,8 +79,8 @@ def test_training_learns_and_repeats(method):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("peepholes", [True, False])
-def test_it_is_what_torchs_optimiser_makes_of_the_network(method, peepholes):
-    """The whole of it against autograd through the network and torch.optim.SGD, in rounding."""
+def test_training_agrees_with_torchs_optimiser(method, peepholes):
+    """The whole training agrees with autograd and torch.optim.SGD, up to rounding."""
     target = targets_of(1, 30)[0]
     network = build_network(
         method, HIDDEN[method], modules=4, peepholes=peepholes, forget_bias=2.0, deviation=0.2, seed=5
@@ -139,7 +139,7 @@ def test_weights_states_and_output_belong_together(method):
     assert all(value.dtype == np.float32 for value in result.weights.values())
 
 
-def test_weights_that_do_not_fit():
+def test_weights_of_another_network_are_refused():
     weights = train("srn", epochs=1).weights
     with pytest.raises(RuntimeError, match="size mismatch for layer.weight_hh_l0"):
         generate("srn", 7, weights, 10, GenerationSettings(1e-3))
@@ -177,7 +177,7 @@ def test_settings_are_plain_data():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_divergence_is_reported(method):
+def test_a_run_that_diverged_keeps_its_best_weights(method):
     result = train(method, epochs=200, learning_rate=1e6)
     assert result.status == "diverged"
     assert math.isnan(result.error)
@@ -193,7 +193,7 @@ def test_divergence_is_reported(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_that_ends_hopeless_has_diverged(method):
-    """Its error is a number, but no result: a mean over it would be one of this run alone."""
+    """Its error is finite, but would dominate every mean."""
     result = train_many(method, 12, [np.sin(np.arange(40) / 3)], [0], GenerationSettings(0.3, epochs=2, modules=4))[0]
     assert (result.status, result.epochs) == ("diverged", 2)
     assert math.isnan(result.error)
@@ -203,7 +203,7 @@ def test_a_run_that_ends_hopeless_has_diverged(method):
     assert result.best_error == nmse(result.output, np.sin(np.arange(40) / 3))
 
 
-def test_never_finite():
+def test_a_run_that_never_was_finite_has_its_initial_weights():
     result = train("srn", target=1e30 * decay())
     assert (result.status, result.epochs, result.best_epoch, result.curve.shape) == ("diverged", 0, 0, (0, 2))
     assert math.isnan(result.best_error)
@@ -227,7 +227,7 @@ def test_training_ends_when_all_have_diverged():
 
 
 def mixed(method, S):
-    """Targets and settings with which some runs diverge, at once or in the end, and others do not."""
+    """Targets and settings with which some runs diverge early, some late, and some not."""
     targets = targets_of(S, 40)
     targets[S - 2] *= 1e30
     rate = {"srn": 8e-3, "lstm": 3e-2, "cw": 5e-3}[method]
@@ -237,8 +237,8 @@ def mixed(method, S):
 @KERNEL
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_run_is_the_same_alone(method, threads):
-    """Bit for bit: for the kernels see test_lstm.py and test_kernel.py, here for all that is around them."""
+def test_a_run_gives_the_same_bits_alone(method, threads):
+    """Bit for bit. The tests of the kernels check the kernels alone; this one checks everything around them."""
     torch.set_num_threads(threads)
     S, hidden = 21, HIDDEN[method] + 1
     targets, settings = mixed(method, S)
@@ -254,8 +254,8 @@ def test_a_run_is_the_same_alone(method, threads):
 
 @KERNEL
 @pytest.mark.parametrize("method", METHODS)
-def test_large_stacks_that_torch_cuts_for_its_threads(method):
-    """Beyond what torch gives to one thread, cut where no vector ends."""
+def test_large_batches_give_the_same_bits_on_any_number_of_threads(method):
+    """Tensors that torch divides among threads, at places where no vector ends."""
     targets = targets_of(70, 301)
     settings = GenerationSettings(RATES[method] / 30, epochs=3)
     results = []
@@ -280,7 +280,7 @@ def test_each_run_has_its_own_target_and_seed():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_without_the_kernel(method, monkeypatch):
+def test_training_without_the_kernel_agrees(method, monkeypatch):
     targets, settings = targets_of(3, 25), GenerationSettings(RATES[method], epochs=4, modules=4)
     expected = train_many(method, HIDDEN[method], targets, range(3), settings)
     monkeypatch.setattr(loader._Loaded, "missing", "it is not wanted")
@@ -300,7 +300,7 @@ def test_each_run_has_its_share_of_the_time():
     assert all(0 < results[4].seconds < result.seconds for result in results if result.epochs > 0)
 
 
-def test_progress_is_reported_and_may_stop_it():
+def test_a_progress_callback_may_stop_the_training():
     epochs = []
     train("srn", epochs=30, progress=epochs.append)
     assert epochs == sorted(set(epochs))
@@ -342,7 +342,7 @@ def test_arguments_are_checked():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_replicas_are_their_networks(method, close):
-    """With inputs and several outputs as well."""
+    """Also with inputs and several outputs."""
     networks = [build_network(method, 9, 3, 2, modules=3, deviation=0.5, seed=s).double() for s in range(5)]
     replicas = Replicas(networks)
     x = torch.randn(5, 14, 3, dtype=torch.float64)
@@ -362,7 +362,7 @@ def test_replicas_are_their_networks(method, close):
 @pytest.mark.parametrize("isa", loader.executable_isas())
 @pytest.mark.parametrize("N", [1, 3, 16, 17, 40])
 @pytest.mark.parametrize("O", [1, 5])
-def test_readout(isa, N, O, close):
+def test_the_readout_kernel_agrees_with_torch(isa, N, O, close):
     shapes = (3, 11, N), (3, O, N), (3, O)
     tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     hidden, weight, bias = tensors
@@ -380,7 +380,7 @@ def test_readout(isa, N, O, close):
         close(value, right)
 
 
-def test_sum_of_squares():
+def test_the_sum_of_squares_does_not_depend_on_the_number_of_runs():
     for T in (1, 2, 3, 8, 321):
         errors = torch.randn(4, T, dtype=torch.float64)
         torch.testing.assert_close(training.sum_of_squares(errors), errors.square().sum(1))

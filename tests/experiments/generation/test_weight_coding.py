@@ -88,7 +88,7 @@ def test_eight_bits_decode_by_generating():
     assert expected == pytest.approx(record.error, rel=0.05)
 
 
-def test_points():
+def test_points_have_medians_and_best_errors():
     first, second = make_dataset("first", seed=1), make_dataset("second", seed=2)
     records = [make_record(nmse, data=first, seed=seed) for seed, nmse in enumerate([0.5, 0.1, 0.2])]
     records += [make_record(nmse, data=second, seed=seed) for seed, nmse in enumerate([0.9, 0.7])]
@@ -118,7 +118,7 @@ def test_no_points_without_finished_runs():
     )
 
 
-def test_pcm():
+def test_pcm_errors_fall_with_the_bits():
     data = dataclasses.replace(make_dataset(), samples=np.array([-1.0, -0.9, 0.2, 1.0]))
     one, two = baselines([data], bits=[1, 2])
     # one bit: -1 or 1; two: -1, -1/3, 1/3, 1

@@ -63,7 +63,7 @@ def test_initial_weights_are_the_papers(method):
         assert value.numel() == 0 or not torch.equal(value, other[name])
 
 
-def test_forget_gates_begin_open():
+def test_the_forget_bias_of_an_lstm_is_5():
     bias = build_network("lstm", 4).layer.bias
     assert (bias[4:8] == 5).all()
     assert bias[:4].abs().max() < 1
@@ -71,7 +71,7 @@ def test_forget_gates_begin_open():
     assert (build_network("lstm", 4, forget_bias=-2.0).layer.bias[4:8] == -2).all()
 
 
-def test_unknown_method():
+def test_an_unknown_method_is_refused():
     for function in (build_network, parameter_count):
         with pytest.raises(ValueError, match="method must be one of srn, lstm, cw, got 'gru'"):
             function("gru", 4)
@@ -89,7 +89,7 @@ def test_srn_is_an_elman_network(close):
     close(network(x), network.readout(elman(x)[0]))
 
 
-def test_sizes_of_the_table():
+def test_hidden_units_are_those_of_table_1():
     for method in METHODS:
         assert tuple(paper.GENERATION_HIDDEN_UNITS[method]) == paper.GENERATION_SIZES
         assert [hidden_for(method, size) for size in paper.GENERATION_SIZES] == list(TASK_1[method])
@@ -114,20 +114,20 @@ def test_a_budget_is_filled_and_not_exceeded(method, shape):
         hidden_for(method, smallest - 1, **shape)
 
 
-def test_a_budget_follows_what_is_asked_for():
+def test_hidden_units_depend_on_inputs_modules_and_peepholes():
     # the table's Clockwork RNNs have nine modules
     assert hidden_for("cw", 1000, modules=4) == 38
     assert hidden_for("lstm", 1001, peepholes=False) == 15
     assert hidden_for("lstm", 1001) == 14
 
 
-def test_deviation():
+def test_the_deviation_of_the_initial_weights_is_an_argument():
     weight = build_network("srn", 80, deviation=0.02).layer.weight_hh_l0
     assert abs(weight.std().item() - 0.02) < 0.001
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_softmax_readout(method):
+def test_a_softmax_readout_gives_log_probabilities(method):
     linear, softmax = (build_network(method, 12, 3, 5, seed=1, softmax=each) for each in (False, True))
     x = torch.randn(7, 2, 3)
     torch.testing.assert_close(softmax(x).exp().sum(-1), torch.ones(7, 2))

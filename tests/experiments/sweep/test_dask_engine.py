@@ -1,4 +1,4 @@
-"""A sweep on a Dask cluster: a real scheduler and real workers, each a process of its own."""
+"""Sweeps on a Dask cluster, with a real scheduler and real workers in processes of their own."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support import small_sweeps as sweeps
 
-from cwrnn.experiments.sweep import dask_engine as cluster
+from cwrnn.experiments.sweep import dask_engine
 from cwrnn.experiments.sweep.batches import BatchDone, WorkerCount, make_batches, record_failure
 from cwrnn.experiments.sweep.dask_engine import ClusterError, train_on_dask
 from cwrnn.experiments.sweep.store import Store
@@ -22,7 +22,7 @@ pytest.importorskip("distributed")
 
 @contextmanager
 def processes(count, *words):
-    """As many processes of Dask's."""
+    """Starts `count` processes of Dask."""
     # workers import the modules that the client imports
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
@@ -36,24 +36,24 @@ def processes(count, *words):
         yield started
 
 
-def said(process, pattern):
-    """What is found in the first line of the process that has the pattern."""
+def find_in_output(process, pattern):
+    """The first group of the pattern in the first line of the process that has it."""
     return next(found[1] for line in process.stderr if (found := re.search(pattern, line)))
 
 
 @pytest.fixture
 def scheduler():
     with processes(1, "scheduler", "--port", "0") as (process,):
-        yield said(process, r"Scheduler at: *(tcp://\S+)")
+        yield find_in_output(process, r"Scheduler at: *(tcp://\S+)")
 
 
-def test_a_worker_is_killed_in_the_middle(scheduler, tmp_path):
+def test_a_killed_worker_does_not_change_the_store(scheduler, tmp_path):
     waves = [sweeps.wave("one"), sweeps.wave("two", phase=1.0)]
     runs = sweeps.plan(waves, sizes=[100, 150, 200, 250])
     events = []
     with processes(2, "worker", scheduler, "--nthreads", "1", "--no-nanny") as crew:
         for worker in crew:
-            assert said(worker, r"Registered to: *(tcp://\S+)") == scheduler
+            assert find_in_output(worker, r"Registered to: *(tcp://\S+)") == scheduler
 
         def observe(event):
             events.append(event)
@@ -68,13 +68,13 @@ def test_a_worker_is_killed_in_the_middle(scheduler, tmp_path):
     assert sweeps.contents(tmp_path / "dask") == sweeps.contents(tmp_path / "local")
 
 
-def test_the_scheduler_is_killed_in_the_middle(tmp_path, monkeypatch):
-    """No run is to blame: those that were finished are kept, the others have no record."""
-    monkeypatch.setattr(cluster, "JOIN", 10.0)
+def test_a_killed_scheduler_leaves_the_finished_runs(tmp_path, monkeypatch):
+    """No run is at fault: those that were finished are kept, the others have no record."""
+    monkeypatch.setattr(dask_engine, "JOIN", 10.0)
     waves = [sweeps.wave()]
     runs = sweeps.plan(waves, methods=["srn"], sizes=[100, 150, 200, 250], runs=1)
     with processes(1, "scheduler", "--port", "0") as (process,):
-        address = said(process, r"Scheduler at: *(tcp://\S+)")
+        address = find_in_output(process, r"Scheduler at: *(tcp://\S+)")
 
         def observe(event):
             if isinstance(event, BatchDone) and process.returncode is None:
@@ -82,7 +82,7 @@ def test_the_scheduler_is_killed_in_the_middle(tmp_path, monkeypatch):
                 process.wait()
 
         with processes(1, "worker", address, "--nthreads", "1", "--no-nanny") as (worker,):
-            assert said(worker, r"Registered to: *(tcp://\S+)") == address
+            assert find_in_output(worker, r"Registered to: *(tcp://\S+)") == address
             with pytest.raises(ClusterError, match=f"the cluster at {address} is gone: .*; go on with --resume"):
                 sweeps.sweep(tmp_path, waves, runs, lambda batches: train_on_dask(batches, 0, address), observe)
     with Store.read(tmp_path) as store:
@@ -90,7 +90,7 @@ def test_the_scheduler_is_killed_in_the_middle(tmp_path, monkeypatch):
         assert {record.status for record in store.records()} == {"finished"}
 
 
-def test_what_was_cancelled_has_not_failed():
+def test_cancelled_runs_have_not_failed():
     waves = [sweeps.wave()]
 
     class Cancelled:
@@ -102,13 +102,13 @@ def test_what_was_cancelled_has_not_failed():
     (batch,) = make_batches(sweeps.plan(waves, methods=["srn"], sizes=[100], runs=1), waves)
     with (
         pytest.raises(ClusterError, match="the cluster at tcp://somewhere is gone: the scheduler is gone; go on with"),
-        cluster._name_lost_cluster("tcp://somewhere"),
+        dask_engine._name_lost_cluster("tcp://somewhere"),
     ):
-        cluster._records(Cancelled(), batch)
+        dask_engine._records(Cancelled(), batch)
 
 
-def _deaf():
-    """Whether a worker does not hear Ctrl-C; the thread that started it decided."""
+def _is_sigint_blocked():
+    """True if SIGINT is blocked in a worker."""
     return any(
         int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1
         for line in open("/proc/self/status")
@@ -117,22 +117,22 @@ def _deaf():
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")
-def test_local_workers_do_not_hear_interrupts():
+def test_local_workers_ignore_interrupts():
     with ExitStack() as stack:
-        client = cluster._connect(pytest.importorskip("distributed"), stack, 1, None)
-        (deaf,) = client.run(_deaf).values()
-    assert deaf
+        client = dask_engine._connect(pytest.importorskip("distributed"), stack, 1, None)
+        (is_blocked,) = client.run(_is_sigint_blocked).values()
+    assert is_blocked
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def test_no_cluster(monkeypatch):
-    monkeypatch.setattr(cluster, "JOIN", 0.5)
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
+    monkeypatch.setattr(dask_engine, "JOIN", 0.5)
     with pytest.raises(ClusterError, match="no cluster at tcp://127.0.0.1:9"):
         next(train_on_dask(iter([]), 0, "tcp://127.0.0.1:9"))
 
 
-def test_a_batch_that_no_worker_survives_is_tried_in_parts():
-    """What Dask says of it is an exception; that of a single run is its traceback."""
+def test_a_batch_that_no_worker_survives_is_tried_run_by_run():
+    """Dask raises an exception for the batch; that of a single run becomes its traceback."""
     waves = [sweeps.wave()]
 
     class Lost:
@@ -142,8 +142,8 @@ def test_a_batch_that_no_worker_survives_is_tried_in_parts():
             raise RuntimeError("three workers died")
 
     (batch,) = make_batches(sweeps.plan(waves, methods=["srn"], sizes=[100]), waves)
-    assert cluster._records(Lost(), batch) is None
-    (record,) = cluster._records(Lost(), batch.only([1]))
+    assert dask_engine._records(Lost(), batch) is None
+    (record,) = dask_engine._records(Lost(), batch.only([1]))
     assert (record.status, record.run.seed) == ("failed", 1)
     assert "three workers died" in record.traceback
     assert record_failure(record.run, "").environment == record.environment

@@ -1,7 +1,7 @@
-"""What kills a sweep costs nothing that was finished: SIGKILL at random moments, two processes at once, Ctrl-C.
+"""A sweep that is killed loses no finished run: SIGKILL at random moments, two processes at once, Ctrl-C.
 
-Run as a script, this file imports everything once, and then makes a process of itself for every command that it is
-asked to run: a process that imports torch takes seconds to start.
+Run as a script, this file imports everything once and then forks a process for every command that it is asked to run:
+a process that imports torch takes seconds to start.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ HERE = [*ARGUMENTS, "--workers", "1", "--resume"]
 
 
 def run(arguments, calls, path):
-    """Runs the command, and is killed at the `calls`-th call or return of a function since it opened the store.
+    """Runs the command, and kills it at the `calls`-th call or return of a function after it opened the store.
 
     Otherwise writes how it ended, and how many there were until the first and the last batch was added.
     """
@@ -38,7 +38,7 @@ def run(arguments, calls, path):
     from cwrnn.experiments.sweep.store import Store
 
     warnings.simplefilter("error")
-    # neither figures nor page: they are made of the store, when all is done
+    # neither figures nor page: they are made from the store, when all runs are done
     reproduction_result.write_page = lambda store, folder: folder
     count = 0
     batches = []
@@ -60,7 +60,7 @@ def run(arguments, calls, path):
 
 
 def serve():
-    """For every line of jobs: runs them at once, each in a process of its own, and says how each ended."""
+    """For every line of jobs: runs them at once, each in a process of its own, and prints their exit codes."""
     for module in ("cwrnn.commands.app", "jinja2", "matplotlib"):
         importlib.import_module(module)
 
@@ -101,7 +101,7 @@ def commands():
 
 @pytest.fixture(scope="module")
 def undisturbed(commands, tmp_path_factory):
-    """What is in the store of a sweep that nothing happens to, and the calls until each batch was there."""
+    """The contents of the store of an undisturbed sweep, and the number of calls until each batch was stored."""
     from support import small_sweeps as sweeps
 
     folder = tmp_path_factory.mktemp("undisturbed")
@@ -121,7 +121,7 @@ def test_killed_again_and_again(commands, undisturbed, tmp_path):
     chance = random.Random(0)
     finished = {}
     for kill in range(KILLS):
-        # now and then before anything is there, else in the first batches, so that some are left for the tenth time
+        # sometimes before the first batch is stored, else early, so that some batches are left for the tenth time
         moment = chance.randrange(1, batches[0]) if kill % 4 == 0 else chance.randrange(batches[0], batches[2])
         assert commands(([*HERE, "--out", tmp_path], moment, tmp_path / "end.json")) == [-signal.SIGKILL]
         # nothing that was finished is lost, and nothing of it repeated
@@ -148,8 +148,8 @@ def test_two_processes_share_a_store(commands, undisturbed, tmp_path):
 
 
 @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL])
-def test_the_command_and_its_workers(commands, undisturbed, tmp_path, kill):
-    """Ctrl-C reaches all processes of a terminal, SIGKILL the one that it is sent to; none is left in either case."""
+def test_a_killed_command_leaves_no_workers_and_whole_records(commands, undisturbed, tmp_path, kill):
+    """Ctrl-C reaches all processes of a terminal, SIGKILL only one; no process is left in either case."""
     from support import small_sweeps as sweeps
 
     command = [sys.executable, "-W", "error", "-m", "cwrnn", *ARGUMENTS, "--workers", "2", "--out", tmp_path]

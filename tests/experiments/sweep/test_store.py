@@ -35,7 +35,7 @@ def record(seed=0, status="finished", **changes):
 
 
 def new(path, **options):
-    """A store that has the data set of the records."""
+    """A new store that has the data set of the records."""
     opened = Store.open(path, create=True, **options)
     opened.add_dataset(sweeps.wave())
     return opened
@@ -57,7 +57,7 @@ def assert_same(actual, expected):
 
 
 @pytest.mark.parametrize("status", ["finished", "diverged", "failed"])
-def test_what_is_added_is_there_for_the_next_process(tmp_path, status):
+def test_a_stored_record_is_read_back_unchanged(tmp_path, status):
     expected = record(status=status)
     with new(tmp_path) as first:
         first.add(expected)
@@ -68,7 +68,7 @@ def test_what_is_added_is_there_for_the_next_process(tmp_path, status):
     assert found.key == expected.key == expected.run.key
 
 
-def test_infinity_and_nan_survive(tmp_path):
+def test_infinity_and_nan_are_stored(tmp_path):
     with new(tmp_path) as opened:
         opened.add(record(status="diverged", best_error=math.inf))
         (found,) = opened.records()
@@ -76,7 +76,7 @@ def test_infinity_and_nan_survive(tmp_path):
     assert found.best_error == math.inf
 
 
-def test_a_record_stays_as_it_is(tmp_path):
+def test_a_second_record_of_a_run_is_ignored(tmp_path):
     with new(tmp_path) as opened:
         opened.add(record(error=0.5))
         opened.add(record(error=0.75), record(seed=1))
@@ -95,7 +95,7 @@ def test_a_failed_record_is_replaced(tmp_path):
         assert opened.keys(failed=False) == {key}
 
 
-def test_all_or_nothing(tmp_path):
+def test_records_are_added_together_or_not_at_all(tmp_path):
     with new(tmp_path) as opened:
         with pytest.raises(StoreError):
             opened.add(record(), record(seed=1, epochs=None))
@@ -104,7 +104,7 @@ def test_all_or_nothing(tmp_path):
         assert len(opened.records()) == 1
 
 
-def test_order_is_fixed(tmp_path):
+def test_the_order_of_records_does_not_depend_on_when_they_were_added(tmp_path):
     records = [record(seed=seed) for seed in range(5)]
     orders = []
     for name, given in (("a", records), ("b", records[::-1])):
@@ -115,7 +115,7 @@ def test_order_is_fixed(tmp_path):
     assert orders == [[0, 1, 2, 3, 4]] * 2
 
 
-def test_tasks_are_apart(tmp_path):
+def test_records_of_different_tasks_are_apart(tmp_path):
     searched = record(run=dataclasses.replace(record().run, task="search"))
     with new(tmp_path) as opened:
         opened.add(record(), searched)
@@ -123,8 +123,8 @@ def test_tasks_are_apart(tmp_path):
         assert len(opened.records()) == 1
 
 
-def test_some_records(tmp_path, monkeypatch):
-    """In as many statements as it takes, in the same order."""
+def test_records_are_selected_by_their_keys(tmp_path, monkeypatch):
+    """Several statements select them, in the same order."""
     monkeypatch.setattr("cwrnn.experiments.sweep.store.KEYS_AT_ONCE", 2)
     records = [record(seed=seed) for seed in range(6)]
     with new(tmp_path) as opened:
@@ -135,7 +135,7 @@ def test_some_records(tmp_path, monkeypatch):
         assert opened.records(keys=[]) == opened.records("search", keys=[records[0].key]) == []
 
 
-def test_notes(tmp_path):
+def test_a_note_replaces_the_one_before(tmp_path):
     with new(tmp_path) as opened:
         assert opened.read_note("one") == {}
         opened.note("one", {"a": [1, 2]})
@@ -145,7 +145,7 @@ def test_notes(tmp_path):
         assert len(opened.commands) == 1
 
 
-def test_datasets(tmp_path):
+def test_data_sets_are_read_back_and_never_overwritten(tmp_path):
     with Store.open(tmp_path, create=True) as opened:
         for name in ("z", "a"):
             opened.add_dataset(sweeps.wave(name))
@@ -158,7 +158,7 @@ def test_datasets(tmp_path):
     assert (found["a"].rate, found["a"].source) == (8000, "a test's a")
 
 
-def test_a_data_set_whose_source_has_another_name_now(tmp_path):
+def test_the_source_of_a_stored_data_set_is_updated(tmp_path):
     with Store.open(tmp_path, create=True) as opened:
         opened.add_dataset(sweeps.wave("a"))
         opened.add_dataset(dataclasses.replace(sweeps.wave("a"), source="moved"))
@@ -167,7 +167,7 @@ def test_a_data_set_whose_source_has_another_name_now(tmp_path):
         assert opened.datasets()["a"].source == "moved"
 
 
-def test_how_it_was_begun(tmp_path):
+def test_a_store_knows_when_and_by_which_command_it_was_made(tmp_path):
     with Store.open(tmp_path, create=True, command="cwrnn reproduce") as opened:
         created = opened.created
     with Store.open(tmp_path, create=True, command="another") as opened:
@@ -175,7 +175,7 @@ def test_how_it_was_begun(tmp_path):
         assert opened.created == created
 
 
-def test_every_command_that_added_runs(tmp_path):
+def test_a_store_knows_every_command_that_added_runs(tmp_path):
     for seed, command in enumerate(["first", "second", "", "first", *(f"number {place}" for place in range(3, 12))]):
         with new(tmp_path, command=command) as opened:
             opened.add(record(seed=seed))
@@ -188,7 +188,7 @@ def test_every_command_that_added_runs(tmp_path):
         assert opened.commands == ["first", "second", *(f"number {place}" for place in range(3, 12))]
 
 
-def test_the_command_is_kept_by_what_replaces_a_failed_record(tmp_path):
+def test_replacing_a_failed_record_keeps_the_command(tmp_path):
     for command, status in (("first", "failed"), ("again", "finished")):
         with new(tmp_path, command=command) as opened:
             opened.add(record(status=status))
@@ -196,7 +196,7 @@ def test_the_command_is_kept_by_what_replaces_a_failed_record(tmp_path):
         assert opened.commands == ["first", "again"]
 
 
-def test_none_is_made_unasked(tmp_path):
+def test_a_store_is_only_made_on_request(tmp_path):
     for how in (Store.open, Store.read):
         with pytest.raises(StoreError, match="there is no store"):
             how(tmp_path / "runs.sqlite")
@@ -254,7 +254,7 @@ def scrambled(path):
     ],
     ids=["text", "short", "foreign", "version", "cut", "scrambled"],
 )
-def test_what_is_no_store_is_left_alone(tmp_path, make, message):
+def test_a_file_that_is_no_store_is_refused_and_left_alone(tmp_path, make, message):
     path = tmp_path / "runs.sqlite"
     make(path)
     before, modified = path.read_bytes(), path.stat().st_mtime_ns
@@ -267,7 +267,7 @@ def test_what_is_no_store_is_left_alone(tmp_path, make, message):
     assert [entry.name for entry in tmp_path.iterdir()] == ["runs.sqlite"]
 
 
-def test_a_row_that_is_not_its_run(tmp_path):
+def test_a_row_that_does_not_fit_its_key_is_an_error(tmp_path):
     with new(tmp_path) as opened:
         opened.add(record())
     connection = sqlite3.connect(tmp_path / "runs.sqlite")
@@ -291,7 +291,7 @@ def test_a_row_that_is_not_its_run(tmp_path):
     ],
 )
 @pytest.mark.parametrize("status", ["finished", "diverged"])
-def test_what_is_missing_is_said(tmp_path, damage, message, status):
+def test_an_error_names_what_is_missing(tmp_path, damage, message, status):
     with new(tmp_path) as opened:
         opened.add(record(status=status))
     connection = sqlite3.connect(tmp_path / "runs.sqlite")
@@ -304,7 +304,7 @@ def test_what_is_missing_is_said(tmp_path, damage, message, status):
 
 
 @pytest.mark.parametrize("changes", [{"epochs": 10**20}, {"epochs": None}, {"environment": {"a": object()}}])
-def test_what_cannot_be_stored(tmp_path, changes):
+def test_values_that_cannot_be_stored_leave_the_store_unchanged(tmp_path, changes):
     with new(tmp_path) as opened:
         with pytest.raises(StoreError, match="cannot be stored") as refused:
             opened.add(record(**changes))
@@ -315,8 +315,8 @@ def test_what_cannot_be_stored(tmp_path, changes):
 
 
 @pytest.mark.parametrize("how", [Store.open, Store.read, lambda path: Store.open(path, create=True)])
-def test_no_permission(tmp_path, monkeypatch, how):
-    """As root there is always permission, so it is taken here."""
+def test_a_store_without_permission_is_an_error(tmp_path, monkeypatch, how):
+    """Root always has permission, so the test takes it away."""
     new(tmp_path).close()
 
     def refuse(self, **options):
@@ -329,8 +329,8 @@ def test_no_permission(tmp_path, monkeypatch, how):
     assert str(tmp_path / "runs.sqlite") in str(refused.value)
 
 
-def test_killed_in_the_middle_of_writing(tmp_path):
-    """What a killed process leaves is file and journal, as they were at that moment."""
+def test_a_write_that_was_killed_is_rolled_back(tmp_path):
+    """A killed process leaves the file and its journal as they were at that moment."""
     (tmp_path / "after").mkdir()
     with new(tmp_path) as opened:
         opened.add(record())
@@ -349,7 +349,7 @@ def test_killed_in_the_middle_of_writing(tmp_path):
         assert sorted(found.weights) == ["bias", "layer.weight"]
 
 
-def test_killed_while_it_was_made(tmp_path):
+def test_an_empty_file_of_a_killed_process_becomes_a_store(tmp_path):
     (tmp_path / "runs.sqlite").touch()
     with pytest.raises(StoreError, match="there is no store"):
         Store.read(tmp_path)
@@ -358,8 +358,8 @@ def test_killed_while_it_was_made(tmp_path):
         assert len(opened.keys()) == 1
 
 
-def test_many_writers(tmp_path):
-    """They make the store at once, and add the same runs."""
+def test_many_writers_make_one_store(tmp_path):
+    """Several threads make the store at once, and add the same runs."""
     start = threading.Barrier(4)
     failures = []
 

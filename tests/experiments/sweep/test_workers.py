@@ -41,7 +41,7 @@ def waves():
     return [sweeps.wave("one"), sweeps.wave("two", phase=1.0)]
 
 
-def test_a_key_is_all_of_the_run():
+def test_every_field_of_a_run_changes_its_key():
     run = Run("generation", "a", "0", "cw", 100, 11, 0, GenerationSettings(learning_rate=3e-4))
     others = [
         dataclasses.replace(run, **{name: value})
@@ -63,7 +63,7 @@ def test_a_key_is_all_of_the_run():
     assert run.key == "4e1089aceef3d2efa89454f85e73d297630312962bcf1a355c5c790aefb8965c"
 
 
-def test_peepholes_are_the_lstms_concern(waves):
+def test_peepholes_change_only_the_keys_of_lstms(waves):
     with_, without = (
         {run.method: run.key for run in sweeps.plan(waves[:1], methods=["srn", "lstm", "cw"], sizes=[100], peepholes=p)}
         for p in (True, False)
@@ -72,7 +72,7 @@ def test_peepholes_are_the_lstms_concern(waves):
     assert with_["lstm"] != without["lstm"]
 
 
-def test_batches_are_of_one_kind_and_the_longest_first(waves):
+def test_batches_have_one_kind_of_run_and_the_longest_come_first(waves):
     longer = sweeps.wave("longer", steps=20)
     runs = sweeps.plan([*waves, longer], methods=["srn", "lstm"], sizes=[100, 1000], runs=40)
     batches = make_batches(runs, [*waves, longer])
@@ -88,14 +88,14 @@ def test_batches_are_of_one_kind_and_the_longest_first(waves):
     assert work == sorted(work, reverse=True)
 
 
-def test_every_worker_has_a_share(waves):
-    """But none is made so small that it takes as long as a larger one."""
+def test_there_are_enough_batches_for_all_workers(waves):
+    """No batch is so small that it takes as long as a larger one."""
     runs = sweeps.plan(waves, methods=["srn"], sizes=[100], runs=40)
     assert [len(make_batches(runs, waves, workers)) for workers in (1, 2, 100)] == [4, 8, 10]
     assert [len(make_batches(runs[:5], waves, workers)) for workers in (1, 2)] == [1, 1]
 
 
-def test_a_record_is_what_training_alone_gives(tmp_path, waves):
+def test_a_record_is_the_result_of_training_alone(tmp_path, waves):
     sweeps.sweep(tmp_path, waves, sweeps.plan(waves, methods=["srn", "lstm", "cw"]))
     with Store.read(tmp_path) as store:
         records = store.records()
@@ -155,7 +155,7 @@ def test_one_bad_run_costs_one_run(tmp_path, waves, monkeypatch):
         assert {record.status for record in store.records()} == {"finished"}
 
 
-def test_what_is_there_is_not_trained_again(tmp_path, waves):
+def test_stored_runs_are_not_trained_again(tmp_path, waves):
     sweeps.sweep(tmp_path, waves, sweeps.plan(waves, runs=2))
     before, events = sweeps.times(tmp_path), []
     sweeps.sweep(tmp_path, waves, sweeps.plan(waves, runs=3), observe=events.append)
@@ -166,7 +166,7 @@ def test_what_is_there_is_not_trained_again(tmp_path, waves):
     assert sum(len(event.batch.runs) for event in events if isinstance(event, BatchDone)) == len(after)
 
 
-def test_an_interrupt_leaves_what_was_finished(tmp_path, waves):
+def test_an_interrupt_leaves_the_finished_runs(tmp_path, waves):
     def interrupt(event):
         if isinstance(event, BatchDone):
             raise KeyboardInterrupt
@@ -176,8 +176,8 @@ def test_an_interrupt_leaves_what_was_finished(tmp_path, waves):
     assert len(sweeps.times(tmp_path)) == 4
 
 
-def test_training_stops_when_nobody_listens(waves, monkeypatch):
-    """Not that its batch fails, and is tried run by run."""
+def test_training_stops_when_its_events_are_closed(waves, monkeypatch):
+    """Its batch does not fail, and its runs are not tried one by one."""
     asked = []
 
     def endless(method, hidden, targets, seeds, settings, *, progress=None):
@@ -239,7 +239,7 @@ def start(tmp_path, **options):
     )
 
 
-def test_workers_make_the_same_store_though_one_is_killed(tmp_path, waves):
+def test_a_killed_worker_process_does_not_change_the_store(tmp_path, waves):
     with start(tmp_path, kill=True) as process:
         output, _ = process.communicate(timeout=120)
     # those that are left stay for the second sweep, and no longer
@@ -249,7 +249,7 @@ def test_workers_make_the_same_store_though_one_is_killed(tmp_path, waves):
 
 
 def test_workers_end_with_their_parent(tmp_path):
-    """They hold the pipe that is their output: it ends when the last of them has."""
+    """Workers hold the pipe of their output, which closes when the last of them ends."""
     with start(tmp_path, epochs=10**6, endless=True) as process:
         assert process.stdout.readline() == "training\n"
         process.kill()
@@ -267,16 +267,16 @@ def test_a_run_that_no_worker_survives_has_failed(waves, monkeypatch):
     assert "died (exit code 3)" in records[0].traceback
 
 
-def test_workers_that_cannot_begin(waves, monkeypatch):
-    """No run is to blame."""
+def test_workers_that_die_at_their_start_are_an_error(waves, monkeypatch):
+    """No run is at fault."""
     monkeypatch.setattr(workers, "_work", dying.fail)
     batches = make_batches(sweeps.plan(waves), waves)
     with pytest.raises(EngineError, match=r"3 worker processes in a row ended before they were ready \(exit code 4\)"):
         list(train_locally(iter(batches), 2))
 
 
-def test_a_worker_that_died_while_it_waited_is_forgotten():
-    """No batch is given to it, and none fails of it."""
+def test_a_worker_that_died_while_idle_is_forgotten():
+    """It gets no batch, and no batch fails."""
     crew = workers._Processes(2)
     connection, _ = multiprocessing.Pipe()
     crew._processes[connection] = SimpleNamespace(is_alive=lambda: False)
@@ -293,7 +293,7 @@ def batch_of(method, runs, waves, epochs=100):
 
 
 def finished(batch, seconds):
-    """As if the batch had taken so long."""
+    """The event of a batch that took `seconds`."""
     records = (
         dataclasses.replace(record_failure(run, ""), status="finished", seconds=seconds / len(batch.runs))
         for run in batch.runs
@@ -301,7 +301,7 @@ def finished(batch, seconds):
     return BatchDone(batch, tuple(records))
 
 
-def test_estimate_follows_what_was_measured(waves):
+def test_the_estimate_follows_the_measured_times(waves):
     batches = [batch_of("srn", 2, waves), batch_of("srn", 2, waves), batch_of("lstm", 2, waves)]
     time = [0.0]
     estimate = Estimate(batches, clock=lambda: time[0])
@@ -338,7 +338,7 @@ def test_estimate_follows_what_was_measured(waves):
     assert (estimate.fraction(), estimate.seconds_left(), estimate.runs_done) == (1.0, 0.0, 12)
 
 
-def test_plain_lines(waves, capsys):
+def test_plain_lines_show_progress_and_time(waves, capsys):
     batches = [batch_of("srn", 1, waves) for _ in range(4)]
     time = [0.0]
     estimate = Estimate(batches, clock=lambda: time[0])
@@ -360,7 +360,7 @@ def test_plain_lines(waves, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_summary_counts_everything(waves):
+def test_the_summary_counts_all_runs(waves):
     run = sweeps.plan(waves[:1], methods=["cw"], sizes=[1000], runs=1)[0]
     lost = record_failure(run, "gone")
     done = [dataclasses.replace(lost, status="finished", error=nmse) for nmse in (0.1, 0.2, 0.6)]
@@ -372,7 +372,7 @@ def test_summary_counts_everything(waves):
     assert row.paper == "0.007 ± 0.004"
 
 
-def test_best_rate_is_not_that_of_the_survivors(waves):
+def test_a_learning_rate_at_which_most_runs_diverge_is_not_the_best(waves):
     runs = generation.plan_search(
         waves[:1], learning_rates=[1e-4, 1e-3], methods=["cw"], sizes=[1000], runs=3, epochs=5
     )
@@ -400,7 +400,7 @@ def test_the_papers_runs():
     }
 
 
-def test_bar_on_a_terminal(waves, capsys, monkeypatch):
+def test_a_terminal_shows_a_bar(waves, capsys, monkeypatch):
     for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
         monkeypatch.setenv(name, value)
     batches = [batch_of("srn", 1, waves) for _ in range(2)]
@@ -422,8 +422,8 @@ def test_bar_on_a_terminal(waves, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_the_bar_of_a_step(waves, capsys, monkeypatch, terminal):
-    """It says which one; where there is no terminal, its caller does."""
+def test_the_bar_of_a_step_names_it(waves, capsys, monkeypatch, terminal):
+    """The bar names the step. Where there is no terminal, nothing is printed."""
     if terminal:
         for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
             monkeypatch.setenv(name, value)
@@ -433,7 +433,7 @@ def test_the_bar_of_a_step(waves, capsys, monkeypatch, terminal):
     assert ("generation [3] of 9" in capsys.readouterr().err) == terminal
 
 
-def test_an_interrupt_that_python_drops_is_heard(monkeypatch):
+def test_an_interrupt_that_python_drops_is_raised_later(monkeypatch):
     dropped = []
     monkeypatch.setattr(sys, "unraisablehook", dropped.append)
 
@@ -454,7 +454,7 @@ def test_an_interrupt_that_python_drops_is_heard(monkeypatch):
     interrupts.check()
 
 
-def test_a_schedule_of_ones_own(tmp_path, waves):
+def test_a_schedule_replaces_the_sizes_of_the_clockwork_rnn(tmp_path, waves):
     schedule = Schedule.parse("1:3,3:2,7:2")
     runs = sweeps.plan(waves[:1], methods=["srn", "cw"], sizes=[100, 250], schedule=schedule)
     own = [run for run in runs if run.method == "cw"]
@@ -465,7 +465,7 @@ def test_a_schedule_of_ones_own(tmp_path, waves):
         assert {record.run for record in store.records()} == set(runs)
 
 
-def test_keys_stay_what_they_were(waves):
-    """Before a run could have a schedule of its own: finished runs are not trained again."""
+def test_keys_without_a_schedule_have_not_changed(waves):
+    """Keys are the same as before runs could have schedules, so stored runs are not trained again."""
     (run,) = sweeps.plan(waves[:1], methods=["cw"], sizes=[100], runs=1)
     assert run.key == "30cbb657820cf0e1a0041bde51245a2791ac70994e2f530a725785c3b37c4d49"

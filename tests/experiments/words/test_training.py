@@ -46,7 +46,7 @@ def same(one, other):
 
 
 def test_the_papers_settings():
-    """Section 4.2."""
+    """Section 4.2 of the paper."""
     (run,) = words.plan(make_corpus(), methods=["cw"], sizes=[10000], runs=1)
     assert run.settings == WordSettings(
         3e-4, momentum=0.9, modules=7, noise=0.6, patience=5, forget_bias=5.0, deviation=0.1, inputs=13, outputs=4
@@ -56,7 +56,7 @@ def test_the_papers_settings():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_one_epoch_by_hand(method):
-    """The updates of torch's own optimizer, on the sequences in the order and with the noise of the seed."""
+    """torch's own optimiser makes the same updates, with the order and the noise of the seed."""
     train, test = sets()
     own = settings(epochs=1)
     (result,) = train_many(method, METHODS[method], train, test, [7], own)
@@ -97,8 +97,8 @@ def test_one_epoch_by_hand(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_each_run_as_if_alone(method):
-    """However many train beside it, and whenever these end; on any number of threads."""
+def test_a_run_gives_the_same_result_alone(method):
+    """Whatever trains beside it and whenever that ends, on any number of threads."""
     train, test = sets()
     own = settings(epochs=12, patience=1, learning_rate=0.1, noise=2.0)
     together = train_many(method, METHODS[method], train, test, [0, 1, 2, 3, 4], own)
@@ -113,7 +113,7 @@ def test_each_run_as_if_alone(method):
         same(one, other)
 
 
-def test_it_learns_and_stops():
+def test_training_learns_and_stops_early():
     train, test = sets(words=3, speakers=6, test=2)
     results = train_many(
         "cw", 12, train, test, range(4), settings(epochs=400, outputs=3, learning_rate=0.05, noise=2.0)
@@ -132,8 +132,8 @@ def test_it_learns_and_stops():
     assert np.mean([result.error for result in results]) < 0.4
 
 
-def test_noise_is_each_seeds_own():
-    """With no noise and no shuffle to tell them apart, only the initial weights would."""
+def test_every_seed_has_noise_of_its_own():
+    """Two seeds differ in noise and order, not only in initial weights."""
     train, test = sets()
     one, other = (train_many("srn", 5, train, test, [0], settings(noise=noise))[0] for noise in (0.0, 0.6))
     assert not np.array_equal(one.curve, other.curve)
@@ -159,7 +159,7 @@ def test_an_epoch_has_every_sequence_once():
     assert seen == [set(range(len(train)))] * 3
 
 
-def test_diverged():
+def test_a_diverged_run_has_no_error():
     train, test = sets()
     (result,) = train_many("srn", 5, train, test, [0], settings(learning_rate=1e38, epochs=9))
     assert result.status == "diverged"
@@ -186,7 +186,7 @@ def test_final_states_with_and_without_kernel(method, monkeypatch):
 
 
 def test_gradients_through_the_ends():
-    """Of the kernel's function for many networks, by differences in float64."""
+    """The kernel's gradients for many networks agree with differences in float64."""
     generator = torch.Generator().manual_seed(1)
     schedule = models.build_network("cw", 5, 2, 3, modules=3).layer.schedule
     shapes = (2, 7, 3, 2), (2, 5, 2), (2, 5, 5), (2, 5)
@@ -208,12 +208,12 @@ def test_gradients_through_the_ends():
         ({"outputs": 3}, "labels must lie between 0 and 2, got 3"),
     ],
 )
-def test_what_makes_no_sense(changes, message):
+def test_settings_that_make_no_sense_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         train_many("srn", 5, *sets(), [0], settings(**changes))
 
 
-def test_bad_sequences():
+def test_sequences_of_the_wrong_shape_are_refused():
     train, test = sets()
     nan = train[0][0] * np.float32(np.nan)
     for bad, message in (([], "there are no"), ([(nan, 0)], "must be finite"), ([(train[0][0][:0], 0)], "at least 1")):
@@ -222,7 +222,7 @@ def test_bad_sequences():
     assert train_many("srn", 5, train, test, [], settings()) == []
 
 
-def test_progress_is_told_and_can_stop():
+def test_a_progress_callback_can_stop_the_training():
     told = []
     train_many("srn", 5, *sets(), [0], settings(), progress=told.append)
     assert told[-1] == 3
@@ -239,7 +239,7 @@ def plan(corpus, **options):
     return words.plan(corpus, **options)
 
 
-def test_through_engine_and_store(tmp_path):
+def test_words_go_through_engine_and_store(tmp_path):
     corpus = make_corpus(words=3, speakers=4)
     runs = plan(corpus)
     sweeps.sweep(tmp_path, [corpus], runs)
@@ -279,7 +279,7 @@ def test_both_tasks_in_one_store(tmp_path):
         assert (list(store.datasets()), list(store.corpora())) == (["wave"], ["murmurs"])
 
 
-def test_another_corpus_of_the_same_name(tmp_path):
+def test_another_corpus_of_the_same_name_is_refused(tmp_path):
     with Store.open(tmp_path, create=True) as store:
         store.add_dataset(make_corpus())
         store.add_dataset(make_corpus())
@@ -288,8 +288,8 @@ def test_another_corpus_of_the_same_name(tmp_path):
         assert store.corpora()["murmurs"].digest == make_corpus().digest
 
 
-def test_what_the_digest_leaves_out_is_told_anew(tmp_path):
-    """Somebody corrects the clusters, and resumes."""
+def test_source_and_clusters_of_a_stored_corpus_are_updated(tmp_path):
+    """Source and clusters of a stored corpus may be corrected."""
     before, after = make_corpus(clusters=1), dataclasses.replace(make_corpus(clusters=2), source="corrected")
     assert before.digest == after.digest
     with Store.open(tmp_path, create=True) as store:
@@ -299,8 +299,8 @@ def test_what_the_digest_leaves_out_is_told_anew(tmp_path):
         assert (found.clusters, found.source, found.digest) == (after.clusters, "corrected", after.digest)
 
 
-def test_the_paper_counts_the_parameters():
-    """Table 2."""
+def test_parameter_counts_are_those_of_table_2():
+    """Table 2 of the paper."""
     counts = {
         method: [
             models.parameter_count(method, hidden, 13, 25, modules=7, peepholes=False) for hidden in sizes.values()
@@ -317,7 +317,7 @@ def test_the_paper_counts_the_parameters():
             assert models.hidden_for(method, size, input_size=13, output_size=25, modules=7) == hidden
 
 
-def test_a_key_is_of_all_that_decides():
+def test_every_setting_changes_the_key():
     corpus = make_corpus()
     (run,) = plan(corpus, methods=["cw"], runs=1)
     changed = [

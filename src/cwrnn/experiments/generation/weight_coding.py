@@ -1,14 +1,14 @@
-"""Compression: the weights of a network that generates a sequence are a lossy code of it, says the paper.
+"""Weight coding: the weights of a network that generates a sequence are a lossy code of it (section 4.1 of the paper).
 
     bits per sample = bits of the parameters / samples of the sequence
-    decoding        = building the network from them, and letting it generate
+    decoding        = building the network from the parameters, and letting it generate
 
-Two precisions: float32 as trained, and 8 bits per weight, each tensor with a uniform scale of its own:
+There are two precisions: float32 as trained, and 8 bits per weight with a uniform scale for each tensor:
 
     weight ~ offset + scale * code,    code = 0, ..., 255;    offset and scale are float32 and count
 
-Parameters are the paper's: a Clockwork RNN's weights from fast modules to slow ones do not exist and cost nothing,
-its periods count. The shape of the network (method, size) is known to whoever decodes.
+Parameters are counted as in the paper: the weights from fast to slow modules of a Clockwork RNN do not exist and cost
+nothing; its periods count. The decoder knows the shape of the network (method and size).
 """
 
 import math
@@ -28,7 +28,7 @@ CODE = 8
 PRECISIONS = (FLOAT, CODE)
 PCM_BITS = 16
 
-# an offset and a scale
+# bits of an offset and a scale
 OVERHEAD = 2 * FLOAT
 
 Weights = Mapping[str, NDArray[np.float32]]
@@ -36,25 +36,25 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Point:
-    """The runs of one method and size, their weights at one precision."""
+    """The runs of one method and size, with their weights at one precision."""
 
     method: str
     size: int
     bits: int
-    """Per weight."""
+    """Bits per weight."""
     bits_per_sample: float
-    """The median, should the sequences differ in length."""
+    """The median over the runs: sequences may differ in length."""
     runs: int
-    """That finished: the others have no weights to decode."""
+    """The number of runs that finished; the others have no weights to decode."""
     best: float
-    """The lowest NMSE after decoding on each data set, and of these the median."""
+    """The median over the data sets of the lowest NMSE after decoding."""
     median: float
-    """Of the NMSE after decoding, over all runs."""
+    """The median of the NMSE after decoding, over all runs."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """The samples themselves at fewer bits: plain PCM."""
+    """The samples themselves with fewer bits: plain PCM."""
 
     bits: int
     nmse: float
@@ -62,7 +62,7 @@ class Baseline:
 
 
 def measure(records: Iterable[Record], datasets: Mapping[str, Dataset]) -> list[Point]:
-    """The points of every method, size and precision that has a finished run, in the paper's order."""
+    """The points of every method, size and precision with a finished run, in the order of the paper."""
     groups: dict[tuple[str, int], list[Record]] = {}
     for record in records:
         if record.status == "finished":
@@ -82,30 +82,30 @@ def measure(records: Iterable[Record], datasets: Mapping[str, Dataset]) -> list[
 
 
 def baselines(datasets: Iterable[Dataset], bits: Sequence[int] = range(1, PCM_BITS + 1)) -> list[Baseline]:
-    """What plain PCM at each number of bits costs the data sets, where the levels fill [-1, 1] evenly."""
+    """The error of plain PCM at each number of bits, with levels that fill [-1, 1] evenly."""
     datasets = list(datasets)
     if not datasets:
         return []
     points = []
-    for each in bits:
-        levels = 2**each - 1
+    for sample_bits in bits:
+        levels = 2**sample_bits - 1
         errors = []
         for dataset in datasets:
             decoded = np.round((dataset.samples + 1) / 2 * levels) / levels * 2 - 1
             errors.append(training.nmse(decoded, dataset.samples))
-        points.append(Baseline(each, float(np.median(errors))))
+        points.append(Baseline(sample_bits, float(np.median(errors))))
     return points
 
 
 def code_bits(record: Record, bits: int) -> int:
-    """The bits that the parameters take, with what their tensors' scales take."""
+    """The bits of the parameters, and of the scales of their tensors."""
     assert record.weights is not None
     tensors = sum(weight.size > 0 for weight in record.weights.values())
     return bits * record.parameters + (0 if bits == FLOAT else OVERHEAD * tensors)
 
 
 def decoded_nmse(record: Record, dataset: Dataset, bits: int) -> float:
-    """The NMSE of what the network generates from the weights at that precision; float32 is how they are."""
+    """The NMSE of the sequence that the network generates from weights of this precision."""
     if bits == FLOAT:
         return record.error
     run = record.run
@@ -117,7 +117,7 @@ def decoded_nmse(record: Record, dataset: Dataset, bits: int) -> float:
 
 
 def quantise(weights: Weights, schedule: str | None = None) -> dict[str, NDArray[np.float32]]:
-    """The weights as they come out of their codes; those that a Clockwork RNN does not have stay zero.
+    """The weights after encoding and decoding. Weights that a Clockwork RNN does not have stay zero.
 
     >>> quantise({"bias": np.array([0.0, 0.1, 255.0], dtype=np.float32)})["bias"].tolist()
     [0.0, 0.0, 255.0]
@@ -143,12 +143,12 @@ def encode(values: NDArray[np.float32]) -> tuple[NDArray[np.uint8], np.float32, 
 
 
 def decode(codes: NDArray[np.uint8], offset: np.float32, scale: np.float32) -> NDArray[np.float32]:
-    """The values that the codes stand for."""
+    """The values of the codes."""
     return (float(offset) + float(scale) * codes.astype(np.float64)).astype(np.float32)
 
 
 def _mask(name: str, weight: NDArray[np.float32], schedule: str | None) -> NDArray[np.bool_]:
-    """Where the weight exists: everywhere, but for the recurrent weights of a Clockwork RNN."""
+    """Where a weight exists: everywhere, except in the recurrent weights of a Clockwork RNN."""
     if schedule is not None and "weight_hh" in name:
         return Schedule.parse(schedule).mask()
     return np.ones(weight.shape, dtype=np.bool_)

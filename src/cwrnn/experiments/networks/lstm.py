@@ -1,4 +1,4 @@
-"""Long Short-Term Memory whose gates see the cells, which `torch.nn.LSTM` does not offer.
+"""Long Short-Term Memory with peephole connections from cells to gates, which `torch.nn.LSTM` does not offer.
 
     i(t) = sigmoid( W_i x(t) + U_i h(t-1) + p_i * c(t-1) + b_i )        input gate
     f(t) = sigmoid( W_f x(t) + U_f h(t-1) + p_f * c(t-1) + b_f )        forget gate
@@ -20,7 +20,7 @@ from ...kernels.eligibility import is_plain_eager
 
 
 class LSTM(nn.Module):
-    """A layer of such cells.
+    """A layer of LSTM cells, by the equations above.
 
     Variables: weight_ih (4 N, I) and weight_hh (4 N, N) are W and U, bias (4 N) is b, in torch's order i, f, g, o;
     weight_ch (3, N) is p_i, p_f, p_o, or None without peepholes.
@@ -54,7 +54,7 @@ def run(
 ) -> Tensor:
     """The hidden states (S, T, N) of S networks, each on a sequence of its own, zero beyond that sequence's end.
 
-    Arguments as `plain`, which takes over where the kernel cannot run.
+    The arguments are those of `plain`, which runs where the kernel cannot.
     """
     tensors = input, weight_ih, weight_hh, weight_ch, bias, lengths
     if loader.refuse(input.device, input.dtype) is not None or not is_plain_eager(tensors):
@@ -70,7 +70,7 @@ def plain(
     bias: Tensor,
     lengths: Tensor | None = None,
 ) -> Tensor:
-    """The hidden states (S, T, N), by the equations above; the definition that the kernel must match.
+    """The hidden states (S, T, N), by the equations above. The kernel must match it.
 
     Args:
         input: (S, T, I)
@@ -78,7 +78,7 @@ def plain(
         weight_hh: (S, 4 N, N)
         weight_ch: (S, 3, N), or None
         bias: (S, 4 N)
-        lengths: (S,): until where each sequence is read, to its end if None
+        lengths: (S,): how many steps of each sequence are read; all if None
 
     >>> plain(torch.zeros(2, 5, 3), torch.zeros(2, 16, 3), torch.zeros(2, 16, 4), None, torch.zeros(2, 16)).shape
     torch.Size([2, 5, 4])
@@ -92,8 +92,8 @@ def plain(
     states = []
     for t in range(T):
         x = input[:, t] if lengths is None else torch.where((t < lengths)[:, None], input[:, t], 0)
-        heard = (weight_ih * x[:, None]).sum(-1) + (weight_hh * h[:, None]).sum(-1) + bias
-        z_i, z_f, z_g, z_o = heard.chunk(4, dim=-1)
+        drive = (weight_ih * x[:, None]).sum(-1) + (weight_hh * h[:, None]).sum(-1) + bias
+        z_i, z_f, z_g, z_o = drive.chunk(4, dim=-1)
         c = torch.sigmoid(z_f + p_f * c) * c + torch.sigmoid(z_i + p_i * c) * torch.tanh(z_g)
         h = torch.sigmoid(z_o + p_o * c) * torch.tanh(c)
         states.append(h if lengths is None else torch.where((t < lengths)[:, None], h, 0))

@@ -1,7 +1,7 @@
 """Replicas: many networks of one shape that run at once, each on a sequence of its own.
 
 Their parameters lie in one tensor, a row per network. With the CPU kernel a network gives the same bits alone as
-among others, on any number of threads: what is not done by a kernel is done element by element.
+among others, on any number of threads: everything that no kernel computes is computed element by element.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from . import lstm
 
 
 class Replicas:
-    """Networks of one shape, made from a list of them.
+    """Networks of one shape that run at once.
 
     >>> from .build import build_network
     >>> replicas = Replicas([build_network("cw", 12, seed=seed) for seed in range(3)])
@@ -31,7 +31,7 @@ class Replicas:
 
     def __init__(self, networks: Sequence[Network]) -> None:
         self.shape = networks[0]
-        rows = [torch.cat([parameter.detach().flatten() for parameter in each.parameters()]) for each in networks]
+        rows = [torch.cat([parameter.detach().flatten() for parameter in network.parameters()]) for network in networks]
         self._set(torch.stack(rows))
 
     def _set(self, values: Tensor) -> None:
@@ -45,11 +45,11 @@ class Replicas:
             start += parameter.numel()
 
     def keep(self, rows: Tensor) -> None:
-        """Goes on with some of the networks only."""
+        """Goes on with the networks of these rows only."""
         self._set(self.values[rows])
 
     def weights(self, values: Tensor) -> dict[str, NDArray[np.float32]]:
-        """The parameters by their names, of one row of values."""
+        """The parameters of one network by their names; `values` is its row."""
         parameters = list(self.shape.named_parameters())
         parts = values.split([parameter.numel() for _, parameter in parameters])
         return {name: part.view(p.shape).numpy().copy() for (name, p), part in zip(parameters, parts, strict=True)}
@@ -75,7 +75,7 @@ class Replicas:
 
         Args:
             input: (S, T, B, I)
-            lengths: (S, B) int64: where each sequence ends
+            lengths: (S, B) int64: the steps of each sequence
         """
         own, layer = self._own(), self.shape.layer
         if isinstance(layer, lstm.LSTM):
@@ -103,7 +103,7 @@ class Replicas:
         if B == 1:
             return ends(input[:, :, 0], lengths[:, 0], own)[:, None]
         # one network on B sequences is B networks that share their weights
-        found = [
+        final = [
             ends(
                 input[s].transpose(0, 1),
                 lengths[s],
@@ -111,7 +111,7 @@ class Replicas:
             )
             for s in range(S)
         ]
-        return torch.stack(found)
+        return torch.stack(final)
 
     def decide(self, input: Tensor, lengths: Tensor) -> Tensor:
         """The outputs (S, B, O) at the ends of B sequences for each network; arguments as `final_states`."""
@@ -122,7 +122,7 @@ class Replicas:
         return self._read(self.states(input))
 
     def _own(self) -> dict[str, Tensor]:
-        """The parameters of the hidden layers, by the names that they have there."""
+        """The parameters of the hidden layers, by their names in the layer."""
         return {name.removeprefix("layer."): value for name, value in self.parameters.items() if "layer." in name}
 
     def _read(self, hidden: Tensor) -> Tensor:

@@ -151,7 +151,7 @@ class Padded:
 
 
 class _Epoch:
-    """The frames that S networks see in an epoch: all, but for each network in an order and with noise of its own."""
+    """The frames that S networks see in an epoch: all of them, in an order and with noise of each network's own."""
 
     def __init__(self, data: Padded, generators: Sequence[np.random.Generator], noise: float) -> None:
         S, B = len(generators), len(data)
