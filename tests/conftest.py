@@ -12,7 +12,7 @@ from torch import Tensor
 from cwrnn.kernels.cpu import loader
 
 settings.register_profile("cwrnn", deadline=None, derandomize=True, print_blob=True)
-# a mutant is dead at its first failure: nobody reads the smallest one
+# a mutant needs one failing example only, not the smallest one
 settings.register_profile("mutants", settings.get_profile("cwrnn"), phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "cwrnn"))
 
@@ -26,7 +26,7 @@ def strict():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    # float32 means float32, but where a test says otherwise
+    # float32 is not replaced by tf32, unless a test switches it on
     torch.backends.cudnn.allow_tf32 = False
     yield
     torch.backends.cudnn.allow_tf32 = True
@@ -36,7 +36,7 @@ def strict():
 
 @pytest.fixture(scope="session")
 def close():
-    """assert_close, with the tolerance of the dtype."""
+    """A function that compares tensors with the tolerance of their dtype."""
 
     def check(actual: Tensor, expected: Tensor, msg: str | None = None) -> None:
         tolerance = TOLERANCES[actual.dtype]
@@ -47,7 +47,7 @@ def close():
 
 @pytest.fixture(params=loader.executable_isas())
 def isa(request):
-    """Each instruction set that the CPU kernels can use here, in use."""
+    """Each instruction set that the CPU kernels can use here, switched on during the test."""
     usual = loader.current_isa()
     loader.use_isa(request.param)
     yield request.param
@@ -56,5 +56,5 @@ def isa(request):
 
 @pytest.fixture(params=LAYERS)
 def make(request):
-    """torch.nn.RNN, and the ClockworkRNN that must do the same."""
+    """torch.nn.RNN, and the ClockworkRNN that must compute the same."""
     return LAYERS[request.param]

@@ -1,4 +1,4 @@
-"""The dispatch: an explicit choice that cannot run raises, an automatic one says why, once."""
+"""The dispatch: an explicit choice that cannot run raises, and "auto" logs once why it passed over a backend."""
 
 import logging
 
@@ -26,7 +26,7 @@ def picky(monkeypatch):
     return runs
 
 
-def test_explicit_choice_that_cannot_run(picky):
+def test_an_explicit_choice_that_cannot_run_raises_with_the_reason(picky):
     rnn = ClockworkRNN(2, 8, backend="picky")
     with pytest.raises(RuntimeError) as caught:
         rnn(torch.randn(3, 1, 2))
@@ -40,7 +40,7 @@ def test_explicit_choice_that_cannot_run(picky):
     assert picky
 
 
-def test_auto_takes_the_first_that_can_and_says_why_once(picky, caplog):
+def test_auto_takes_the_first_that_can_run_and_logs_the_others_once(picky, caplog):
     rnn = ClockworkRNN(2, 8)
     with caplog.at_level(logging.DEBUG, logger="cwrnn"):
         rnn(torch.randn(3, 1, 2))
@@ -52,14 +52,14 @@ def test_auto_takes_the_first_that_can_and_says_why_once(picky, caplog):
     assert select_backend("auto", CPU, torch.float16).name == "picky"
 
 
-def test_unknown_name():
+def test_an_unknown_name_is_refused():
     with pytest.raises(
         ValueError, match="Unknown backend 'fast'. Select from 'auto', 'cpu', 'triton', 'torch', 'reference'"
     ):
         select_backend("fast", CPU, torch.float32)
 
 
-def test_nobody_can(monkeypatch):
+def test_auto_raises_if_no_backend_can_run(monkeypatch):
     monkeypatch.setattr(backends, "BACKENDS", {"no": Backend("no", lambda device, dtype: "never", None)})
     with pytest.raises(RuntimeError, match="no backend can run on cpu with torch.float32"):
         select_backend("auto", CPU, torch.float32)

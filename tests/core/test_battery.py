@@ -21,7 +21,7 @@ GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason
 
 
 class Place(NamedTuple):
-    """A backend where it can run; the CPU kernel once for each instruction set of this processor."""
+    """A backend on a device; the CPU kernel stands here once for each instruction set of this processor."""
 
     name: str
     device: str
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The most exact that it takes."""
+        """The most exact dtype that the backend takes here."""
         return torch.float64 if self.takes(torch.float64) else torch.float32
 
     def takes(self, dtype) -> bool:
@@ -83,7 +83,7 @@ def check(case: Case, run, close, dtype, device="cpu") -> None:
 
 
 def near(found: torch.Tensor, expected: torch.Tensor, close, name: str = "") -> None:
-    """Equal to the tolerance of the dtype, which for less than float64 is one of the largest number."""
+    """Checks equality to the tolerance of the dtype; below float64 the tolerance is relative to the largest number."""
     if found.dtype == torch.float64:
         close(found, expected, msg=lambda text: f"{name}: {text}")
         return
@@ -94,38 +94,38 @@ def near(found: torch.Tensor, expected: torch.Tensor, close, name: str = "") -> 
 @pytest.mark.parametrize("place", PLACES)
 @settings(max_examples=150)
 @given(case=cases())
-def test_any_schedule_any_phase(place, case, close):
+def test_any_schedule_and_phase_equal_the_specification(place, case, close):
     with place.run() as run:
         check(case, run, close, place.dtype, place.device)
 
 
 @pytest.mark.parametrize("schedule", [DIVISIBLE, COPRIME], ids=["divisible", "coprime"])
-def test_every_phase(run, schedule, close, dtype, device):
+def test_every_phase_equals_the_specification(run, schedule, close, dtype, device):
     for t0 in range(43):
         check(Case(schedule, T=2 * schedule.periods[-1] + 1, B=2, I=1, t0=t0), run, close, dtype, device)
 
 
 @pytest.mark.parametrize("T", [0, 1, 2, 3, 7, 8, 9, 40])
 @pytest.mark.parametrize("t0", [0, 1, 8, 1_000_003])
-def test_short_and_long(run, T, t0, close, dtype, device):
+def test_short_and_long_sequences_equal_the_specification(run, T, t0, close, dtype, device):
     check(Case(DIVISIBLE, T=T, B=2, I=2, t0=t0), run, close, dtype, device)
 
 
 @pytest.mark.parametrize("B", [0, 1, 5])
-def test_batch(run, B, close, dtype, device):
+def test_any_batch_size_equals_the_specification(run, B, close, dtype, device):
     check(Case(COPRIME, T=17, B=B, I=2, t0=3), run, close, dtype, device)
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
-def test_saturated(run, nonlinearity, close, dtype, device):
+def test_saturated_units_equal_the_specification(run, nonlinearity, close, dtype, device):
     case = Case(DIVISIBLE, T=19, B=2, I=2, t0=3, scale=30.0, nonlinearity=nonlinearity)
     if nonlinearity == "relu":
-        # a rectifier does not saturate, it explodes: one step of it is enough
+        # a rectifier does not saturate but grows without bound, so two steps must do
         case = Case(DIVISIBLE, T=2, B=2, I=2, t0=8, scale=30.0, nonlinearity=nonlinearity)
     check(case, run, close, dtype, device)
 
 
-def test_float32(run, close, device):
+def test_float32_equals_the_specification(run, close, device):
     check(Case(Schedule.exponential(21, 5), T=35, B=3, I=4, t0=5), run, close, torch.float32, device)
 
 
@@ -138,18 +138,18 @@ def test_float32(run, close, device):
         if place.values[0].takes(dtype)
     ],
 )
-def test_half_precision(place, run, dtype, device):
+def test_half_precision_is_as_exact_as_the_specification(place, run, dtype, device):
     case = Case(Schedule.exponential(21, 5), T=35, B=3, I=4, t0=5)
     found, expected = evaluate(case, run, dtype, device), evaluate(case, None, dtype, device)
     exact = evaluate(case)
     for name, value in exact.items():
-        # no further from the truth than the specification in the same precision, but for rounding the other way
+        # as close to the truth as the specification in the same precision, apart from rounding
         allowed = 2 * (expected[name].cpu().double() - value).abs().max() + 1e-2 * value.abs().max()
         assert (found[name].cpu().double() - value).abs().max() <= allowed, name
 
 
 @pytest.mark.parametrize("place", [place for place in PLACES if place.values[0].name != "triton"])
-def test_gradcheck(run, device):
+def test_gradients_pass_gradcheck(run, device):
     case = Case(Schedule((1, 2, 3), (2, 1, 2)), T=7, B=2, I=2, t0=1)
 
     def states(*tensors):
@@ -218,7 +218,7 @@ def test_forbidden_weights_are_never_read(run, dtype, device):
 
 
 @pytest.mark.parametrize("hold", [False, True])
-def test_no_initial_state_is_one_of_zeros(run, hold, close, dtype, device):
+def test_a_missing_initial_state_is_zero(run, hold, close, dtype, device):
     case = Case(COPRIME, T=9, B=2, I=1, t0=5)
     *others, _ = (tensor.detach() for tensor in case.tensors(dtype, device))
     found, expected = (run(*others, h0, COPRIME, 5, "tanh", None, hold) for h0 in (None, case.zeros(dtype, device)))
@@ -227,6 +227,6 @@ def test_no_initial_state_is_one_of_zeros(run, hold, close, dtype, device):
         assert one[1:] == other[1:]
 
 
-def test_signatures_are_the_same():
+def test_all_backends_have_the_same_signature():
     signatures = {str(inspect.signature(backend.run)) for backend in BACKENDS.values()}
     assert len(signatures) == 1

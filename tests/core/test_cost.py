@@ -1,4 +1,4 @@
-"""What the cascade costs, counted while it runs: the multiply-adds that Schedule.operations promises."""
+"""The multiply-adds of the cascade, counted while it runs, are those that Schedule.operations counts."""
 
 import pytest
 import torch
@@ -18,15 +18,15 @@ def multiply_adds(function) -> float:
     "schedule", [Schedule.exponential(64, 8), Schedule.exponential(60, 6, base=3), Schedule((2, 3, 7), (20, 9, 30))]
 )
 @pytest.mark.parametrize("input_size", [0, 5])
-def test_the_recurrence(schedule, input_size):
+def test_the_recurrence_costs_what_the_schedule_counts(schedule, input_size):
     T, B = 2048, 2
     rnn = ClockworkRNN(input_size, schedule.hidden_size, schedule=schedule, backend="torch")
     found = multiply_adds(lambda: rnn.ticks(torch.randn(T, B, input_size))) / (T * B)
-    # every module also says its initial state once
+    # every module also sends the message of its initial state once
     assert found == pytest.approx(schedule.operations(input_size).cascade, rel=0.01)
 
 
-def test_the_readout():
+def test_the_readout_costs_two_modules_per_output():
     T, B, N, O = 2048, 2, 64, 3
     rnn, readout = ClockworkRNN(1, N, schedule=8), Readout(N, O)
     ticks, _ = rnn.ticks(torch.randn(T, B, 1))
@@ -44,20 +44,20 @@ def test_training_costs_three_times_the_forward_pass():
     assert counter.get_total_flops() / 2 / (T * B) == pytest.approx(3 * rnn.schedule.operations(3).cascade, rel=0.02)
 
 
-def test_what_is_said_telescopes():
-    """Streams whose clocks nest become one; others stay apart."""
+def test_messages_of_nested_clocks_telescope():
+    """Signals whose clocks nest are added up into one; others stay apart."""
 
-    def stream(period):
+    def signal(period):
         return HeldSignal(torch.zeros(5, 1, 1), period, -period)
 
-    assert [s.period for s in accumulate([stream(8)], stream(4))] == [4]
-    assert [s.period for s in accumulate([stream(7), stream(8)], stream(4))] == [7, 4]
+    assert [s.period for s in accumulate([signal(8)], signal(4))] == [4]
+    assert [s.period for s in accumulate([signal(7), signal(8)], signal(4))] == [7, 4]
 
 
 def test_long_periods_cost_nothing():
-    """What is built depends on the steps that are asked for, not on how long a module holds."""
-    stream = HeldSignal(torch.zeros(2, 1, 1), 1 << 40, -(1 << 40))
-    assert stream.at(0, 1, 10).shape == (10, 1, 1)
+    """The size of a result depends on the steps that are asked for, not on how long a module holds."""
+    signal = HeldSignal(torch.zeros(2, 1, 1), 1 << 40, -(1 << 40))
+    assert signal.at(0, 1, 10).shape == (10, 1, 1)
     rnn = ClockworkRNN(1, 41, schedule=41)
     x = torch.randn(10, 2, 1)
     specified = ClockworkRNN(1, 41, schedule=41, backend="reference")

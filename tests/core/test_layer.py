@@ -85,11 +85,11 @@ def test_ragged_batches(
         for value, right in zip(found, gradients_expected, strict=True):
             close(value, right)
 
-    # whatever stands in the padding must not matter
+    # the content of the padding must not matter
     padded = pad_sequence(sequences, padding_value=torch.nan)
     check(*rnn(padded, h, t0=t0, lengths=lengths))
     if input_size == 0:
-        # torch does not pack what is empty
+        # torch does not pack empty features
         return
     output, h_n = rnn(pack_sequence(sequences, enforce_sorted=False), h, t0=t0)
     assert output.unsorted_indices is not None
@@ -258,7 +258,7 @@ def test_reverse_clock_counts_from_the_end(close):
     rnn = make([1, 4], bidirectional=True)
     x = torch.randn(7, 1, 2, dtype=torch.float64)
     output, h_n = rnn(x, t0=2)
-    # in the reverse direction all modules execute at the last step, whatever t0
+    # in the reverse direction all modules execute at the last step, for any t0
     names = ("weight_ih_l0_reverse", "weight_hh_l0_reverse", "bias_l0_reverse")
     weights = [getattr(rnn, name) for name in names]
     reverse = clockwork_reference(x.flip(0), *weights, torch.zeros(1, 9, dtype=torch.float64), rnn.schedule)

@@ -24,7 +24,9 @@ from cwrnn.kernels.cpu import loader
     ragged=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_equals_linear(schedule, T, t0, bidirectional, batch_first, bias, ragged, seed, close):
+def test_readout_of_ticks_equals_linear_of_the_output(
+    schedule, T, t0, bidirectional, batch_first, bias, ragged, seed, close
+):
     torch.manual_seed(seed)
     rnn = ClockworkRNN(
         2,
@@ -54,7 +56,7 @@ def test_equals_linear(schedule, T, t0, bidirectional, batch_first, bias, ragged
 
 
 @pytest.mark.parametrize("fixed", ["nothing", "layer", "readout"])
-def test_derivatives_of_derivatives_and_of_parts(fixed, close):
+def test_double_backward_equals_linear_with_any_part_fixed(fixed, close):
     rnn, readout = ClockworkRNN(2, 7, schedule=3, dtype=torch.float64), Readout(7, 3, dtype=torch.float64)
     if fixed != "nothing":
         (rnn if fixed == "layer" else readout).requires_grad_(False)
@@ -73,8 +75,7 @@ def test_derivatives_of_derivatives_and_of_parts(fixed, close):
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("mapped", ["vmap", "is_grads_batched", "tangent"])
-def test_many_derivatives_at_once(mapped, close):
-    """Where backward itself is mapped, or carries tangents."""
+def test_backward_can_be_mapped_and_carry_tangents(mapped, close):
     rnn, readout = ClockworkRNN(2, 7, schedule=3, dtype=torch.float64), Readout(7, 3, dtype=torch.float64)
     rnn.requires_grad_(False)
     y = readout(rnn.ticks(torch.randn(9, 2, 2, dtype=torch.float64))[0])
@@ -98,7 +99,7 @@ def test_many_derivatives_at_once(mapped, close):
 
 
 @pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
-def test_what_stays_as_it_is_has_no_gradient():
+def test_fixed_parameters_get_no_gradient():
     rnn, readout = ClockworkRNN(4, 64, schedule=4).requires_grad_(False), Readout(64, 3)
     y = readout(rnn.ticks(torch.randn(200, 64, 4))[0])
     nodes = [y.grad_fn]
@@ -111,7 +112,7 @@ def test_what_stays_as_it_is_has_no_gradient():
     assert seen == [[True, False]]
 
 
-def test_other_guises(close):
+def test_unbatched_and_packed_inputs_equal_linear(close):
     rnn, readout = ClockworkRNN(2, 9, dtype=torch.float64), Readout(9, 3, dtype=torch.float64)
     x = torch.randn(7, 2, dtype=torch.float64)
     close(readout(rnn.ticks(x)[0]), readout(rnn(x)[0]))
@@ -123,7 +124,7 @@ def test_other_guises(close):
     assert torch.equal(found.unsorted_indices, packed.unsorted_indices)
 
 
-def test_ticks_hold_is_forward():
+def test_held_ticks_are_the_output_of_forward():
     rnn = ClockworkRNN(2, 9, num_layers=2)
     x = torch.randn(40, 3, 2)
     ticks, h_n = rnn.ticks(x)
@@ -133,7 +134,7 @@ def test_ticks_hold_is_forward():
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_under_autocast(close, bias):
+def test_autocast_computes_in_its_dtype(close, bias):
     rnn, readout = ClockworkRNN(2, 9), Readout(9, 3, bias=bias)
     x = torch.randn(7, 2, 2)
     with torch.autocast("cpu", torch.bfloat16):
@@ -142,14 +143,14 @@ def test_under_autocast(close, bias):
     close(found, expected)
 
 
-def test_takes_a_trained_linear():
+def test_the_state_dict_of_a_linear_loads():
     linear, readout = nn.Linear(9, 3), Readout(9, 3)
     readout.load_state_dict(linear.state_dict())
     output = torch.randn(4, 2, 9)
     assert torch.equal(readout(output), linear(output))
 
 
-def test_wrong_width():
+def test_a_weight_of_another_width_is_refused():
     ticks, _ = ClockworkRNN(2, 9).ticks(torch.randn(4, 1, 2))
     with pytest.raises(ValueError, match=r"weight must have 9 columns, got shape \(3, 8\)"):
         Readout(8, 3)(ticks)
@@ -158,7 +159,7 @@ def test_wrong_width():
 
 
 def saved_bytes(function) -> int:
-    """What autograd keeps for backward when `function` runs: the storages, each counted once."""
+    """The bytes that autograd keeps for backward when `function` runs, each storage counted once."""
     kept, sizes = [], {}
 
     def pack(tensor):
@@ -174,7 +175,7 @@ def saved_bytes(function) -> int:
     return sum(sizes.values())
 
 
-def test_memory_kept_for_backward():
+def test_backward_keeps_a_third_of_the_memory_of_a_dense_network():
     n, modules, T, B, I = 1024, 8, 4096, 8, 32
     x = torch.randn(T, B, I)
     dense, linear = nn.RNN(I, n), nn.Linear(n, 1)
@@ -182,6 +183,6 @@ def test_memory_kept_for_backward():
     rnn, readout = ClockworkRNN(I, n, schedule=modules), Readout(n, 1)
     kept = saved_bytes(lambda: readout(rnn.ticks(x)[0]))
     assert kept <= kept_dense / 3
-    # nothing as large as the held output is among it
+    # no tensor as large as the held output is kept
     held = T * B * n * x.element_size()
     assert kept < held

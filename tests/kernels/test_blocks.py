@@ -24,12 +24,12 @@ SINGLE, DOUBLE = torch.empty(0), torch.empty(0, dtype=torch.float64)
 
 
 OTHERS = [0]
-"""The bytes of what tests before have left somewhere."""
+"""The bytes of blocks that earlier tests still hold."""
 
 
 @pytest.fixture(autouse=True)
 def kept():
-    """Nothing is kept before, and for as long as a test takes; the usual afterwards."""
+    """No block is kept when a test begins, and blocks are kept while it runs; the usual time holds again afterwards."""
     gc.collect()
     memory.keep_blocks(3600)
     OTHERS[0] = memory.count_bytes()[1]
@@ -42,7 +42,7 @@ def block(megabytes: float) -> torch.Tensor:
 
 
 def counted() -> tuple[float, float]:
-    """Megabytes that are kept, and that this test was lent."""
+    """The megabytes that are kept, and those that were lent to this test."""
     kept, lent = memory.count_bytes()
     return kept / MB, (lent - OTHERS[0]) / MB
 
@@ -71,14 +71,14 @@ def test_a_view_holds_the_block():
 
 
 @pytest.mark.parametrize(("first", "second", "lent"), [(7.9, 8, 8), (8, 4.1, 8), (8, 3.7, 3.75), (8, 8.1, 9)])
-def test_sizes_that_share_a_block(first, second, lent):
+def test_similar_sizes_share_a_block(first, second, lent):
     block(first)
     tensor = block(second)
     assert counted()[1] == lent
     del tensor
 
 
-def test_the_smallest_that_fits():
+def test_the_smallest_block_that_fits_is_taken():
     blocks = [block(size) for size in (8, 5, 6)]
     places = [each.data_ptr() for each in blocks]
     del blocks
@@ -89,17 +89,19 @@ def test_no_more_is_kept_than_was_lent_at_once():
     del [block(8), block(8)][:]
     assert counted() == (16, 0)
     large = block(12)
-    assert counted() == (0, 12)  # with one of 8 it would be 20
+    # with a kept block of 8 it would be 20
+    assert counted() == (0, 12)
     small = block(2)
     del large
     assert counted() == (12, 2)
     also = block(4)
-    assert counted() == (0, 6)  # 12 that nobody can use, and 6, would be more than 16
+    # a kept block of 12 that does not fit, and 6, would be more than 16
+    assert counted() == (0, 6)
     del small, also
     assert counted() == (6, 0)
 
 
-def test_small_tensors_are_torch_s_own():
+def test_small_tensors_lie_in_memory_of_torch():
     before = memory.count_bytes()
     tensor = memory.empty(SINGLE, (MB // 2 - 1,))
     assert memory.count_bytes() == before
@@ -107,21 +109,22 @@ def test_small_tensors_are_torch_s_own():
 
 
 @pytest.mark.parametrize("shape", [(1 << 60,), (1 << 40, 1 << 40)])
-def test_what_does_not_fit_is_refused_by_torch(shape):
+def test_torch_refuses_shapes_beyond_memory(shape):
     before = memory.count_bytes()
     with pytest.raises(RuntimeError):
         memory.empty(DOUBLE, shape)
     assert memory.count_bytes() == before
     block(8)
     block(12)
-    assert counted() == (12, 0)  # what was refused is not what was lent at once
+    # blocks that were refused do not count as lent
+    assert counted() == (12, 0)
 
 
-def test_more_dimensions_than_a_network_has():
+def test_a_block_may_have_ten_dimensions():
     assert memory.empty(SINGLE, (1,) * 9 + (MB,)).dim() == 10
 
 
-def test_on_many_threads():
+def test_many_threads_may_share_the_blocks():
     errors = []
 
     def run(number):
@@ -142,7 +145,7 @@ def test_on_many_threads():
     assert 0 < kept <= 4 * 3 * 4
 
 
-def test_goes_back_to_the_system():
+def test_unused_blocks_go_back_to_the_system():
     memory.keep_blocks(0.001)
     tensor = block(4)
     del tensor
@@ -155,7 +158,7 @@ def test_goes_back_to_the_system():
     assert counted() == (0, 0)
 
 
-def test_environment():
+def test_the_environment_sets_how_long_blocks_are_kept():
     code = "from cwrnn.kernels.cpu import blocks as memory; t = memory.empty(memory.torch.empty(0), (1 << 20,)); "
     code += "del t; "
     code += "print(memory.count_bytes()[0])"
@@ -185,8 +188,10 @@ del output
 assert memory.count_bytes()[0] > 0
 child = os.fork()
 if child == 0:
-    assert memory.count_bytes()[0] == 0  # what was kept would be the child's for ever
-    output = train()  # and it dies with the interpreter, which has none of its parent's threads
+    # the child could never give back blocks that it inherits
+    assert memory.count_bytes()[0] == 0
+    # this output is freed at the end of the interpreter, which has no threads of its parent
+    output = train()
     sys.exit(0)
 _, status = os.waitpid(child, 0)
 output = train()
@@ -194,14 +199,11 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_forks_and_the_end_of_the_interpreter():
+def test_blocks_survive_forks_and_the_end_of_the_interpreter():
     result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", AT_THE_END], capture_output=True, text=True, timeout=120
     )
     assert result.returncode == 0, result.stderr
-
-
-# ---- outputs ----
 
 
 @pytest.fixture
@@ -214,7 +216,7 @@ def x():
     return torch.randn(128, 64, 4)  # an output of 2 MB
 
 
-def test_an_output_is_a_tensor_like_any_other(rnn, x):
+def test_an_output_is_an_ordinary_tensor(rnn, x):
     with torch.no_grad():
         output, _ = rnn(x)
     assert counted()[1] == 2
@@ -246,7 +248,7 @@ def test_an_output_may_be_changed_in_place(rnn, x):
     torch.testing.assert_close(doubled, rnn.weight_ih_l0.grad)
 
 
-def test_an_output_stays_what_it_is(rnn, x):
+def test_later_calls_do_not_change_an_output(rnn, x):
     with torch.no_grad():
         first, _ = rnn(x)
         copied = first.clone()
@@ -258,7 +260,7 @@ def test_an_output_stays_what_it_is(rnn, x):
 @pytest.mark.parametrize("hold", [True, False])
 @pytest.mark.parametrize("lengths", [False, True])
 def test_every_number_of_a_block_is_written(monkeypatch, rnn, hold, lengths):
-    """What was there before has no part in the results."""
+    """The old content of a block does not show in the results."""
     monkeypatch.setattr(memory, "LARGE", 1)
     x = torch.randn(20, 9, 4, requires_grad=True)
     ends = torch.tensor([20, 3, 7, 1, 20, 9, 9, 2, 13]) if lengths else None
@@ -284,8 +286,8 @@ def test_every_number_of_a_block_is_written(monkeypatch, rnn, hold, lengths):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_an_output_larger_than_the_caches(isa, dtype):
-    """It is written past them, and backward asks for it ahead: to the same bits as in two parts that fit."""
+def test_an_output_larger_than_the_caches_has_the_same_bits_as_in_parts(isa, dtype):
+    """Such an output is written past the caches, and backward fetches it ahead of time."""
     torch.set_num_threads(2)
     rnn = ClockworkRNN(1, 64, schedule=4, dtype=dtype)
     B = 64 if dtype == torch.float32 else 32
@@ -299,7 +301,7 @@ def test_an_output_larger_than_the_caches(isa, dtype):
     assert torch.equal(h_n, last)
 
 
-def test_gradients_of_an_output_larger_than_the_caches(isa):
+def test_gradients_of_an_output_larger_than_the_caches_are_the_same_as_in_parts(isa):
     torch.set_num_threads(2)
     rnn = ClockworkRNN(1, 64, schedule=4)
     x, gradient = torch.randn(1024, 64, 1), torch.randn(1024, 64, 64)

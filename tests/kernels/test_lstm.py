@@ -1,4 +1,4 @@
-"""The LSTM: its plain definition, and the kernel that must give the same."""
+"""The LSTM: the plain loop that defines it, and the kernel that must equal it."""
 
 import platform
 
@@ -25,14 +25,14 @@ SIZES = [
 
 @pytest.fixture(params=["plain", pytest.param("kernel", marks=KERNEL)])
 def layer(request, monkeypatch):
-    """The layer, by either way."""
+    """The layer, computed by the kernel and by the plain loop."""
     if request.param == "plain":
         monkeypatch.setattr(loader._Loaded, "missing", "it is not wanted")
     return LSTM
 
 
 def networks(S, T, I, N, peepholes, dtype=torch.float64, scale=1.0):
-    """Input and weights of S networks, all of which want a gradient; or None."""
+    """Input and weights of S networks, all with gradients; None in place of peepholes that are not wanted."""
     shapes = (S, T, I), (S, 4 * N, I), (S, 4 * N, N), (S, 3, N), (S, 4 * N)
     tensors = [(scale * torch.randn(shape, dtype=dtype)).requires_grad_() for shape in shapes]
     if not peepholes:
@@ -46,7 +46,7 @@ def evaluate(run, tensors, lengths, cotangent):
     return [hidden, *torch.autograd.grad(hidden, sources, cotangent)]
 
 
-def test_without_peepholes_it_is_torchs(layer, close):
+def test_without_peepholes_it_equals_torchs_lstm(layer, close):
     lstm, expected = layer(3, 5, peepholes=False).double(), nn.LSTM(3, 5).double()
     assert lstm.weight_ch is None
     # beyond normal(0, 0.1), where the gates do not move
@@ -68,7 +68,7 @@ def test_without_peepholes_it_is_torchs(layer, close):
         close(actual, wanted)
 
 
-def test_with_peepholes_it_is_its_formula(layer, close):
+def test_with_peepholes_it_equals_the_equations(layer, close):
     lstm = layer(2, 3).double()
     for parameter in lstm.parameters():
         nn.init.normal_(parameter, std=1.0)
@@ -98,7 +98,7 @@ def test_with_peepholes_it_is_its_formula(layer, close):
 @pytest.mark.parametrize("peepholes", [True, False])
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_kernel_is_the_definition(isa, size, ragged, peepholes, close):
+def test_kernel_equals_the_plain_loop(isa, size, ragged, peepholes, close):
     S, T, _, N = size
     tensors = networks(*size, peepholes)
     lengths = torch.randint(1, T + 1, (S,)) if ragged else None
@@ -110,7 +110,7 @@ def test_kernel_is_the_definition(isa, size, ragged, peepholes, close):
 
 
 @KERNEL
-def test_what_lies_beyond_the_end_is_not_read(isa):
+def test_steps_beyond_the_end_of_a_sequence_are_not_read(isa):
     tensors = networks(5, 9, 2, 3, True)
     lengths = torch.tensor([9, 0, 3, 1, 7])
     with torch.no_grad():
@@ -125,7 +125,7 @@ def test_what_lies_beyond_the_end_is_not_read(isa):
 
 @KERNEL
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_a_network_is_the_same_alone(isa, dtype):
+def test_a_network_gives_the_same_bits_alone(isa, dtype):
     tensors = networks(37, 50, 3, 7, True, dtype)
     lengths = torch.randint(1, 51, (37,))
     cotangent = torch.randn(37, 50, 7, dtype=dtype)
@@ -138,7 +138,7 @@ def test_a_network_is_the_same_alone(isa, dtype):
 
 
 @KERNEL
-def test_threads_do_not_change_a_bit(isa):
+def test_the_number_of_threads_does_not_change_a_bit(isa):
     tensors = networks(90, 40, 2, 10, True, torch.float32)
     cotangent = torch.randn(90, 40, 10)
     results = []
@@ -189,8 +189,10 @@ def test_gates_are_exact_to_some_units_in_the_last_place(isa, dtype):
 
 
 @KERNEL
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others are not slower for small numbers")
-def test_what_is_too_small_counts_as_zero_but_only_inside(isa):
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="other processors are not slower for denormal numbers"
+)
+def test_denormal_numbers_count_as_zero_only_inside_the_kernel(isa):
     tensors = networks(3, 6, 2, 4, True, torch.float32)
     small = torch.full((3, 6, 4), 1e-40)
     _, *gradients = evaluate(kernel.run, tensors, None, small)
@@ -200,7 +202,7 @@ def test_what_is_too_small_counts_as_zero_but_only_inside(isa):
 
 
 @KERNEL
-def test_kernel_refuses_what_does_not_fit():
+def test_kernel_refuses_tensors_that_do_not_fit():
     tensors = networks(2, 4, 3, 5, True)
     with pytest.raises(ValueError, match=r"bias must be torch.float64 \(2, 20\), got torch.float64 \(2, 19\)"):
         kernel.run(*tensors[:4], tensors[4][:, :19])
@@ -210,8 +212,7 @@ def test_kernel_refuses_what_does_not_fit():
         kernel.run(*tensors, torch.tensor([1, 2, 3]))
 
 
-def test_transformations_take_the_plain_way():
-    """What cannot see into a kernel does not meet one."""
+def test_vmap_takes_the_plain_loop():
     layer, x = LSTM(2, 3).double(), torch.randn(4, 5, 1, 2, dtype=torch.float64)
     with torch.no_grad():
         found = torch.func.vmap(layer)(x)
@@ -219,5 +220,5 @@ def test_transformations_take_the_plain_way():
             torch.testing.assert_close(value, layer(one))
 
 
-def test_no_steps():
+def test_a_sequence_without_steps_has_no_states():
     assert LSTM(2, 3)(torch.zeros(0, 4, 2)).shape == (0, 4, 3)
