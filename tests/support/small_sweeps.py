@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from cwrnn.experiments.generation import plan as generation
+from cwrnn.experiments.generation.task import GENERATION
 from cwrnn.experiments.sweep.batches import make_batches
 from cwrnn.experiments.sweep.driver import train_missing
 from cwrnn.experiments.sweep.run import Dataset
@@ -22,7 +22,7 @@ def wave(name="wave", phase=0.0, steps=STEPS):
 def plan(datasets, **options):
     """The runs of two methods, two sizes and two seeds, unless options say otherwise."""
     options = {"methods": ["srn", "cw"], "sizes": [100, 250], "runs": 2, "epochs": 3, **options}
-    return generation.plan(datasets, **options)
+    return GENERATION.plan(datasets, **options)
 
 
 def sweep(path, datasets, runs, train=None, observe=lambda event: None):

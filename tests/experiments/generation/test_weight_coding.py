@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from support.made_records import make_dataset, make_record, make_run, train_runs
 
-from cwrnn.experiments.generation import training
-from cwrnn.experiments.generation import weight_coding as compression
+from cwrnn.experiments.generation import training, weight_coding
 from cwrnn.experiments.generation.weight_coding import baselines, code_bits, decode, encode, measure, quantise
 
 
@@ -74,7 +73,7 @@ def test_float_weights_decode_to_what_was_recorded():
         run = record.run
         output = training.generate(run.method, run.hidden, record.weights, len(data.samples), run.settings)
         assert training.nmse(output.astype(float), data.samples) == pytest.approx(record.error, rel=1e-4)
-        assert compression.decoded_nmse(record, data, 32) == record.error
+        assert weight_coding.decoded_nmse(record, data, 32) == record.error
 
 
 def test_eight_bits_decode_by_generating():
@@ -83,7 +82,7 @@ def test_eight_bits_decode_by_generating():
     weights = quantise(record.weights, record.schedule)
     output = training.generate("cw", record.run.hidden, weights, len(data.samples), record.run.settings)
     expected = training.nmse(output.astype(float), data.samples)
-    assert compression.decoded_nmse(record, data, 8) == expected
+    assert weight_coding.decoded_nmse(record, data, 8) == expected
     assert expected != record.error
     assert expected == pytest.approx(record.error, rel=0.05)
 
@@ -106,7 +105,7 @@ def test_points_have_medians_and_best_errors():
     assert point.bits_per_sample == 23 * 32 / 48
     assert coded.bits == 8
     assert coded.bits_per_sample == (23 * 8 + 4 * 64) / 48
-    errors = [compression.decoded_nmse(r, {"first": first, "second": second}[r.run.data], 8) for r in records[:5]]
+    errors = [weight_coding.decoded_nmse(r, {"first": first, "second": second}[r.run.data], 8) for r in records[:5]]
     assert coded.median == np.median(errors)
     assert coded.best == np.median([min(errors[:3]), min(errors[3:])])
 

@@ -9,14 +9,13 @@ from support.made_corpora import make_corpus
 
 from cwrnn.experiments import paper
 from cwrnn.experiments.errors import ArgumentError
-from cwrnn.experiments.networks import build as models
+from cwrnn.experiments.networks import build
 from cwrnn.experiments.networks.replicas import Replicas
-from cwrnn.experiments.report import statistics as outcomes
+from cwrnn.experiments.report.statistics import summarise
 from cwrnn.experiments.sweep.batches import make_batches
 from cwrnn.experiments.sweep.run import Run
 from cwrnn.experiments.sweep.store import Store, StoreError
-from cwrnn.experiments.words import plan as words
-from cwrnn.experiments.words import training as classification
+from cwrnn.experiments.words import training
 from cwrnn.experiments.words.task import WORDS
 from cwrnn.experiments.words.training import WordSettings, train_many
 from cwrnn.kernels import replicas
@@ -47,11 +46,11 @@ def same(one, other):
 
 def test_the_papers_settings():
     """Section 4.2 of the paper."""
-    (run,) = words.plan(make_corpus(), methods=["cw"], sizes=[10000], runs=1)
+    (run,) = WORDS.plan([make_corpus()], methods=["cw"], sizes=[10000], runs=1)
     assert run.settings == WordSettings(
         3e-4, momentum=0.9, modules=7, noise=0.6, patience=5, forget_bias=5.0, deviation=0.1, inputs=13, outputs=4
     )
-    assert dict.fromkeys(models.METHODS, 3e-4) == paper.WORDS_LEARNING_RATES
+    assert dict.fromkeys(build.METHODS, 3e-4) == paper.WORDS_LEARNING_RATES
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -61,7 +60,7 @@ def test_one_epoch_by_hand(method):
     own = settings(epochs=1)
     (result,) = train_many(method, METHODS[method], train, test, [7], own)
 
-    network = classification.build_untrained(method, METHODS[method], own, 7)
+    network = training.build_untrained(method, METHODS[method], own, 7)
     optimizer = torch.optim.SGD(network.parameters(), lr=own.learning_rate, momentum=own.momentum, nesterov=True)
     generator = np.random.default_rng([7, 2])
     order = generator.permutation(len(train))
@@ -138,15 +137,15 @@ def test_every_seed_has_noise_of_its_own():
     one, other = (train_many("srn", 5, train, test, [0], settings(noise=noise))[0] for noise in (0.0, 0.6))
     assert not np.array_equal(one.curve, other.curve)
     with_same_start = [
-        classification._Epoch(classification.Padded(train), [np.random.default_rng([seed, 2])], 0.6) for seed in (0, 1)
+        training._Epoch(training.Padded(train), [np.random.default_rng([seed, 2])], 0.6) for seed in (0, 1)
     ]
     assert not np.array_equal(with_same_start[0].orders, with_same_start[1].orders)
 
 
 def test_an_epoch_has_every_sequence_once():
     train, _ = sets(words=5, speakers=4)
-    padded = classification.Padded(train)
-    epoch = classification._Epoch(padded, [np.random.default_rng(seed) for seed in range(3)], 0.0)
+    padded = training.Padded(train)
+    epoch = training._Epoch(padded, [np.random.default_rng(seed) for seed in range(3)], 0.0)
     seen = [set(), set(), set()]
     for number in range(len(train)):
         input, lengths, labels = epoch.sequence(number)
@@ -172,7 +171,7 @@ def test_a_diverged_run_has_no_error():
 @pytest.mark.parametrize("method", METHODS)
 def test_final_states_with_and_without_kernel(method, monkeypatch):
     own = settings()
-    networks = [classification.build_untrained(method, METHODS[method], own, seed) for seed in range(3)]
+    networks = [training.build_untrained(method, METHODS[method], own, seed) for seed in range(3)]
     input = torch.randn(3, 9, 4, 13, generator=torch.Generator().manual_seed(0))
     lengths = torch.tensor([[9, 1, 5, 8], [2, 9, 9, 3], [4, 4, 6, 7]])
     found = Replicas(networks).decide(input, lengths)
@@ -188,7 +187,7 @@ def test_final_states_with_and_without_kernel(method, monkeypatch):
 def test_gradients_through_the_ends():
     """The kernel's gradients for many networks agree with differences in float64."""
     generator = torch.Generator().manual_seed(1)
-    schedule = models.build_network("cw", 5, 2, 3, modules=3).layer.schedule
+    schedule = build.build_network("cw", 5, 2, 3, modules=3).layer.schedule
     shapes = (2, 7, 3, 2), (2, 5, 2), (2, 5, 5), (2, 5)
     values = [torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
     lengths = torch.tensor([[7, 2, 5], [1, 7, 6]])
@@ -236,7 +235,7 @@ def test_a_progress_callback_can_stop_the_training():
 
 def plan(corpus, **options):
     options = {"methods": ["srn", "cw"], "sizes": [500], "runs": 3, "epochs": 2, **options}
-    return words.plan(corpus, **options)
+    return WORDS.plan([corpus], **options)
 
 
 def test_words_go_through_engine_and_store(tmp_path):
@@ -259,7 +258,7 @@ def test_words_go_through_engine_and_store(tmp_path):
         )
         assert record.error == alone.error
         np.testing.assert_array_equal(record.output, alone.output)
-    rows = outcomes.summarise(records)
+    rows = summarise(records)
     assert [(row.method, row.size, row.runs) for row in rows] == [("srn", 500, 3), ("cw", 500, 3)]
     assert rows[0].mean == pytest.approx(np.mean([r.error for r in records if r.run.method == "srn"]))
 
@@ -302,9 +301,7 @@ def test_source_and_clusters_of_a_stored_corpus_are_updated(tmp_path):
 def test_parameter_counts_are_those_of_table_2():
     """Table 2 of the paper."""
     counts = {
-        method: [
-            models.parameter_count(method, hidden, 13, 25, modules=7, peepholes=False) for hidden in sizes.values()
-        ]
+        method: [build.parameter_count(method, hidden, 13, 25, modules=7, peepholes=False) for hidden in sizes.values()]
         for method, sizes in paper.WORDS_HIDDEN_UNITS.items()
     }
     assert counts == {
@@ -314,7 +311,7 @@ def test_parameter_counts_are_those_of_table_2():
     }
     for method, sizes in paper.WORDS_HIDDEN_UNITS.items():
         for size, hidden in sizes.items():
-            assert models.hidden_for(method, size, input_size=13, output_size=25, modules=7) == hidden
+            assert build.hidden_for(method, size, input_size=13, output_size=25, modules=7) == hidden
 
 
 def test_every_setting_changes_the_key():

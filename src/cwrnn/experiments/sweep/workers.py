@@ -171,7 +171,10 @@ class _Processes:
             # no batch is at fault
             self._failed_starts += 1
             if self._failed_starts == ATTEMPTS:
-                raise EngineError(f"{ATTEMPTS} worker processes in a row ended before they were ready ({cause})")
+                raise EngineError(
+                    f"{ATTEMPTS} worker processes in a row ended before they were ready ({cause}): a script must start "
+                    'training under `if __name__ == "__main__":`, or with workers=1'
+                )
             self._again.append(batch)
             return EpochsDone(batch, 0)
         if len(batch.runs) > 1:
