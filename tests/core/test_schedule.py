@@ -47,7 +47,11 @@ def test_a_schedule_and_its_text_resolve_to_the_schedule(schedule):
     assert Schedule.resolve(schedule.spec, schedule.hidden_size) == schedule
 
 
-@pytest.mark.parametrize("value", [(1, 2, 4), [4, 1, 2], iter([1, 2, 4]), np.array([1, 2, 4]), 3, np.int64(3)], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [(1, 2, 4), [4, 1, 2], iter([1, 2, 4]), np.array([1, 2, 4]), 3, np.int64(3)],
+    ids=["tuple", "unsorted list", "iterator", "numpy array", "int", "numpy int"],
+)
 def test_periods_and_a_number_of_modules_resolve_to_even_sizes(value):
     assert Schedule.resolve(value, 11) == Schedule((1, 2, 4), (4, 4, 3))
 
