@@ -212,7 +212,7 @@ MUTANTS = [
     Mutant("kernel: a step trusts the weights that it remembers", "kernels/cpu/step.h",
            "if (!same_weights(plan)) {", "if (0) {", KERNEL_WEIGHTS),
     Mutant("kernel: replicas share the first one's input", "kernels/cpu/sequence.py",
-           "words[WORD_INPUT_S] = input.stride(0)", "words[WORD_INPUT_S] = 0", TRANSFORMS),
+           "fields[FIELD_INPUT_S] = input.stride(0)", "fields[FIELD_INPUT_S] = 0", TRANSFORMS),
     Mutant("inference: a bias of another dtype is read as if it were not", "kernels/eligibility.py",
            "and bias.dtype is dtype and bias.device", "and bias.device", KERNEL_ODD),
     Mutant("kernel: tensors that lie otherwise are read as if they did not", "kernels/tensors.py",

@@ -7,12 +7,12 @@ from cwrnn.kernels.cpu import loader, sequence, stepping
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The calls of the library: the name of the function and the words of its structure."""
+    """The calls of the library: the name of the function and the fields of its structure."""
     seen = []
 
-    def spy(name, dtype, words):
-        seen.append((name, list(words)))
-        return loader.invoke(name, dtype, words)
+    def spy(name, dtype, fields):
+        seen.append((name, list(fields)))
+        return loader.invoke(name, dtype, fields)
 
     monkeypatch.setattr(sequence, "invoke", spy)
     monkeypatch.setattr(stepping, "invoke", spy)

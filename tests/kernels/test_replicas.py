@@ -32,7 +32,7 @@ def test_a_replica_gives_the_same_bits_alone(isa, hold, calls):
 
     losses = vmap(loss)(parameters, readout_parameters)
     found = torch.autograd.grad(losses.sum(), list(parameters.values()))
-    assert [(name, words[sequence.WORD_S]) for name, words in calls] == [("forward", 7), ("backward", 7)]
+    assert [(name, fields[sequence.FIELD_S]) for name, fields in calls] == [("forward", 7), ("backward", 7)]
     for s in range(7):
         own = {name: p.detach().requires_grad_() for name, p in networks[s].named_parameters()}
         expected = torch.autograd.grad(loss(own, dict(readouts[s].named_parameters())), list(own.values()))

@@ -95,7 +95,7 @@ def test_step_reaches_the_kernel(stream, calls):
     assert [name for name, _ in calls] == ["step"] * 3
     # a state that the user makes has no messages: all are computed anew
     stream.run(State(stream.state.h, 11), steps=2)
-    assert [words[stepping.WORD_KNOWN] for name, words in calls if name == "step"] == [11, 12, 13, 0, 1]
+    assert [fields[stepping.FIELD_KNOWN] for name, fields in calls if name == "step"] == [11, 12, 13, 0, 1]
 
 
 def test_step_notices_a_changed_state(stream, close):

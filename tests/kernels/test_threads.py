@@ -32,7 +32,7 @@ def test_the_number_of_threads_does_not_change_a_bit(isa, N, B, calls):
     for threads in (1, 2, 3, 8):
         torch.set_num_threads(threads)
         results.append(train_once(rnn, x, weight))
-    assert {words[sequence.WORD_THREADS] for _, words in calls} == {1, 2, 3, 8}
+    assert {fields[sequence.FIELD_THREADS] for _, fields in calls} == {1, 2, 3, 8}
     for others in results[1:]:
         for value, first in zip(others, results[0], strict=True):
             assert torch.equal(value, first)

@@ -1,4 +1,4 @@
-"""Memory for what the CPU kernel writes: large blocks are kept for the next call (blocks.c).
+"""Memory for the results of the CPU kernel: large blocks are kept for the next call (blocks.c).
 
 The system clears new memory before it lends it, which takes time if every call has a new output of many megabytes. A
 block that has not been used for some seconds goes back to the system. The environment variable CWRNN_KEEP_SECONDS sets
@@ -18,7 +18,7 @@ from torch import Tensor
 from .loader import get_library
 
 LARGE = 2 << 20
-"""Tensors of at least so many bytes get a block: the size of a large page. The C library keeps smaller memory."""
+"""Tensors of at least this many bytes get a block: the size of a large page. The C library keeps smaller memory."""
 
 VARIABLE = "CWRNN_KEEP_SECONDS"
 SECONDS = 5.0
@@ -34,9 +34,9 @@ _capsule: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ch
 def empty(like: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`like.new_empty(shape)` of a tensor on the CPU, in a block that was kept if it is large."""
     if math.prod(shape) * like.itemsize >= LARGE and _lend is not None:
-        bits, words = 8 * like.itemsize, array("q", shape)
+        bits, extents = 8 * like.itemsize, array("q", shape)
         # one expression: a signal that arrives between two lines would leave a block without an owner
-        lent = map(_lend, (bits,), (len(words),), (words.buffer_info()[0],))
+        lent = map(_lend, (bits,), (len(extents),), (extents.buffer_info()[0],))
         try:
             tensor: Tensor = next(map(torch._C._from_dlpack, map(_capsule, lent, (NAME,), (None,))))
             return tensor

@@ -121,13 +121,13 @@ def refuse(device: torch.device, dtype: torch.dtype) -> str | None:
     return _Loaded.missing
 
 
-def invoke(name: str, dtype: torch.dtype, words: "array[int]") -> bool:
-    """Calls the function `name` of the library with a structure of 64-bit words (cpu.h).
+def invoke(name: str, dtype: torch.dtype, fields: "array[int]") -> bool:
+    """Calls the function `name` of the library with a structure of 64-bit integers (cpu.h).
 
     Returns False if a step found other weights than those that were packed.
     """
-    # words and tensors live until the call returns, because the caller holds them
-    address, _ = words.buffer_info()
+    # fields and tensors live until the call returns, because the caller holds them
+    address, _ = fields.buffer_info()
     result = _Loaded.functions[name, dtype](address)
     if result == OUT_OF_MEMORY:
         raise MemoryError("the CPU kernel could not allocate its working memory")

@@ -14,15 +14,15 @@ from ..tensors import check_shapes, dense, pointer
 from .blocks import empty
 from .loader import invoke
 
-# where the members of the structure `Lstm` in cpu.h stand in an array of 64-bit words
+# where the members of the structure `Lstm` in cpu.h stand in an array of 64-bit integers
 (
-    WORD_S, WORD_T, WORD_I, WORD_N, WORD_THREADS,
-    WORD_INPUT, WORD_INPUT_S, WORD_INPUT_T, WORD_WEIGHT_IH, WORD_WEIGHT_IH_S, WORD_WEIGHT_HH, WORD_WEIGHT_HH_S,
-    WORD_WEIGHT_CH, WORD_WEIGHT_CH_S, WORD_BIAS, WORD_BIAS_S, WORD_LENGTHS,
-    WORD_KEPT, WORD_KEPT_SIZE, WORD_HIDDEN, WORD_G_HIDDEN, WORD_G_HIDDEN_S,
-    WORD_G_INPUT, WORD_G_WEIGHT_IH, WORD_G_WEIGHT_HH, WORD_G_WEIGHT_CH, WORD_G_BIAS,
+    FIELD_S, FIELD_T, FIELD_I, FIELD_N, FIELD_THREADS,
+    FIELD_INPUT, FIELD_INPUT_S, FIELD_INPUT_T, FIELD_WEIGHT_IH, FIELD_WEIGHT_IH_S, FIELD_WEIGHT_HH, FIELD_WEIGHT_HH_S,
+    FIELD_WEIGHT_CH, FIELD_WEIGHT_CH_S, FIELD_BIAS, FIELD_BIAS_S, FIELD_LENGTHS,
+    FIELD_KEPT, FIELD_KEPT_SIZE, FIELD_HIDDEN, FIELD_G_HIDDEN, FIELD_G_HIDDEN_S,
+    FIELD_G_INPUT, FIELD_G_WEIGHT_IH, FIELD_G_WEIGHT_HH, FIELD_G_WEIGHT_CH, FIELD_G_BIAS,
 ) = range(27)  # fmt: skip
-WORDS = 27
+FIELDS = 27
 
 
 def run(
@@ -74,14 +74,14 @@ class _LstmFunction(torch.autograd.Function):
         weight_ch, bias, lengths = dense(weight_ch, 2), dense(bias, 1), dense(lengths, 1)
         S, T, _ = input.shape
         N = weight_hh.shape[2]
-        words = _describe_networks(input, weight_ih, weight_hh, weight_ch, bias, lengths)
+        fields = _describe_networks(input, weight_ih, weight_hh, weight_ch, bias, lengths)
         size = torch.empty(1, dtype=torch.int64)
-        words[WORD_KEPT_SIZE] = size.data_ptr()
-        invoke("lstm_size", input.dtype, words)
+        fields[FIELD_KEPT_SIZE] = size.data_ptr()
+        invoke("lstm_size", input.dtype, fields)
         kept, hidden = empty(input, (int(size),)), empty(input, (S, T, N))
-        words[WORD_KEPT] = kept.data_ptr()
-        words[WORD_HIDDEN] = hidden.data_ptr()
-        invoke("lstm_forward", input.dtype, words)
+        fields[FIELD_KEPT] = kept.data_ptr()
+        fields[FIELD_HIDDEN] = hidden.data_ptr()
+        invoke("lstm_forward", input.dtype, fields)
         ctx.save_for_backward(input, weight_ih, weight_hh, weight_ch, bias, lengths, kept)
         return hidden
 
@@ -95,16 +95,16 @@ class _LstmFunction(torch.autograd.Function):
         g_weight_ih, g_weight_hh = empty(kept, weight_ih.shape), empty(kept, weight_hh.shape)
         g_weight_ch = None if weight_ch is None else empty(kept, weight_ch.shape)
         g_bias = empty(kept, bias.shape)
-        words = _describe_networks(input, weight_ih, weight_hh, weight_ch, bias, lengths)
-        words[WORD_KEPT] = kept.data_ptr()
-        words[WORD_G_HIDDEN] = g_hidden.data_ptr()
-        words[WORD_G_HIDDEN_S] = g_hidden.stride(0)
-        words[WORD_G_INPUT] = pointer(g_input)
-        words[WORD_G_WEIGHT_IH] = g_weight_ih.data_ptr()
-        words[WORD_G_WEIGHT_HH] = g_weight_hh.data_ptr()
-        words[WORD_G_WEIGHT_CH] = pointer(g_weight_ch)
-        words[WORD_G_BIAS] = g_bias.data_ptr()
-        invoke("lstm_backward", input.dtype, words)
+        fields = _describe_networks(input, weight_ih, weight_hh, weight_ch, bias, lengths)
+        fields[FIELD_KEPT] = kept.data_ptr()
+        fields[FIELD_G_HIDDEN] = g_hidden.data_ptr()
+        fields[FIELD_G_HIDDEN_S] = g_hidden.stride(0)
+        fields[FIELD_G_INPUT] = pointer(g_input)
+        fields[FIELD_G_WEIGHT_IH] = g_weight_ih.data_ptr()
+        fields[FIELD_G_WEIGHT_HH] = g_weight_hh.data_ptr()
+        fields[FIELD_G_WEIGHT_CH] = pointer(g_weight_ch)
+        fields[FIELD_G_BIAS] = g_bias.data_ptr()
+        invoke("lstm_backward", input.dtype, fields)
         return g_input, g_weight_ih, g_weight_hh, g_weight_ch, g_bias, None
 
 
@@ -116,20 +116,20 @@ def _describe_networks(
     bias: Tensor,
     lengths: Tensor | None,
 ) -> "array[int]":
-    """The words that forward and backward share; the others are zero. The tensors must be dense."""
-    words = array("q", [0] * WORDS)
-    words[WORD_S], words[WORD_T], words[WORD_I] = input.shape
-    words[WORD_N] = weight_hh.shape[2]
-    words[WORD_THREADS] = torch.get_num_threads()
-    words[WORD_INPUT] = input.data_ptr()
-    words[WORD_INPUT_S], words[WORD_INPUT_T], _ = input.stride()
-    words[WORD_WEIGHT_IH] = weight_ih.data_ptr()
-    words[WORD_WEIGHT_IH_S] = weight_ih.stride(0)
-    words[WORD_WEIGHT_HH] = weight_hh.data_ptr()
-    words[WORD_WEIGHT_HH_S] = weight_hh.stride(0)
-    words[WORD_WEIGHT_CH] = pointer(weight_ch)
-    words[WORD_WEIGHT_CH_S] = 0 if weight_ch is None else weight_ch.stride(0)
-    words[WORD_BIAS] = bias.data_ptr()
-    words[WORD_BIAS_S] = bias.stride(0)
-    words[WORD_LENGTHS] = pointer(lengths)
-    return words
+    """The fields that forward and backward share; the others are zero. The tensors must be dense."""
+    fields = array("q", [0] * FIELDS)
+    fields[FIELD_S], fields[FIELD_T], fields[FIELD_I] = input.shape
+    fields[FIELD_N] = weight_hh.shape[2]
+    fields[FIELD_THREADS] = torch.get_num_threads()
+    fields[FIELD_INPUT] = input.data_ptr()
+    fields[FIELD_INPUT_S], fields[FIELD_INPUT_T], _ = input.stride()
+    fields[FIELD_WEIGHT_IH] = weight_ih.data_ptr()
+    fields[FIELD_WEIGHT_IH_S] = weight_ih.stride(0)
+    fields[FIELD_WEIGHT_HH] = weight_hh.data_ptr()
+    fields[FIELD_WEIGHT_HH_S] = weight_hh.stride(0)
+    fields[FIELD_WEIGHT_CH] = pointer(weight_ch)
+    fields[FIELD_WEIGHT_CH_S] = 0 if weight_ch is None else weight_ch.stride(0)
+    fields[FIELD_BIAS] = bias.data_ptr()
+    fields[FIELD_BIAS_S] = bias.stride(0)
+    fields[FIELD_LENGTHS] = pointer(lengths)
+    return fields

@@ -13,13 +13,13 @@ from ..tensors import check_shapes, dense
 from .blocks import empty
 from .loader import invoke
 
-# where the members of the structure `Linear` in cpu.h stand in an array of 64-bit words
+# where the members of the structure `Linear` in cpu.h stand in an array of 64-bit integers
 (
-    WORD_S, WORD_T, WORD_N, WORD_O, WORD_THREADS,
-    WORD_HIDDEN, WORD_HIDDEN_S, WORD_WEIGHT, WORD_WEIGHT_S, WORD_BIAS, WORD_BIAS_S,
-    WORD_OUTPUT, WORD_G_OUTPUT, WORD_G_HIDDEN, WORD_G_WEIGHT, WORD_G_BIAS,
+    FIELD_S, FIELD_T, FIELD_N, FIELD_O, FIELD_THREADS,
+    FIELD_HIDDEN, FIELD_HIDDEN_S, FIELD_WEIGHT, FIELD_WEIGHT_S, FIELD_BIAS, FIELD_BIAS_S,
+    FIELD_OUTPUT, FIELD_G_OUTPUT, FIELD_G_HIDDEN, FIELD_G_WEIGHT, FIELD_G_BIAS,
 ) = range(16)  # fmt: skip
-WORDS = 16
+FIELDS = 16
 
 
 def run(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -39,9 +39,9 @@ class _ReadoutFunction(torch.autograd.Function):
         hidden, weight, bias = dense(hidden, 2), dense(weight, 2), dense(bias, 1)
         S, T, _ = hidden.shape
         output = empty(hidden, (S, T, weight.shape[1]))
-        words = _describe_readouts(hidden, weight, bias)
-        words[WORD_OUTPUT] = output.data_ptr()
-        invoke("readout_forward", hidden.dtype, words)
+        fields = _describe_readouts(hidden, weight, bias)
+        fields[FIELD_OUTPUT] = output.data_ptr()
+        invoke("readout_forward", hidden.dtype, fields)
         ctx.save_for_backward(hidden, weight, bias)
         return output
 
@@ -51,25 +51,25 @@ class _ReadoutFunction(torch.autograd.Function):
         hidden, weight, bias = ctx.saved_tensors
         g_output = g_output.contiguous()
         g_hidden, g_weight, g_bias = (empty(tensor, tensor.shape) for tensor in (hidden, weight, bias))
-        words = _describe_readouts(hidden, weight, bias)
-        words[WORD_G_OUTPUT] = g_output.data_ptr()
-        words[WORD_G_HIDDEN] = g_hidden.data_ptr()
-        words[WORD_G_WEIGHT] = g_weight.data_ptr()
-        words[WORD_G_BIAS] = g_bias.data_ptr()
-        invoke("readout_backward", g_output.dtype, words)
+        fields = _describe_readouts(hidden, weight, bias)
+        fields[FIELD_G_OUTPUT] = g_output.data_ptr()
+        fields[FIELD_G_HIDDEN] = g_hidden.data_ptr()
+        fields[FIELD_G_WEIGHT] = g_weight.data_ptr()
+        fields[FIELD_G_BIAS] = g_bias.data_ptr()
+        invoke("readout_backward", g_output.dtype, fields)
         return g_hidden, g_weight, g_bias
 
 
 def _describe_readouts(hidden: Tensor, weight: Tensor, bias: Tensor) -> "array[int]":
-    """The words that forward and backward share; the others are zero. The tensors must be dense."""
-    words = array("q", [0] * WORDS)
-    words[WORD_S], words[WORD_T], words[WORD_N] = hidden.shape
-    words[WORD_O] = weight.shape[1]
-    words[WORD_THREADS] = torch.get_num_threads()
-    words[WORD_HIDDEN] = hidden.data_ptr()
-    words[WORD_HIDDEN_S] = hidden.stride(0)
-    words[WORD_WEIGHT] = weight.data_ptr()
-    words[WORD_WEIGHT_S] = weight.stride(0)
-    words[WORD_BIAS] = bias.data_ptr()
-    words[WORD_BIAS_S] = bias.stride(0)
-    return words
+    """The fields that forward and backward share; the others are zero. The tensors must be dense."""
+    fields = array("q", [0] * FIELDS)
+    fields[FIELD_S], fields[FIELD_T], fields[FIELD_N] = hidden.shape
+    fields[FIELD_O] = weight.shape[1]
+    fields[FIELD_THREADS] = torch.get_num_threads()
+    fields[FIELD_HIDDEN] = hidden.data_ptr()
+    fields[FIELD_HIDDEN_S] = hidden.stride(0)
+    fields[FIELD_WEIGHT] = weight.data_ptr()
+    fields[FIELD_WEIGHT_S] = weight.stride(0)
+    fields[FIELD_BIAS] = bias.data_ptr()
+    fields[FIELD_BIAS_S] = bias.stride(0)
+    return fields

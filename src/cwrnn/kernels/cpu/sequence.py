@@ -18,34 +18,34 @@ from ..tensors import dense, pointer, whole
 from .blocks import empty
 from .loader import invoke
 
-# where the members of the structure `Call` in cpu.h stand in an array of 64-bit words
+# where the members of the structure `Call` in cpu.h stand in an array of 64-bit integers
 (
-    WORD_S, WORD_T, WORD_B, WORD_I, WORD_G, WORD_RECTIFY, WORD_THREADS,
-    WORD_INPUT, WORD_INPUT_S, WORD_INPUT_T, WORD_INPUT_B,
-    WORD_WEIGHT_IH, WORD_WEIGHT_IH_S, WORD_WEIGHT_HH, WORD_WEIGHT_HH_S, WORD_BIAS, WORD_BIAS_S, WORD_LENGTHS,
-    WORD_LENGTHS_S, WORD_TICKS,
-    WORD_H0, WORD_H0_S, WORD_H0_B, WORD_FINAL, WORD_HELD,
-    WORD_G_TICKS, WORD_G_FINAL, WORD_G_HELD, WORD_G_HELD_S, WORD_G_HELD_T, WORD_G_HELD_B,
-    WORD_G_INPUT, WORD_G_WEIGHT_IH, WORD_G_WEIGHT_HH, WORD_G_BIAS, WORD_G_H0,
-    WORD_MODULES,
+    FIELD_S, FIELD_T, FIELD_B, FIELD_I, FIELD_G, FIELD_RECTIFY, FIELD_THREADS,
+    FIELD_INPUT, FIELD_INPUT_S, FIELD_INPUT_T, FIELD_INPUT_B,
+    FIELD_WEIGHT_IH, FIELD_WEIGHT_IH_S, FIELD_WEIGHT_HH, FIELD_WEIGHT_HH_S, FIELD_BIAS, FIELD_BIAS_S, FIELD_LENGTHS,
+    FIELD_LENGTHS_S, FIELD_TICKS,
+    FIELD_H0, FIELD_H0_S, FIELD_H0_B, FIELD_FINAL, FIELD_HELD,
+    FIELD_G_TICKS, FIELD_G_FINAL, FIELD_G_HELD, FIELD_G_HELD_S, FIELD_G_HELD_T, FIELD_G_HELD_B,
+    FIELD_G_INPUT, FIELD_G_WEIGHT_IH, FIELD_G_WEIGHT_HH, FIELD_G_BIAS, FIELD_G_H0,
+    FIELD_MODULES,
 ) = range(37)  # fmt: skip
 
 
 @lru_cache(maxsize=256)
 def _describe_clock(schedule: Schedule, t0: int, T: int) -> tuple["array[int]", int]:
-    """The words of a call over T steps from t0, all zero but for the modules, and the number of states per sequence.
+    """The fields of a call over T steps from t0 that describe the modules, and the number of states per sequence.
 
-    The modules are described by their periods, their sizes and their first ticks, counted from t0.
+    The periods, sizes and first ticks (counted from t0) of the modules are filled in. All other fields are zero.
     """
     firsts = [-t0 % period for period in schedule.periods]
     states = sum(map(operator.mul, count_rows(schedule.periods, t0, T), schedule.sizes))
-    words = array("q", [*[0] * WORD_MODULES, *schedule.periods, *schedule.sizes, *firsts])
-    words[WORD_G] = schedule.modules
-    return words, states
+    fields = array("q", [*[0] * FIELD_MODULES, *schedule.periods, *schedule.sizes, *firsts])
+    fields[FIELD_G] = schedule.modules
+    return fields, states
 
 
 def _describe_network(
-    words: "array[int]",
+    fields: "array[int]",
     input: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor,
@@ -53,26 +53,26 @@ def _describe_network(
     lengths: Tensor | None,
     nonlinearity: str,
 ) -> None:
-    """Writes the words that forward and backward share. The tensors must be dense."""
-    *_, words[WORD_T], words[WORD_B], words[WORD_I] = input.shape
-    *_, words[WORD_INPUT_T], words[WORD_INPUT_B], _ = input.stride()
-    words[WORD_S] = 1
-    words[WORD_RECTIFY] = nonlinearity == "relu"
-    words[WORD_THREADS] = torch.get_num_threads()
-    words[WORD_INPUT] = input.data_ptr()
-    words[WORD_WEIGHT_IH] = weight_ih.data_ptr()
-    words[WORD_WEIGHT_HH] = weight_hh.data_ptr()
+    """Writes the fields that forward and backward share. The tensors must be dense."""
+    *_, fields[FIELD_T], fields[FIELD_B], fields[FIELD_I] = input.shape
+    *_, fields[FIELD_INPUT_T], fields[FIELD_INPUT_B], _ = input.stride()
+    fields[FIELD_S] = 1
+    fields[FIELD_RECTIFY] = nonlinearity == "relu"
+    fields[FIELD_THREADS] = torch.get_num_threads()
+    fields[FIELD_INPUT] = input.data_ptr()
+    fields[FIELD_WEIGHT_IH] = weight_ih.data_ptr()
+    fields[FIELD_WEIGHT_HH] = weight_hh.data_ptr()
     if bias is not None:
-        words[WORD_BIAS] = bias.data_ptr()
+        fields[FIELD_BIAS] = bias.data_ptr()
     if lengths is not None:
-        words[WORD_LENGTHS] = lengths.data_ptr()
+        fields[FIELD_LENGTHS] = lengths.data_ptr()
     if weight_hh.dim() > 2:
-        words[WORD_S] = weight_hh.shape[0]
-        words[WORD_INPUT_S] = input.stride(0)
-        words[WORD_WEIGHT_IH_S] = weight_ih.stride(0)
-        words[WORD_WEIGHT_HH_S] = weight_hh.stride(0)
-        words[WORD_BIAS_S] = 0 if bias is None else bias.stride(0)
-        words[WORD_LENGTHS_S] = 0 if lengths is None else lengths.stride(0)
+        fields[FIELD_S] = weight_hh.shape[0]
+        fields[FIELD_INPUT_S] = input.stride(0)
+        fields[FIELD_WEIGHT_IH_S] = weight_ih.stride(0)
+        fields[FIELD_WEIGHT_HH_S] = weight_hh.stride(0)
+        fields[FIELD_BIAS_S] = 0 if bias is None else bias.stride(0)
+        fields[FIELD_LENGTHS_S] = 0 if lengths is None else lengths.stride(0)
 
 
 def forward(
@@ -100,18 +100,18 @@ def forward(
     final = input.new_empty(*replicas, 1, B, N)
     ticks = empty(input, (*replicas, B * states)) if keep_ticks else None
     held = empty(input, (*replicas, T, B, N)) if hold else None
-    words = template[:]
-    _describe_network(words, input, weight_ih, weight_hh, bias, lengths, nonlinearity)
-    words[WORD_FINAL] = final.data_ptr()
+    fields = template[:]
+    _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, nonlinearity)
+    fields[FIELD_FINAL] = final.data_ptr()
     if ticks is not None:
-        words[WORD_TICKS] = ticks.data_ptr()
+        fields[FIELD_TICKS] = ticks.data_ptr()
     if held is not None:
-        words[WORD_HELD] = held.data_ptr()
+        fields[FIELD_HELD] = held.data_ptr()
     if h0 is not None:
-        words[WORD_H0] = h0.data_ptr()
-        words[WORD_H0_S] = h0.stride(0) if replicas else 0
-        words[WORD_H0_B] = h0.stride(-2)
-    invoke("forward", weight_hh.dtype, words)
+        fields[FIELD_H0] = h0.data_ptr()
+        fields[FIELD_H0_S] = h0.stride(0) if replicas else 0
+        fields[FIELD_H0_B] = h0.stride(-2)
+    invoke("forward", weight_hh.dtype, fields)
     return final, ticks, held
 
 
@@ -141,18 +141,16 @@ def backward(
     ]
     ticks, g_final, g_ticks, g_held = ticks.contiguous(), whole(g_final), whole(g_ticks), dense(g_held, 1)
     template, _ = _describe_clock(schedule, t0, T)
-    words = template[:]
-    _describe_network(words, input, weight_ih, weight_hh, bias, lengths, nonlinearity)
-    words[WORD_TICKS] = ticks.data_ptr()
-    words[WORD_G_TICKS] = pointer(g_ticks)
-    words[WORD_G_FINAL] = pointer(g_final)
+    fields = template[:]
+    _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, nonlinearity)
+    fields[FIELD_TICKS] = ticks.data_ptr()
+    fields[FIELD_G_TICKS] = pointer(g_ticks)
+    fields[FIELD_G_FINAL] = pointer(g_final)
     if g_held is not None:
-        words[WORD_G_HELD] = g_held.data_ptr()
-        *_, words[WORD_G_HELD_S], words[WORD_G_HELD_T], words[WORD_G_HELD_B], _ = (
-            0,
-            *g_held.stride(),
-        )
-    for word, gradient in zip(range(WORD_G_INPUT, WORD_MODULES), gradients, strict=True):
-        words[word] = pointer(gradient)
-    invoke("backward", ticks.dtype, words)
+        fields[FIELD_G_HELD] = g_held.data_ptr()
+        # without replicas there are three strides, and the stride of replicas is 0
+        *_, fields[FIELD_G_HELD_S], fields[FIELD_G_HELD_T], fields[FIELD_G_HELD_B], _ = (0, *g_held.stride())
+    for field, gradient in zip(range(FIELD_G_INPUT, FIELD_MODULES), gradients, strict=True):
+        fields[field] = pointer(gradient)
+    invoke("backward", ticks.dtype, fields)
     return gradients

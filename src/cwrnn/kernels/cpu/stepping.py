@@ -24,12 +24,13 @@ LONGEST_CYCLE = 2**63 - 1
 """The kernel counts steps modulo the least common multiple of all periods, which may be no longer than this."""
 
 
-# where the members of the structure `Step` in cpu.h stand in an array of 64-bit words
+# where the members of the structure `Step` in cpu.h stand in an array of 64-bit integers
 (
-    WORD_B, WORD_I, WORD_G, WORD_RECTIFY, WORD_THREADS, WORD_WEIGHT_IH, WORD_WEIGHT_HH, WORD_PACKED, WORD_SIZES,
-    WORD_INPUT, WORD_INPUT_B, WORD_BIAS, WORD_H, WORD_H_B, WORD_NEXT, WORD_OUTPUT, WORD_MESSAGES, WORD_KNOWN,
-    WORD_CLOCK,
-    WORD_MODULES,
+    FIELD_B, FIELD_I, FIELD_G, FIELD_RECTIFY, FIELD_THREADS,
+    FIELD_WEIGHT_IH, FIELD_WEIGHT_HH, FIELD_PACKED, FIELD_SIZES,
+    FIELD_INPUT, FIELD_INPUT_B, FIELD_BIAS, FIELD_H, FIELD_H_B, FIELD_NEXT, FIELD_OUTPUT,
+    FIELD_MESSAGES, FIELD_KNOWN, FIELD_CLOCK,
+    FIELD_MODULES,
 ) = range(20)  # fmt: skip
 
 
@@ -39,18 +40,18 @@ class PackedWeights:
     def __init__(self, schedule: Schedule, weight_ih: Tensor, weight_hh: Tensor) -> None:
         weight_ih, weight_hh = dense(weight_ih, 2), dense(weight_hh, 2)
         sizes = torch.empty(2, dtype=torch.int64, device="cpu")
-        self.words = array("q", [*[0] * WORD_MODULES, *schedule.sizes, *schedule.periods])
-        self.words[WORD_I] = weight_ih.shape[1]
-        self.words[WORD_G] = schedule.modules
-        words = self.words[:]
-        words[WORD_WEIGHT_IH] = weight_ih.data_ptr()
-        words[WORD_WEIGHT_HH] = weight_hh.data_ptr()
-        words[WORD_SIZES] = sizes.data_ptr()
-        invoke("step_sizes", weight_hh.dtype, words)
+        self.fields = array("q", [*[0] * FIELD_MODULES, *schedule.sizes, *schedule.periods])
+        self.fields[FIELD_I] = weight_ih.shape[1]
+        self.fields[FIELD_G] = schedule.modules
+        fields = self.fields[:]
+        fields[FIELD_WEIGHT_IH] = weight_ih.data_ptr()
+        fields[FIELD_WEIGHT_HH] = weight_hh.data_ptr()
+        fields[FIELD_SIZES] = sizes.data_ptr()
+        invoke("step_sizes", weight_hh.dtype, fields)
         size, self.row = sizes.tolist()
         self.values = weight_hh.new_empty(size)
-        words[WORD_PACKED] = self.words[WORD_PACKED] = self.values.data_ptr()
-        invoke("step_pack", weight_hh.dtype, words)
+        fields[FIELD_PACKED] = self.fields[FIELD_PACKED] = self.values.data_ptr()
+        invoke("step_pack", weight_hh.dtype, fields)
         self.schedule = schedule
         self.isa = current_isa()
 
@@ -97,10 +98,10 @@ class Messages:
         self.state_shape = torch.Size((1, *self.output.shape))
         self.steps = 0
         self.cycle = math.lcm(*schedule.periods)
-        self.words = self.packed.words[:]
-        self.words[WORD_B], self.words[WORD_H_B] = h.shape[-2:]
-        self.words[WORD_INPUT_B] = weight_ih.shape[1]
-        self.words[WORD_MESSAGES] = self.values.data_ptr()
+        self.fields = self.packed.fields[:]
+        self.fields[FIELD_B], self.fields[FIELD_H_B] = h.shape[-2:]
+        self.fields[FIELD_INPUT_B] = weight_ih.shape[1]
+        self.fields[FIELD_MESSAGES] = self.values.data_ptr()
 
     def still_hold(
         self, schedule: Schedule, weight_ih: Tensor | None, weight_hh: Tensor | None, bias: Tensor | None
@@ -133,19 +134,19 @@ class Messages:
         if not (weight_ih.is_contiguous() and weight_hh.is_contiguous() and (bias is None or bias.is_contiguous())):
             weight_ih, weight_hh, bias = dense(weight_ih, 2), dense(weight_hh, 2), dense(bias, 1)
         output, after = torch.empty_like(self.output), torch.empty_like(h)
-        words = self.words
-        words[WORD_RECTIFY] = nonlinearity == "relu"
-        words[WORD_THREADS] = torch.get_num_threads()
-        words[WORD_WEIGHT_IH] = weight_ih.data_ptr()
-        words[WORD_WEIGHT_HH] = weight_hh.data_ptr()
-        words[WORD_INPUT] = input.data_ptr()
-        words[WORD_BIAS] = 0 if bias is None else bias.data_ptr()
-        words[WORD_H] = h.data_ptr()
-        words[WORD_NEXT] = after.data_ptr()
-        words[WORD_OUTPUT] = output.data_ptr()
-        words[WORD_KNOWN] = self.steps
-        words[WORD_CLOCK] = t % self.cycle
-        if not invoke("step", self.dtype, words):
+        fields = self.fields
+        fields[FIELD_RECTIFY] = nonlinearity == "relu"
+        fields[FIELD_THREADS] = torch.get_num_threads()
+        fields[FIELD_WEIGHT_IH] = weight_ih.data_ptr()
+        fields[FIELD_WEIGHT_HH] = weight_hh.data_ptr()
+        fields[FIELD_INPUT] = input.data_ptr()
+        fields[FIELD_BIAS] = 0 if bias is None else bias.data_ptr()
+        fields[FIELD_H] = h.data_ptr()
+        fields[FIELD_NEXT] = after.data_ptr()
+        fields[FIELD_OUTPUT] = output.data_ptr()
+        fields[FIELD_KNOWN] = self.steps
+        fields[FIELD_CLOCK] = t % self.cycle
+        if not invoke("step", self.dtype, fields):
             return None
         self.input_shape = input.shape
         self.steps += 1
