@@ -233,7 +233,7 @@ MUTANTS = [
            "kernels/cpu/blocks.c", "has >= bytes && has", "has", KEPT_SIZES),
     Mutant("memory: more is kept than was ever lent", "kernels/cpu/blocks.c",
            "int64_t room = pool.most_bytes - pool.lent_bytes;", "int64_t room = INT64_MAX;", KEPT_MOST),
-    Mutant("readout: the kernel's gradient of a part that is wanted is left out", "kernels/autograd.py",
+    Mutant("readout: the kernel's gradient of a part that is wanted is left out", "kernels/readout_products.py",
            "torch.mm(g, column, out=to)", "to.zero_()", READOUT),
     Mutant("lstm: the output gate reads the cell of the step before", "kernels/cpu/lstm.c",
            "logistic(z[3] + load(peephole + 2 * N * LANES + at) * c)",

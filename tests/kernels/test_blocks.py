@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cwrnn import ClockworkRNN
-from cwrnn.kernels import autograd
+from cwrnn.kernels import readout_products
 from cwrnn.kernels.cpu import blocks as memory
 from cwrnn.kernels.cpu import loader, sequence
 
@@ -279,7 +279,7 @@ def test_every_number_of_a_block_is_written(monkeypatch, rnn, hold, lengths):
     def poisoned(like, shape):
         return memory.empty(like, shape).fill_(float("nan"))
 
-    for module in (sequence, autograd):
+    for module in (sequence, readout_products):
         monkeypatch.setattr(module, "empty", poisoned)
     for expected, value in zip(usual, results(), strict=True):
         assert torch.equal(value, expected)

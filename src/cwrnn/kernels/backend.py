@@ -16,8 +16,9 @@ from ..cascade import cascade
 from ..held import HeldSignal, Pass, count_rows, initial_state, last_tick_before, states_of
 from ..schedule import Schedule
 from . import operators
-from .autograd import Kernel, Recurrence, multiply_states, run_eager, run_mappable
+from .autograd import Kernel, Recurrence, run_eager, run_mappable
 from .eligibility import is_plain_eager, is_recorded, needs_plain_operations, wants_gradient
+from .readout_products import multiply_states
 from .tensors import check_network
 
 
