@@ -1,8 +1,8 @@
 """The one dispatch: which backend computes a layer's recurrence.
 
 This is the only module of the core that imports the kernels. A layer asks for a backend by name, device, dtype and
-schedule, and calls what it gets. A name that cannot run raises an error with the reason. "auto" takes the first backend
-that can run, and logs once, at debug level, why the others were refused. There is no silent fallback.
+schedule, and calls it. A name that cannot run raises an error with the reason. "auto" takes the first backend that can
+run, and logs once, at debug level, why the others were refused. There is no silent fallback.
 """
 
 import logging

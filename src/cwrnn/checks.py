@@ -23,7 +23,7 @@ def check_arguments(
     dropout: Any,
     dtype: torch.dtype | None,
 ) -> None:
-    """torch's checks with torch's messages, except that input_size may be 0."""
+    """Refuses the arguments that torch.nn.RNN refuses, with its messages, except that input_size may be 0."""
     if nonlinearity not in tuple(NONLINEARITIES):
         raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
     if isinstance(dropout, bool) or not isinstance(dropout, numbers.Real) or not 0 <= float(dropout) <= 1:

@@ -58,7 +58,10 @@ def last_tick_before(t0: int, period: int) -> int:
 
 
 def count_rows(periods: Sequence[int], t0: int, T: int) -> list[int]:
-    """The number of states of each module: one per tick, and the one before. T may be a symbol of torch.export."""
+    """The number of states of each module: one per tick, and its state before them.
+
+    T may be a symbol of torch.export.
+    """
     return [(t0 + T - 1) // period - (t0 - 1) // period + 1 for period in periods]
 
 
@@ -78,7 +81,10 @@ def states_of(held: Tensor, h0: Tensor, schedule: Schedule, t0: int) -> tuple[He
 
 
 def accumulate(signals: Iterable[HeldSignal], signal: HeldSignal) -> list[HeldSignal]:
-    """The same sum in fewer signals: `signal` absorbs every other one that changes only when it ticks."""
+    """The signals of a sum with `signal` added to it, as few as possible.
+
+    `signal` absorbs every other signal that changes only when it ticks itself. The others stay apart.
+    """
     apart = []
     values = signal.values
     for other in signals:
@@ -171,6 +177,7 @@ class Ticks:
     passes: tuple[Pass, ...]
     """The forward pass, and for a bidirectional layer the reverse pass, on its own clock."""
     layout: Layout
+    """The form of the layer's input, which its output has as well."""
 
     def hold(self) -> Tensor | PackedSequence:
         """The output, as the layer's forward returns it."""

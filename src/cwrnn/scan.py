@@ -2,8 +2,8 @@
 
     states[0] = h0,    states[n] = f( drive[n - 1] + W states[n - 1] )
 
-This is the only part of a Clockwork RNN that cannot be computed for all time at once. Written for autograd by
-hand, because a graph of one node per tick would keep every state twice and form the gradient of W tick by tick:
+This is the only part of a Clockwork RNN that cannot be computed for all time at once. Its gradient is written by hand,
+because a graph of one node per tick would keep every state twice and form the gradient of W tick by tick:
 
     a'[n]  = f'(states[n]) * ( gradient[n] + W^T a'[n + 1] )         gradient of drive[n - 1], backwards in time
     W'     = sum over n of a'[n] states[n - 1]^T                     one matrix product

@@ -38,11 +38,11 @@ class Operations(NamedTuple):
     """
 
     dense: float
-    """For an Elman network (SRN) of the same size."""
+    """The multiply-adds of an Elman network (SRN) of the same size."""
     paper: float
-    """As the paper's appendix counts: a module that ticks multiplies the outputs of all slower modules again."""
+    """The count of the paper's appendix: a module that ticks multiplies the outputs of all slower modules again."""
     cascade: float
-    """As the cascade computes: a module that ticks computes its message to itself and all faster modules once."""
+    """The count of the cascade: a module that ticks computes its message to itself and all faster modules once."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ SWEEP = tuple(
 )
 
 LONGEST = 0.15
-"""Seconds to spend on one number, about; at least three turns of one call."""
+"""About how many seconds one number may take. A function that takes longer still has three turns of one call."""
 
 LEGEND = (
     "peak: share of the peak above; RNN, LSTM, GRU: those of torch.nn with as many units, 'memory' where they need\n"

@@ -122,10 +122,11 @@ GROWTH = {
 """The values of each axis that grows."""
 
 LONG = 16384
-"""Steps enough for sixteen modules, and so many that work done once per call does not count."""
+"""Steps of a long sequence, in which work that is done once per call does not count."""
 
 MORE_TURNS = 5
-"""Growth takes this many times as many turns, of half the length: neighbours on a curve are compared turn by turn."""
+"""The turns of growth for each turn of the other regimes. They are half as long, because neighbours on a curve are
+compared turn by turn."""
 
 
 GROWTH_HEAD = (

@@ -25,10 +25,10 @@ FEWEST = 3
 """The fewest calls of a slice. The first call finds caches and memory as another function left them."""
 
 SLOW = 1.0
-"""Seconds of a call from which on a turn has one call only: cold caches do not matter to it."""
+"""A function that takes at least this many seconds is called once per turn: cold caches do not matter to it."""
 
 BUSY = 0.5
-"""Load per core from which on a machine counts as busy before a benchmark starts."""
+"""The load per core at which a machine counts as busy before a benchmark starts."""
 
 
 def take_turns(functions: Sequence[Callable[[], Any]], repeats: int, device: torch.device) -> list[float]:

@@ -13,13 +13,13 @@ class Cost:
     """Multiply-adds per time step of each module, averaged over the clock."""
 
     recurrent: Array
-    """(G,): for the message of each module to itself and all faster ones, once per tick."""
+    """(G,): multiply-adds for the message of each module to itself and all faster ones, once per tick."""
     input: Array
-    """(G,): for reading the input, once per tick."""
+    """(G,): multiply-adds for reading the input, once per tick."""
     readout: Array
-    """(G,): for the module's part of the readout, once per tick."""
+    """(G,): multiply-adds for the module's part of the readout, once per tick."""
     dense: float
-    """For an Elman network (SRN) of the same size, in which all units read all others at every step."""
+    """The multiply-adds of an Elman network (SRN) of the same size, whose units all read each other at every step."""
 
     @property
     def total(self) -> Array:

@@ -101,7 +101,7 @@ def _add_sequence(layer: ClockworkRNN, input: Tensor, states: Array, energy: Arr
     """Adds the squared derivatives of one sequence to `energy`, and their number to `pairs`.
 
     Args:
-        layer: of N units in G modules
+        layer: a layer of N units in G modules
         input: (T, I)
         states: (T, N)
         energy: (G, L, G): squared norms, by the slowest module that ticks at the input, the lag, and the module
@@ -113,9 +113,9 @@ def _add_sequence(layer: ClockworkRNN, input: Tensor, states: Array, energy: Arr
     weight_in = layer.weight_ih_l0.detach() if layer.input_size else torch.eye(N, dtype=torch.float64)
     features = weight_in.shape[1]
     slopes = 1 - np.square(states) if layer.nonlinearity == "tanh" else (states > 0).astype(np.float64)
-    # of the state at time t by the input at every time s
+    # the derivative of the state at time t by the input at every time s
     derivative = torch.zeros(N, T, features, dtype=torch.float64)
-    # the squared norm of each module's part of it
+    # the squared norm of each module's part of the derivative
     norms = np.zeros((T, schedule.modules))
     slowest = _slowest_due(schedule, T)
     for t in range(T):

@@ -20,14 +20,14 @@ class Silenced:
     """The errors of a network, by the names of the measure, when the state of one module is replaced by a constant."""
 
     zero_readout: Mapping[str, float]
-    """With zero, for the readout only: without the module's direct contribution to the output."""
+    """The errors if the readout reads zero: the output lacks the direct contribution of the module."""
     zero: Mapping[str, float]
-    """With zero, for the readout and all modules: without everything that the module sends."""
+    """The errors if the readout and all modules read zero: the network lacks everything that the module sends."""
     mean_readout: Mapping[str, float]
-    """With the mean over all steps of all sequences, for the readout only."""
+    """The errors if the readout reads the mean of the state over all steps of all sequences."""
     mean: Mapping[str, float]
-    """With the mean, for the readout and all modules: without the module's changes over time, but with its mean, which
-    a bias could replace."""
+    """The errors if the readout and all modules read that mean: the network lacks the module's changes over time, but
+    has its mean, which a bias could replace."""
 
 
 def silence_modules(

@@ -39,7 +39,7 @@ def _refuse_on_gpu(device: torch.device, dtype: torch.dtype, schedule: Schedule)
 
 
 def _forward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
-    """What the operator computes with `kernel`: the final state, the ticks, and the output if it is held."""
+    """The operator for the device of `kernel`: it returns the final state, the ticks, and the output if it is held."""
 
     def compute(
         input: Tensor,
@@ -63,7 +63,7 @@ def _forward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
 
 
 def _backward_of(kernel: Kernel) -> Callable[..., list[Tensor]]:
-    """What the operator of the gradients computes with `kernel`: those of input, weights, bias if there is one, h0."""
+    """The operator of the gradients for the device of `kernel`: of input, weights, bias if there is one, and h0."""
 
     def compute(
         input: Tensor,
@@ -101,7 +101,7 @@ def _check_operands(
     schedule: Schedule,
     refuse: Refuse,
 ) -> None:
-    """Refuses tensors that do not fit: anybody can call an operator, and a graph cannot look at the lengths."""
+    """Refuses tensors that do not fit: anybody can call an operator, and inside a graph the layer checks no lengths."""
     T, B, I = input.shape
     N = schedule.hidden_size
     expected = {"weight_ih": (N, I), "weight_hh": (N, N), "bias": (N,), "h0": (B, N), "lengths": (B,)}
@@ -116,7 +116,7 @@ def _check_operands(
     reason = refuse(input.device, input.dtype, schedule)
     if reason is not None:
         raise RuntimeError(f"the kernel cannot run on {input.device} with {input.dtype}: {reason}")
-    # nothing can look at lengths while a CUDA graph is captured either; but the same call has run before
+    # lengths cannot be read while a CUDA graph is captured; the same call was checked when it ran before the capture
     if lengths is None or B == 0 or (lengths.is_cuda and torch.cuda.is_current_stream_capturing()):
         return
     if not (int(lengths.min()) >= 1 and int(lengths.max()) <= T):
@@ -188,7 +188,7 @@ def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, 
         input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held, *ctx.settings
     )
     g_input, g_weight_ih, g_weight_hh, *g_bias, g_h0 = computed
-    # lengths, periods, sizes, t0, nonlinearity and hold have none
+    # lengths, periods, sizes, t0, nonlinearity and hold have no gradient
     without = [None] * 6
     return g_input, g_weight_ih, g_weight_hh, None if bias is None else g_bias[0], g_h0, *without
 

@@ -48,7 +48,7 @@ SHARED_BYTES = 144 * 1024
 OLDEST_TRITON = (3, 6)
 """The oldest Triton that the programs were tested with. Older ones refuse products of eight columns."""
 SMALL_NETWORK = 128
-"""Up to so many units, tf32 is replaced by three products of tf32, which make up for its rounding: at some of these
+"""Up to this many units, tf32 is replaced by three products of tf32, which make up for its rounding: at some of these
 sizes cuDNN does not use tf32 even where it may, and the kernel must not be less exact than cuDNN."""
 LARGEST_MODULE = 512
 """Units of the largest module that the kernel takes. For larger ones plain matrix products use the whole GPU."""
@@ -115,7 +115,7 @@ def _largest_fast_module(dtype: torch.dtype, modules: int) -> int:
     return LARGEST_MODULE if modules > 1 else 320
 
 
-# a constant to torch.compile, as above
+# torch.compile takes this answer as a constant, too
 _largest_fast_module._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -199,7 +199,7 @@ def backward(
     t0: int,
     nonlinearity: str,
 ) -> list[Tensor | None]:
-    """The gradients of input, weight_ih, weight_hh, bias and h0; None for each one that `wanted` leaves out."""
+    """The gradients of input, weight_ih, weight_hh, bias and h0; None for those that are not wanted."""
     from .programs import backward as programs
 
     input, weight_ih, weight_hh, lengths = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2), whole(lengths)
@@ -359,7 +359,7 @@ def _replica_stride(tensor: Tensor, lead: Sequence[int]) -> int:
 
 
 def _count_blocks(n: int, size: int) -> int:
-    """How many blocks of `size` cover n."""
+    """The number of blocks of `size` that cover n."""
     return -(-n // size)
 
 

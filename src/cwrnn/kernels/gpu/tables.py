@@ -32,7 +32,7 @@ class ModuleRow(NamedTuple):
     size: int
     first_unit: int
     first_tick: int
-    """Counted from the start of the sequence."""
+    """The time of the first tick, counted from the start of the sequence."""
     ticks: int
     states: int
     messages: int
@@ -80,11 +80,13 @@ class Plan(NamedTuple):
     table: Tensor
     """(G, columns of `ModuleRow`), int64."""
     ticks: tuple[int, ...]
-    """How often each module ticks."""
+    """The number of ticks of each module."""
     states_size: int
-    """Numbers in the states of all modules, in one replica; the next two fields count the other tensors."""
+    """How many numbers the states of all modules have in one replica."""
     messages_size: int
+    """How many numbers the messages of all modules have in one replica."""
     g_messages_size: int
+    """How many numbers the gradients of the messages of all modules have in one replica."""
 
 
 def make_plan(schedule: Schedule, t0: int, T: int, B: int, device: torch.device) -> Plan:
