@@ -61,7 +61,9 @@ def _backward(gradient: Tensor, states: Tensor, weight: Tensor, nonlinearity: st
     if not drive_gradients:
         return torch.zeros_like(states[1:]), torch.zeros_like(weight), arriving.clone()
     drive_gradient = torch.stack(drive_gradients[::-1])
-    weight_gradient = drive_gradient.flatten(0, 1).T @ states[:-1].flatten(0, 1)
+    # reshape and not flatten, which torch.autograd.grad(is_grads_batched=True) cannot map
+    K = weight.shape[0]
+    weight_gradient = drive_gradient.reshape(-1, K).T @ states[:-1].reshape(-1, K)
     return drive_gradient, weight_gradient, arriving
 
 

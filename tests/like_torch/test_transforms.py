@@ -265,3 +265,32 @@ def test_hessian(close):
     bias = randn(4)
     found, expected = (torch.func.hessian(lambda bias, at=at: loss(at, bias))(bias) for at in (layer, specified))
     close(found, expected)
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+@pytest.mark.parametrize("periods", PERIODS, ids=str)
+def test_jacobian_by_batched_gradients(close, periods, backend):
+    """torch.autograd.grad maps `is_grads_batched` by other means than torch.func, and so does `vectorize`."""
+    layer = ClockworkRNN(I, 9, schedule=periods, dtype=torch.float64, backend=backend)
+    wanted = list(layer.parameters())
+    for outputs in layer(randn(15, B, I), t0=2):
+        directions = randn(4, *outputs.shape)
+        mapped = torch.autograd.grad(outputs, wanted, directions, retain_graph=True, is_grads_batched=True)
+        for s, direction in enumerate(directions):
+            single = torch.autograd.grad(outputs, wanted, direction, retain_graph=True)
+            for value, expected in zip(mapped, single, strict=True):
+                close(value[s], expected)
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_vectorized_jacobian_and_hessian(close, backend):
+    layer = ClockworkRNN(2, 4, schedule=(1, 2), dtype=torch.float64, backend=backend).requires_grad_(False)
+    x = randn(5, 2, 2)
+
+    def loss(x):
+        output, h_n = layer(x)
+        return output.square().sum() + h_n.sin().sum()
+
+    jacobian, hessian = torch.autograd.functional.jacobian, torch.autograd.functional.hessian
+    close(jacobian(lambda x: layer(x)[0], x, vectorize=True), jacobian(lambda x: layer(x)[0], x))
+    close(hessian(loss, x, vectorize=True), hessian(loss, x))

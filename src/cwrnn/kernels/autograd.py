@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 
 from ..cascade import cascade
 from ..schedule import Schedule
@@ -219,7 +220,9 @@ def _pull_back(ctx: Any, gradients: Outputs) -> Sequence[Tensor | None]:
     recurrence: Recurrence = ctx.recurrence
     *wanted, _, _ = ctx.needs_input_grad
     input, weight_ih, weight_hh, bias, h0, lengths, ticks = ctx.saved_tensors
-    if has_tangents():
+    # is_grads_batched maps by tensors that have no memory, and no rule for autograd functions
+    mapped = any(gradient is not None and is_legacy_batchedtensor(gradient) for gradient in gradients)
+    if mapped or has_tangents():
         network = Network(input, weight_ih, weight_hh, bias, h0)
         computed = _differentiate_cascade(wanted, recurrence, network, lengths, gradients)
     elif torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
