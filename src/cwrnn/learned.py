@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 from .checks import check_arguments, check_clock, check_hidden, check_input, is_autocast_on
 from .layer import ClockworkRNN
 from .schedule import Schedule
-from .sequences import Layout
+from .sequences import Layout, arrange
 from .soft_clocks import draw_one_hot, list_candidates, settle_clocks, sharp_softmax, sharpness_at, soft_clockwork
 
 
@@ -314,11 +314,7 @@ class LearnedClockworkRNN(nn.Module):
         if isinstance(input, PackedSequence):
             raise TypeError("LearnedClockworkRNN takes no PackedSequence: pad it, or harden the layer first")
         check_input(input, hx, self.input_size, self.weight_ih_l0)
-        batched = input.dim() == 3
-        x = input if batched else input.unsqueeze(1)
-        if batched and self.batch_first:
-            x = x.transpose(0, 1)
-        layout = Layout(batched, self.batch_first)
+        x, layout = arrange(input, None, self.batch_first)
         if hx is None:
             h = x.new_zeros(1, x.shape[1], self.hidden_size)
         else:

@@ -47,7 +47,7 @@ def compute_outputs(layer: ClockworkRNN, readout: nn.Linear, inputs: Sequence[Ar
 def copy_layer(layer: ClockworkRNN) -> ClockworkRNN:
     """A float64 copy of the layer that has a bias and needs no gradient.
 
-    A ValueError refuses a layer that has several layers or directions.
+    Raises a ValueError if the layer has several layers or directions.
 
     >>> copy_layer(ClockworkRNN(3, 8, bias=False)).bias_l0.dtype
     torch.float64

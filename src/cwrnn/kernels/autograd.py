@@ -68,7 +68,7 @@ class Recurrence:
     """Whether the output (T, B, N) is computed."""
 
 
-class Network(NamedTuple):
+class Operands(NamedTuple):
     """The tensors of a call that may have gradients."""
 
     input: Any
@@ -223,8 +223,8 @@ def _pull_back(ctx: Any, gradients: Outputs) -> Sequence[Tensor | None]:
     # is_grads_batched maps by tensors that have no memory, and no rule for autograd functions
     mapped = any(gradient is not None and is_legacy_batchedtensor(gradient) for gradient in gradients)
     if mapped or has_tangents():
-        network = Network(input, weight_ih, weight_hh, bias, h0)
-        computed = _differentiate_cascade(wanted, recurrence, network, lengths, gradients)
+        operands = Operands(input, weight_ih, weight_hh, bias, h0)
+        computed = _differentiate_cascade(wanted, recurrence, operands, lengths, gradients)
     elif torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         computed = _GradientFunction.apply(  # type: ignore[no-untyped-call]
             wanted, recurrence, input, weight_ih, weight_hh, bias, h0, lengths, ticks, *gradients
@@ -270,18 +270,18 @@ class _GradientFunction(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         # the derivative of a derivative is that of the cascade, which is made of ordinary operations
         input, weight_ih, weight_hh, bias, h0, lengths, _, g_final, g_ticks, g_held = ctx.saved_tensors
-        operands = input, weight_ih, weight_hh, bias, h0, g_final, g_ticks, g_held
-        present = [tensor is not None for tensor in operands]
+        tensors = input, weight_ih, weight_hh, bias, h0, g_final, g_ticks, g_held
+        present = [tensor is not None for tensor in tensors]
 
         def differentiate(*values: Tensor) -> tuple[Tensor, ...]:
             input, weight_ih, weight_hh, bias, h0, g_final, g_ticks, g_held = _spread(values, present)
-            network, gradients = Network(input, weight_ih, weight_hh, bias, h0), Outputs(g_final, g_ticks, g_held)
-            return _differentiate_cascade(ctx.wanted, ctx.recurrence, network, lengths, gradients)
+            operands, gradients = Operands(input, weight_ih, weight_hh, bias, h0), Outputs(g_final, g_ticks, g_held)
+            return _differentiate_cascade(ctx.wanted, ctx.recurrence, operands, lengths, gradients)
 
-        pair: Any = torch.func.vjp(differentiate, *(tensor for tensor in operands if tensor is not None))
+        pair: Any = torch.func.vjp(differentiate, *(tensor for tensor in tensors if tensor is not None))
         _, pull_back = pair
-        *network, g_final, g_ticks, g_held = _spread(pull_back(tuple(cotangents)), present)
-        return None, None, *network, None, None, g_final, g_ticks, g_held
+        *g_operands, g_final, g_ticks, g_held = _spread(pull_back(tuple(cotangents)), present)
+        return None, None, *g_operands, None, None, g_final, g_ticks, g_held
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, wanted: Sequence[bool], recurrence: Recurrence, *tensors: Any) -> Any:
@@ -295,7 +295,7 @@ class _GradientFunction(torch.autograd.Function):
 
 
 def _differentiate_cascade(
-    wanted: Sequence[bool], recurrence: Recurrence, network: Network, lengths: Tensor | None, gradients: Outputs
+    wanted: Sequence[bool], recurrence: Recurrence, operands: Operands, lengths: Tensor | None, gradients: Outputs
 ) -> tuple[Tensor, ...]:
     """The gradients that `Kernel.backward` computes, by differentiating the cascade: the wanted ones only."""
     schedule, t0, nonlinearity = recurrence.schedule, recurrence.t0, recurrence.nonlinearity
@@ -307,13 +307,13 @@ def _differentiate_cascade(
 
     def run(*leaves: Any) -> Any:
         chosen = _spread(leaves, wanted)
-        operands = [leaf if want else tensor for want, leaf, tensor in zip(wanted, chosen, network, strict=True)]
-        if network.weight_hh.dim() == 2:
-            return run_one(lengths, *operands)
-        dims = tuple(None if tensor is None else 0 for tensor in (lengths, *operands))
-        return torch.func.vmap(run_one, in_dims=dims)(lengths, *operands)
+        tensors = [leaf if want else operand for want, leaf, operand in zip(wanted, chosen, operands, strict=True)]
+        if operands.weight_hh.dim() == 2:
+            return run_one(lengths, *tensors)
+        dims = tuple(None if tensor is None else 0 for tensor in (lengths, *tensors))
+        return torch.func.vmap(run_one, in_dims=dims)(lengths, *tensors)
 
-    pair: Any = torch.func.vjp(run, *(tensor for want, tensor in zip(wanted, network, strict=True) if want))
+    pair: Any = torch.func.vjp(run, *(operand for want, operand in zip(wanted, operands, strict=True) if want))
     outputs, pull_back = pair
     cotangents = (
         torch.zeros_like(value) if gradient is None else gradient
