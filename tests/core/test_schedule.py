@@ -64,7 +64,7 @@ def test_none_resolves_to_eight_modules_or_fewer():
 @given(schedules())
 def test_the_constructor_accepts_the_schedule_that_print_shows(schedule):
     rnn = ClockworkRNN(2, schedule.hidden_size, schedule=schedule)
-    shown = re.search(r"schedule=([\d:,]+)\)", str(rnn))
+    shown = re.search(r"schedule='([\d:,]+)'\)", str(rnn))
     assert ClockworkRNN(2, schedule.hidden_size, schedule=shown[1]).schedule == schedule
 
 
