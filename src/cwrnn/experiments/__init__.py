@@ -12,13 +12,15 @@ from typing import Any
 
 _MODULES: dict[str, str] = {
     "ArgumentError": "errors",
-    "compare_clocks": "clocks.comparison",
-    "evolve_clocks": "clocks.evolution",
-    "learn_clocks": "clocks.learning",
     "ExperimentError": "errors",
     "Progress": "progress",
-    "inspect_network": "inspect.network",
     "Recogniser": "words.recogniser.model",
+    "Report": "report.page",
+    "Reproduction": "reproduction_result",
+    "compare_clocks": "clocks.comparison",
+    "evolve_clocks": "clocks.evolution",
+    "inspect_network": "inspect.network",
+    "learn_clocks": "clocks.learning",
     "load_corpus": "words.corpus",
     "recognise": "words.recogniser.recognition",
     "recognise_stream": "words.recogniser.recognition",
@@ -26,8 +28,6 @@ _MODULES: dict[str, str] = {
     "reproduce_generation": "reproduction",
     "reproduce_words": "reproduction",
     "train_recogniser": "words.recogniser.training",
-    "Report": "report.page",
-    "Reproduction": "reproduction_result",
     "write_report": "report.page",
 }
 """The module of every public name. Modules are imported when a name is first used: some need packages of extras."""

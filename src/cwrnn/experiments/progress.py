@@ -1,4 +1,4 @@
-"""Progress: what every long function of this package reports to its caller while it works.
+"""Progress: the reports of every long function of this package to its caller.
 
 def show(progress):
     print(f"{progress.activity}: {progress.done} of {progress.total}")
@@ -15,7 +15,7 @@ class Progress:
     """How far a function has come."""
 
     activity: str
-    """What is being done, for a person to read: "training", "reading the recordings", "generation 3 of 15"."""
+    """The current work, for people to read: "training", "reading the recordings", "generation 3 of 15"."""
     done: int
     """How many runs, files or steps are done."""
     total: int

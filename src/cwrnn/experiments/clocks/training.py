@@ -87,7 +87,7 @@ class TrainedNetwork:
 
 
 class Objective(Protocol):
-    """What S networks learn at once."""
+    """The data and losses from which S networks learn at once."""
 
     inputs: int
     outputs: int

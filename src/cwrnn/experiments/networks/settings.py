@@ -40,5 +40,5 @@ class TrainingSettings:
 
     @property
     def usual_epochs(self) -> int:
-        """About as many epochs as a run makes, as far as that is known in advance."""
+        """The approximate number of epochs that a run makes, as far as it is known in advance."""
         return self.epochs

@@ -87,7 +87,7 @@ class Corpus:
     source: str
     """Where the words come from, for people to read."""
     utterances: tuple[Utterance, ...]
-    """In the order in which a training uses them before it shuffles them."""
+    """The recordings, in the order in which training reads them before it shuffles them."""
     settings: FeatureSettings
     synthetic: bool
     """True if a program spoke the words."""
