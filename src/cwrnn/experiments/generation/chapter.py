@@ -15,6 +15,7 @@ from ..report.chapter import (
     Chapter,
     choose_shown,
     count_statuses,
+    list_sections,
     list_settings,
     list_unfinished,
     make_overview,
@@ -36,7 +37,7 @@ from .names import readable_name
 from .task import GENERATION
 
 SECONDS = 1.0
-"""How long a sequence is made by repetition, so that it can be heard."""
+"""The approximate duration of a sound. Sequences are repeated to this length, so that people can hear them."""
 LOUDNESS = 0.5
 """The factor on the samples of sounds: outputs outside of [-1, 1] need room."""
 
@@ -59,7 +60,7 @@ class Sound:
     """The method whose output it is; None for the original."""
     text: str
     label: str
-    """What is heard, for screen readers."""
+    """The description of the sound, for screen readers."""
     uri: str
     run: str = ""
     """The key of the run; empty for the original."""
@@ -140,17 +141,11 @@ def make_chapter(store: Store) -> Chapter | None:
             for d in datasets.values()
         ],
     }  # fmt: skip
-    sections = {
-        "result": "Result",
-        **({"figures": "Pictures"} if every else {}),
-        **({"claims": "Beside the paper"} if judged else {}),
-        "details": "Details",
-    }
     return Chapter(
         task=GENERATION.name,
         title="Music from memory",
         template="generation/chapter.html.j2",
-        sections=list(sections.items()),
+        sections=list_sections(has_runs=bool(every), has_claims=bool(judged)),
         contents=contents,
         figures=_draw_figures(records, searching, datasets, shown, points, baselines),
         titles=TITLES,

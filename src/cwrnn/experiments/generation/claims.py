@@ -16,6 +16,7 @@ from ..report.claims import (
     mention_few_runs,
     mention_other_settings,
     paper_errors,
+    rank_rows,
     select_finished,
 )
 from ..report.drawing import NAMES
@@ -37,7 +38,7 @@ def describe_runs(records: Sequence[Record], rows: Iterable[SummaryRow]) -> list
     epochs = sorted({record.run.settings.epochs for record in records})
     sentences = [
         f"{format_count(len(records), 'network')} ({join_words(names)}) learnt "
-        f"{format_count(len(sequences), 'sequence')}, for {join_words([str(each) for each in epochs])} epochs each: "
+        f"{format_count(len(sequences), 'sequence')}, for {join_words(list(map(str, epochs)))} epochs each: "
         f"{counts['finished']} finished, {counts['diverged']} diverged (the error was no longer a finite number, or "
         f"ended more than {HOPELESS:g} times above that of a constant), {counts['failed']} failed with a program error."
     ]
@@ -47,7 +48,7 @@ def describe_runs(records: Sequence[Record], rows: Iterable[SummaryRow]) -> list
         return [*sentences, "No run has finished yet, so there is nothing to compare."]
     if size is None:
         return sentences
-    order = sorted((row for (_, each), row in finished.items() if each == size), key=lambda row: row.median)
+    order = rank_rows(finished, size, by="median")
     medians = [f"{NAMES[row.method]} {format_error(row.median)}" for row in order]
     sentences.append(
         f"At {size} parameters the median error is {join_words(medians)}. The error is the NMSE, the squared error "
@@ -62,7 +63,7 @@ def describe_winner(rows: Iterable[SummaryRow]) -> str:
     size = largest_common(finished)
     if size is None:
         return ""
-    order = sorted((row for (_, each), row in finished.items() if each == size), key=lambda row: row.mean)
+    order = rank_rows(finished, size)
     if len(order) == 1:
         return f"Only {NAMES[order[0].method]} was trained: its mean error is {format_error(order[0].mean)}."
     best, second = order[:2]
@@ -230,7 +231,7 @@ def _mention_other_music(records: Sequence[Record], finished: RowsByNetwork) -> 
         "The error of a network depends on the music."
     )
     size = largest_common(finished, ("cw",)) or largest_common(finished)
-    method = "cw" if ("cw", size) in finished else next((kind for kind, each in finished if each == size), None)
+    method = "cw" if ("cw", size) in finished else next((name for name, row_size in finished if row_size == size), None)
     medians: dict[str, float] = {}
     for name in sorted({record.run.data for record in records}):
         errors = [

@@ -72,12 +72,13 @@ def measure(records: Iterable[Record], datasets: Mapping[str, Dataset]) -> list[
         group = groups[method, size]
         for bits in PRECISIONS:
             errors = [decoded_nmse(record, datasets[record.run.data], bits) for record in group]
-            rates = [code_bits(record, bits) / len(datasets[record.run.data].samples) for record in group]
+            sample_bits = [code_bits(record, bits) / len(datasets[record.run.data].samples) for record in group]
             lowest: dict[str, float] = {}
             for record, error in zip(group, errors, strict=True):
                 lowest[record.run.data] = min(error, lowest.get(record.run.data, math.inf))
-            rate, best, median = (float(np.median(values)) for values in (rates, list(lowest.values()), errors))
-            points.append(Point(method, size, bits, rate, len(group), best, median))
+            medians = (float(np.median(values)) for values in (sample_bits, list(lowest.values()), errors))
+            bits_per_sample, best, median = medians
+            points.append(Point(method, size, bits, bits_per_sample, len(group), best, median))
     return points
 
 

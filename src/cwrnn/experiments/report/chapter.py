@@ -34,7 +34,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Overview:
-    """What the top of the page says about one task."""
+    """The summary of one task at the top of the page."""
 
     task: str
     """A few words: what the networks learnt."""
@@ -115,6 +115,13 @@ def make_search_table(records: Sequence[Record], paper: Mapping[str, float]) -> 
                 rows.append({"method": method, "size": size, "best": rate == rates.get((method, size)),
                              "paper": math.isclose(rate, paper[method]), "rate": rate, **values})  # fmt: skip
     return rows
+
+
+def list_sections(*, has_runs: bool, has_claims: bool) -> list[tuple[str, str]]:
+    """Returns the anchors and titles of the sections that the chapter of a task has."""
+    figures = [("figures", "Pictures")] if has_runs else []
+    claims = [("claims", "Beside the paper")] if has_claims else []
+    return [("result", "Result"), *figures, *claims, ("details", "Details")]
 
 
 def list_unfinished(records: Sequence[Record]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Claim:
     paper: str
     """The statement."""
     here: str
-    """What the runs show."""
+    """The result of the runs of the store."""
     holds: bool
 
 
@@ -59,6 +59,11 @@ def largest_common(rows: RowsByNetwork, methods: Sequence[str] = ()) -> int | No
     """Returns the largest size in which all of these methods have a row, by default all methods that have any."""
     methods = methods or [method for method in METHODS if any(kind == method for kind, _ in rows)]
     return max(common_sizes(rows, methods), default=None)
+
+
+def rank_rows(rows: RowsByNetwork, size: int, *, by: str = "mean") -> list[SummaryRow]:
+    """Returns the rows of one size, from the lowest error to the highest; `by` is "mean" or "median"."""
+    return sorted((row for row in rows.values() if row.size == size), key=lambda row: float(getattr(row, by)))
 
 
 def paper_errors(task: str) -> dict[tuple[str, int], tuple[float, float]]:

@@ -163,10 +163,10 @@ def search_curve(records: Sequence[Record], paper: Mapping[str, float], measure:
     figure = new_figure(max(5.0, 1.0 + 2.9 * len(methods)), 4.4)
     upper, lower = figure.subplots(2, len(methods), squeeze=False, sharex=True, sharey="row", height_ratios=[3, 1])
     dashes = {size: STROKES[place % len(STROKES)] for place, size in enumerate(reversed(sizes))}
-    found = {(m, s): rate_outcomes(select_records(records, m, s), measure.scale) for m in methods for s in sizes}
+    outcomes_of = {(m, s): rate_outcomes(select_records(records, m, s), measure.scale) for m in methods for s in sizes}
     drawn = [
         value
-        for outcomes in found.values()
+        for outcomes in outcomes_of.values()
         for outcome in outcomes
         for value in (outcome.lower, outcome.median)
         if 0 < outcome.median < math.inf
@@ -174,7 +174,7 @@ def search_curve(records: Sequence[Record], paper: Mapping[str, float], measure:
     for above, below, method in zip(upper, lower, methods, strict=True):
         most_finished = False
         for size in sizes:
-            outcomes = found[method, size]
+            outcomes = outcomes_of[method, size]
             most_finished |= any(math.isfinite(outcome.median) for outcome in outcomes)
             places = [outcome.learning_rate for outcome in outcomes]
             medians = np.array([outcome.median for outcome in outcomes])

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from .. import paper
 from ..report.chapter import (
     Chapter,
     choose_shown,
     count_statuses,
+    list_sections,
     list_settings,
     list_unfinished,
     make_overview,
@@ -67,6 +69,7 @@ def make_chapter(store: Store) -> Chapter | None:
         "summary": claims.describe_runs(records, main_rows, corpus) if every else [describe_search(search)],
         "claims": judged,
         "reasons": reasons,
+        "smallest_margin": paper.WORDS_SMALLEST_MARGIN,
         "corpus": corpus,
         "speech": claims.describe_speech(corpus),
         "per_word": _format_range(Counter(utterance.word for utterance in corpus.test).values()),
@@ -98,17 +101,11 @@ def make_chapter(store: Store) -> Chapter | None:
         "corpora": [_describe_corpus(other) for other in contents["corpora"]],
         "other_rows": {other.name: [asdict(row) for row in other_rows] for other, other_rows in other_corpora},
     }
-    sections = {
-        "result": "Result",
-        **({"figures": "Pictures"} if every else {}),
-        **({"claims": "Beside the paper"} if judged else {}),
-        "details": "Details",
-    }
     return Chapter(
         task=WORDS.name,
         title="Spoken words",
         template="words/chapter.html.j2",
-        sections=list(sections.items()),
+        sections=list_sections(has_runs=bool(every), has_claims=bool(judged)),
         contents=contents,
         figures=_draw_figures(records, searching, corpus, shown),
         titles=TITLES,

@@ -15,6 +15,7 @@ from ..report.claims import (
     mention_few_runs,
     mention_other_settings,
     paper_errors,
+    rank_rows,
     select_finished,
 )
 from ..report.drawing import NAMES
@@ -61,7 +62,7 @@ def describe_runs(records: Sequence[Record], rows: Iterable[SummaryRow], corpus:
         return [*sentences, "No run has finished yet, so there is nothing to compare."]
     if size is None:
         return sentences
-    order = sorted((row for (_, each), row in finished.items() if each == size), key=lambda row: row.mean)
+    order = rank_rows(finished, size)
     means = [f"{NAMES[row.method]} {format_percent(row.mean)}" for row in order]
     sentences.append(
         f"At {size} parameters the mean error on the test set is {join_words(means)}; guessing is wrong "
@@ -76,7 +77,7 @@ def describe_winner(rows: Iterable[SummaryRow], corpus: Corpus) -> str:
     size = largest_common(finished)
     if size is None:
         return ""
-    order = sorted((row for (_, each), row in finished.items() if each == size), key=lambda row: row.mean)
+    order = rank_rows(finished, size)
     speech = " These words are synthetic speech; the paper's were spoken by people." if corpus.synthetic else ""
     if len(order) == 1:
         only = order[0]
@@ -111,7 +112,7 @@ def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
         lstm, cw = finished["lstm", size], finished["cw", size]
         claims.append(
             Claim(
-                "The largest CW-RNN is more than 2 times better than the largest LSTM.",
+                f"The largest CW-RNN is more than {paper.WORDS_LSTM_OVER_CW:g} times better than the largest LSTM.",
                 f"At {size} parameters {compare_errors(lstm.mean, cw.mean)} by the mean, "
                 f"{compare_errors(lstm.median, cw.median)} by the median.",
                 lstm.mean > paper.WORDS_LSTM_OVER_CW * cw.mean,
