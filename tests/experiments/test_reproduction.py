@@ -51,6 +51,19 @@ def test_words_may_be_a_corpus():
     assert result.to_dict()["data"] == [make_corpus().name]
 
 
+def test_words_of_a_corpus_can_be_chosen():
+    corpus = make_corpus()
+    chosen = corpus.words[:2]
+    result = reproduce_words(corpus, words=chosen, methods="cw", sizes=[500], runs=1, epochs=1, workers=1)
+    assert result.tasks[0].data[0].words == chosen
+
+
+def test_data_sets_keep_the_order_of_their_sources():
+    first, last = small_sweeps.wave("first"), small_sweeps.wave("last")
+    loaded = find_task("generation").load_data([first, "bundle", last])
+    assert [loaded[0].name, loaded[-1].name, len(loaded)] == ["first", "last", 7]
+
+
 def test_both_tasks_are_one_result(without_page, tmp_path):
     result = reproduce(methods=["srn"], runs=1, epochs=1, workers=1, out=tmp_path)
     assert [task.task.name for task in result.tasks] == ["generation", "words"]
@@ -132,7 +145,7 @@ def test_a_result_without_a_folder_can_write_its_page_later(tmp_path):
         ({"methods": ["gru"]}, "methods", "expected some of srn, lstm, cw, got 'gru'"),
         ({"methods": []}, "methods", "expected some of"),
         ({"sizes": [0, 100]}, "sizes", "1 or more, got 0, 100"),
-        ({"sizes": []}, "sizes", "1 or more, got"),
+        ({"sizes": []}, "sizes", "1 or more, got none"),
         ({"sizes": [2]}, "sizes", "size must be at least"),
         ({"sizes": [10**10]}, "sizes", "at most 1000000000"),
         ({"runs": 0}, "runs", "at least 1, got 0"),
@@ -149,6 +162,7 @@ def test_a_result_without_a_folder_can_write_its_page_later(tmp_path):
         ({"scheduler": "tcp://x:1"}, "scheduler", "needs the engine dask"),
         ({"workers": 0}, "workers", "at least 1, got 0"),
         ({"data": "nowhere.wav"}, "data", "there is no such file or folder"),
+        ({"data": []}, "data", "expected one or more sources of generation, got 0"),
         ({"data": make_corpus()}, "data", "expected data of sequence generation"),
         ({"data": [small_sweeps.wave(), small_sweeps.wave()]}, "data", "2 data sets named 'wave'"),
         ({"length": 1}, "length", "at least 2 samples"),

@@ -5,15 +5,14 @@ from typing import Annotated
 
 import typer
 
-from ..experiments.clocks.comparison import ClockComparison, compare_clocks
-from ..experiments.clocks.evolution import EvolvedClocks, GenerationReport, evolve_clocks
-from ..experiments.clocks.learned_clocks import LearnedClocks
+from ..experiments.clocks.comparison import compare_clocks
+from ..experiments.clocks.evolution import GenerationReport, evolve_clocks
 from ..experiments.clocks.learning import learn_clocks
 from ..experiments.clocks.series import SERIES
+from ..experiments.generation.task import GENERATION
 from ..experiments.sweep.store_file import FILE
 from . import options
 from .clocks_options import (
-    ClocksTask,
     DataOption,
     EpochsOption,
     LearningRateOption,
@@ -26,11 +25,10 @@ from .console import (
     exit_if_failed,
     format_command,
     format_duration,
-    guard_output,
     handle_errors,
     make_error_console,
     print_failures,
-    print_json,
+    print_result,
     show_progress,
 )
 from .options import EngineName
@@ -80,7 +78,7 @@ app = typer.Typer(
 @app.command("compare", epilog=COMPARE_EXAMPLES)
 def compare(
     context: typer.Context,
-    task: TaskOption = ClocksTask.GENERATION,
+    task: TaskOption = GENERATION.name,
     data: DataOption = None,
     series: Annotated[
         str,
@@ -126,7 +124,7 @@ def compare(
     with handle_errors(context.obj):
         with show_progress(quiet=quiet, store=folder / FILE) as progress:
             result = compare_clocks(
-                task.value,
+                task,
                 data,
                 series=[name.strip().lower() for name in series.split(",")],
                 schedules=schedule or [],
@@ -144,7 +142,7 @@ def compare(
                 command=format_command(context.obj),
                 progress=progress,
             )
-        _print_result(result, as_json, quiet)
+        print_result(result, as_json=as_json, aside=None if quiet else result)
         print_failures(result.failures)
         exit_if_failed(result.failures)
 
@@ -152,7 +150,7 @@ def compare(
 @app.command("evolve", epilog=EVOLVE_EXAMPLES)
 def evolve(
     context: typer.Context,
-    task: TaskOption = ClocksTask.GENERATION,
+    task: TaskOption = GENERATION.name,
     data: DataOption = None,
     size: SizeOption = None,
     modules: ModulesOption = None,
@@ -211,7 +209,7 @@ def evolve(
     with handle_errors(context.obj):
         with show_progress(quiet=quiet, lines=False) as progress:
             result = evolve_clocks(
-                task.value,
+                task,
                 data,
                 size=size,
                 modules=modules,
@@ -232,14 +230,14 @@ def evolve(
                 progress=progress,
                 on_generation=print_generation,
             )
-        _print_result(result, as_json, quiet)
+        print_result(result, as_json=as_json, aside=None if quiet else result)
         print_failures(result.failures)
         exit_if_failed(result.failures)
 
 
 @app.command("learn", epilog=LEARN_EXAMPLES)
 def learn(
-    task: TaskOption = ClocksTask.GENERATION,
+    task: TaskOption = GENERATION.name,
     data: DataOption = None,
     size: Annotated[
         int | None,
@@ -286,7 +284,7 @@ def learn(
     with handle_errors():
         with show_progress(quiet=quiet, lines=False) as progress:
             result = learn_clocks(
-                task.value,
+                task,
                 data,
                 size=size,
                 modules=modules,
@@ -298,15 +296,4 @@ def learn(
                 out=out or LEARN_FOLDER,
                 progress=progress,
             )
-        _print_result(result, as_json, quiet)
-
-
-def _print_result(result: ClockComparison | EvolvedClocks | LearnedClocks, as_json: bool, quiet: bool) -> None:
-    """Print a result as text or as JSON; with JSON, the text goes to standard error unless `quiet`."""
-    if as_json:
-        if not quiet:
-            make_error_console().print(str(result))
-        print_json(result.to_dict())
-    else:
-        with guard_output():
-            print(result)
+        print_result(result, as_json=as_json, aside=None if quiet else result)

@@ -1,24 +1,26 @@
 """Options that the commands about clocks share."""
 
-from enum import Enum
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
-from ..experiments import paper
-from ..experiments.reproduction import LARGEST_SIZE
+from ..experiments.sweep.run import LARGEST_SIZE
+from ..experiments.task import Task, all_tasks
+from .options import TASK_NAMES
 
 
-class ClocksTask(str, Enum):
-    """The tasks that networks learn."""
-
-    GENERATION = "generation"
-    WORDS = "words"
+def _format_defaults(get_default: Callable[[Task[Any]], int]) -> str:
+    """The default of each task: "9, words: 7"."""
+    first, *others = all_tasks()
+    return ", ".join([str(get_default(first)), *(f"{task.name}: {get_default(task)}" for task in others)])
 
 
 TaskOption = Annotated[
-    ClocksTask,
-    typer.Option("--task", help="What networks learn: to generate a sequence, or to tell spoken words apart."),
+    str,
+    typer.Option(
+        "--task", metavar=TASK_NAMES, help="What networks learn: to generate a sequence, or to tell spoken words apart."
+    ),
 ]
 DataOption = Annotated[
     list[str] | None,
@@ -46,15 +48,15 @@ ModulesOption = Annotated[
         max=64,
         metavar="N",
         help="Number of modules.",
-        show_default=f"{paper.GENERATION_MODULES}, words: {paper.WORDS_MODULES}",
+        show_default=_format_defaults(lambda task: task.modules),
     ),
 ]
 
 
 def make_size_option(help: str) -> object:
     """Return the option --size with this help."""
-    default = f"{paper.GENERATION_SIZES[-1]}, words: {paper.WORDS_SIZES[2]}"
-    return typer.Option("--size", min=1, max=LARGEST_SIZE, metavar="N", help=help, show_default=default)
+    shown = _format_defaults(lambda task: task.clocks_size)
+    return typer.Option("--size", min=1, max=LARGEST_SIZE, metavar="N", help=help, show_default=shown)
 
 
 SizeOption = Annotated[int | None, make_size_option("Number of parameters of every network, at most.")]

@@ -105,9 +105,17 @@ class Result(Protocol):
         """Return the numbers for JSON."""
 
 
-def print_result(result: Result, *, as_json: bool) -> None:
-    """Prints the result of an experiment on standard output, as text or as one line of JSON."""
+def print_result(result: Result, *, as_json: bool, aside: object = None) -> None:
+    """Prints the result of an experiment on standard output, as text or as one line of JSON.
+
+    Args:
+        result: the result
+        as_json: True for JSON
+        aside: with JSON, goes to standard error as text; None for nothing
+    """
     if as_json:
+        if aside is not None:
+            make_error_console().print(str(aside))
         print_json(result.to_dict())
     else:
         with guard_output():
@@ -118,11 +126,6 @@ def print_json(values: Any) -> None:
     """Prints one line of JSON on standard output."""
     with guard_output():
         print(json.dumps(values, allow_nan=False))
-
-
-def format_page_path(page: Path) -> str:
-    """The sentence that says where the page is."""
-    return f"The page is {replace_undecodable(str(page.resolve()))}"
 
 
 def format_command(arguments: Sequence[str]) -> str:

@@ -1,6 +1,5 @@
 """The command `cwrnn inspect` writes a page about one trained network."""
 
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -23,13 +22,6 @@ exit codes: 0 the page is written, 1 an error, 2 wrong usage, 130 interrupted
 """
 
 
-class InspectedTask(str, Enum):
-    """The task that a network was trained for."""
-
-    GENERATION = "generation"
-    WORDS = "words"
-
-
 def inspect(
     model: Annotated[
         Path,
@@ -38,8 +30,13 @@ def inspect(
         ),
     ],
     task: Annotated[
-        InspectedTask | None,
-        typer.Option("--task", help="The task, for a store that has networks of both.", show_default=False),
+        str | None,
+        typer.Option(
+            "--task",
+            metavar=options.TASK_NAMES,
+            help="The task, for a store that has networks of several.",
+            show_default=False,
+        ),
     ] = None,
     run: Annotated[
         str | None,
@@ -85,7 +82,7 @@ def inspect(
         with show_progress(quiet=quiet, lines=False) as progress:
             result = inspect_network(
                 model,
-                task=None if task is None else task.value,
+                task=task,
                 run=run,
                 data=data,
                 word=word,

@@ -9,8 +9,9 @@ import typer
 
 from ..experiments.errors import ArgumentError
 from ..experiments.networks.build import METHODS
-from ..experiments.reproduction import LARGEST_SEED
 from ..experiments.sweep.driver import DASK, LOCAL
+from ..experiments.sweep.run import LARGEST_SEED
+from ..experiments.task import all_tasks
 
 
 class EngineName(str, Enum):
@@ -21,6 +22,7 @@ class EngineName(str, Enum):
 
 
 ALL_METHODS = ",".join(METHODS)
+TASK_NAMES = "|".join(task.name for task in all_tasks())
 
 Methods = Annotated[str, typer.Option("--methods", metavar="LIST", help="The networks to train.")]
 Search = Annotated[
@@ -125,6 +127,11 @@ def make_runs_option(combination: str, quick: int, paper: int, search: int) -> o
         help=f"Trainings with different initial weights for each {combination}.",
         show_default=f"{quick}; --paper: {paper}; --search: {search}",
     )
+
+
+def make_paper_option(runs: int) -> object:
+    """The option --paper, which stands for so many runs."""
+    return typer.Option("--paper", help=f"Train as much as the paper: {runs} runs.")
 
 
 def parse_methods(text: str) -> list[str]:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ..experiments.paper import GENERATION_EPOCHS, GENERATION_SAMPLES, WORDS_NOISE
+from ..experiments.file_names import format_page_path
+from ..experiments.paper import GENERATION_EPOCHS, GENERATION_SAMPLES, GENERATION_SEQUENCES, WORDS_NOISE
 from ..experiments.reproduction import (
     GENERATION_PAPER,
     GENERATION_QUICK,
@@ -24,12 +25,9 @@ from . import options
 from .console import (
     exit_if_failed,
     format_command,
-    format_page_path,
-    guard_output,
     handle_errors,
-    make_error_console,
     print_failures,
-    print_json,
+    print_result,
     show_progress,
 )
 from .options import ALL_METHODS, EngineName
@@ -37,6 +35,8 @@ from .options import ALL_METHODS, EngineName
 GENERATION_OUT, GENERATION_SEARCH_OUT = Path("out/generation"), Path("out/search")
 WORDS_OUT, WORDS_SEARCH_OUT = Path("out/words"), Path("out/words-search")
 BOTH_OUT = Path("out/reproduce")
+
+GENERATION_PAPER_RUNS, WORDS_PAPER_RUNS = GENERATION_PAPER.count_runs(GENERATION_SEQUENCES), WORDS_PAPER.count_runs()
 
 CODES = (
     "exit codes: 0 every run has a record and none failed, 1 some runs failed or an error, 2 wrong usage, "
@@ -58,7 +58,7 @@ GENERATION_EXAMPLES = f"""examples:
 
 \b
 cwrnn reproduce generation                                   the result in two minutes
-cwrnn reproduce generation --paper --out out/paper           all of the paper's 6000 runs
+cwrnn reproduce generation --paper --out out/paper           all of the paper's {GENERATION_PAPER_RUNS} runs
 cwrnn reproduce generation --paper --out out/paper --resume  continue after an interruption
 cwrnn reproduce generation --data song.flac --offset 12.5    your own music
 cwrnn reproduce generation --data snippets/*.wav --runs 20   several sound files
@@ -73,7 +73,7 @@ WORDS_EXAMPLES = f"""examples:
 
 \b
 cwrnn reproduce words                                        the result in a minute
-cwrnn reproduce words --paper --out out/words-paper          all of the paper's 1500 runs
+cwrnn reproduce words --paper --out out/words-paper          all of the paper's {WORDS_PAPER_RUNS} runs
 cwrnn reproduce words --data timit:/corpora/TIMIT            the paper's own data
 cwrnn reproduce words --data nltk-timit:/nltk_data/corpora/timit --words she,had,your,dark,suit
 cwrnn reproduce words --data folder:recordings --sizes 10000 --runs 20
@@ -134,7 +134,7 @@ def generation(
         ),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Updates of each network.")] = GENERATION_EPOCHS,
-    paper: Annotated[bool, typer.Option("--paper", help="Train as much as the paper: 6000 runs.")] = False,
+    paper: Annotated[bool, options.make_paper_option(GENERATION_PAPER_RUNS)] = False,
     search: options.Search = False,
     seed: options.Seed = 0,
     learning_rate: options.LearningRate = None,
@@ -201,7 +201,7 @@ def words(
         options.make_runs_option("method and size", WORDS_QUICK.runs, WORDS_PAPER.runs, WORDS_SEARCH.runs),
     ] = None,
     epochs: options.WordEpochs = MOST_EPOCHS,
-    paper: Annotated[bool, typer.Option("--paper", help="Train as much as the paper: 1500 runs.")] = False,
+    paper: Annotated[bool, options.make_paper_option(WORDS_PAPER_RUNS)] = False,
     search: options.Search = False,
     seed: options.Seed = 0,
     learning_rate: options.LearningRate = None,
@@ -251,12 +251,7 @@ def words(
 
 def _print_result(result: Reproduction, as_json: bool, quiet: bool) -> None:
     """Prints tables and page, or JSON with all else on stderr; exits with code 1 if a run failed."""
-    if as_json:
-        assert result.page is not None
-        make_error_console().print(format_page_path(result.page) if quiet else str(result))
-        print_json(result.to_dict())
-    else:
-        with guard_output():
-            print(result)
+    assert result.page is not None
+    print_result(result, as_json=as_json, aside=format_page_path(result.page) if quiet else result)
     print_failures(result.failures)
     exit_if_failed(result.failures)

@@ -9,8 +9,8 @@ import typer
 
 from ..experiments import paper
 from ..experiments.errors import ExperimentError
-from ..experiments.reproduction import LARGEST_SIZE
 from ..experiments.sweep.batches import MOST_RUNS
+from ..experiments.sweep.run import LARGEST_SIZE
 from ..experiments.words.corpus import BUNDLE
 from ..experiments.words.features import SAMPLE_RATES
 from ..experiments.words.recogniser.model import Decision, Recogniser
@@ -116,7 +116,7 @@ def train_command(
             trained = train_recogniser(
                 out,
                 data=data,
-                words=None if vocabulary is None else [word.strip() for word in vocabulary.split(",")],
+                words=options.parse_words(vocabulary),
                 method=method,
                 size=size,
                 hidden=hidden,

@@ -1,4 +1,6 @@
-"""File names that are not UTF-8: Linux allows any bytes in a name, but stores, pages and terminals are UTF-8."""
+"""File names as text. Linux allows any bytes in a name, but stores, pages and terminals are UTF-8."""
+
+from pathlib import Path
 
 
 def replace_undecodable(text: str) -> str:
@@ -8,3 +10,8 @@ def replace_undecodable(text: str) -> str:
     'caf?.wav'
     """
     return text.encode("utf-8", "replace").decode()
+
+
+def format_page_path(page: Path) -> str:
+    """Return the sentence that says where a page is."""
+    return f"The page is {replace_undecodable(str(page.resolve()))}"

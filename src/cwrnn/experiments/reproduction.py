@@ -28,15 +28,11 @@ from .paper import GENERATION_EPOCHS, GENERATION_SAMPLES, GENERATION_SIZES, RUNS
 from .progress import ProgressCallback
 from .reproduction_result import Reproduction, TaskReproduction
 from .sweep.driver import LOCAL, check_engine, open_sweep
-from .sweep.run import Dataset, Run
+from .sweep.run import LARGEST_SEED, LARGEST_SIZE, Dataset, Run
 from .task import Data, Task
-from .words.corpus import Corpus
+from .words.corpus import Corpus, select_words
 from .words.task import WORDS
-from .words.training import MOST_EPOCHS
-
-LARGEST_SIZE = 10**9
-"""The most parameters of a network. A store could not hold a much larger number."""
-LARGEST_SEED = 2**62
+from .words.training import MOST_EPOCHS, check_noise
 
 LearningRate = float | Mapping[str, float] | Sequence[float]
 """One learning rate, one for each method, or, for a search, those to try."""
@@ -47,7 +43,16 @@ class Scale:
     """How much is trained unless arguments say otherwise."""
 
     runs: int
+    """The number of initial weights for each network and data set."""
     sizes: tuple[int, ...]
+
+    def count_runs(self, datasets: int = 1) -> int:
+        """The number of runs of all methods on so many data sets.
+
+        >>> GENERATION_PAPER.count_runs(5), WORDS_PAPER.count_runs()
+        (6000, 1500)
+        """
+        return len(METHODS) * len(self.sizes) * self.runs * datasets
 
 
 GENERATION_QUICK = Scale(runs=6, sizes=GENERATION_SIZES)
@@ -99,7 +104,7 @@ def reproduce_generation(
         peepholes: whether the LSTM has peephole connections
         schedule: the modules of the CW-RNN, such as "1:4,2:4,4:4"; takes the place of its sizes
         offset: seconds from the start of each sound file
-        length: samples of each sequence
+        length: samples of each sequence that is read from a sound file
         engine: "local" for the cores of this machine, "dask" for a Dask cluster
         scheduler: the address of an existing Dask cluster. Default: one on this machine
         workers: processes on this machine. Default: one per core
@@ -156,7 +161,7 @@ def reproduce_words(
     Args:
         data: "bundle" for the paper's 25 words as synthetic speech; "timit:PATH", "nltk-timit:PATH" or "folder:PATH"
             for recordings; or a `Corpus`
-        words: some of the words of the source. Default: all
+        words: some of the words of `data`. Default: all
         methods: some of "srn", "lstm" and "cw"
         sizes: parameters of the networks. Default: 500 and 10000; with `paper` the paper's five; with `search` 10000
         runs: initial weights for each method and size. Default: 4; with `paper` 100; with `search` 2
@@ -182,12 +187,17 @@ def reproduce_words(
     Raises:
         ArgumentError: an argument has a value that cannot be used
         ExperimentError: the networks cannot be trained, or the store cannot be used
+
+    >>> result = reproduce_words(words=["making", "subway"], methods=["cw"], sizes=[500], runs=1, epochs=1, workers=1)
+    >>> [(row.method, row.size, row.runs) for row in result.rows]
+    [('cw', 500, 1)]
     """
     check_engine(engine, scheduler, workers)
-    if not (noise >= 0 and math.isfinite(noise)):
-        raise ArgumentError("noise", f"expected a standard deviation, 0 or more, got {noise}")
+    check_noise(noise)
     scale = _choose_scale(paper, search, WORDS_QUICK, WORDS_PAPER, WORDS_SEARCH)
     asked = _check_arguments(methods, sizes, runs, epochs, seed, schedule, scale)
+    if isinstance(data, Corpus) and words is not None:
+        data = select_words(data, words)
     corpora = WORDS.load_data(data, progress, words=words)
     plan = _plan(WORDS, corpora, search, learning_rate, peepholes=peepholes, noise=noise, **asked)
     where: dict[str, Any] = {"engine": engine, "scheduler": scheduler, "workers": workers, "out": out, "resume": resume}
@@ -229,6 +239,10 @@ def reproduce(
     Raises:
         ArgumentError: an argument has a value that cannot be used
         ExperimentError: the networks cannot be trained, or the store cannot be used
+
+    >>> result = reproduce(methods=["srn"], runs=1, epochs=1, workers=1)
+    >>> [(task.task.name, len(task.records)) for task in result.tasks]
+    [('generation', 20), ('words', 2)]
     """
     check_engine(engine, scheduler, workers)
     plans = []
@@ -321,7 +335,8 @@ def _check_arguments(
             raise ArgumentError("methods", f"expected some of {', '.join(METHODS)}, got {method!r}")
     sizes = scale.sizes if sizes is None else tuple(sorted(set(sizes)))
     if not sizes or sizes[0] < 1:
-        raise ArgumentError("sizes", f"expected numbers of parameters, 1 or more, got {', '.join(map(str, sizes))}")
+        given = ", ".join(map(str, sizes)) or "none"
+        raise ArgumentError("sizes", f"expected numbers of parameters, 1 or more, got {given}")
     if sizes[-1] > LARGEST_SIZE:
         raise ArgumentError("sizes", f"expected at most {LARGEST_SIZE} parameters, got {sizes[-1]}")
     runs = scale.runs if runs is None else runs

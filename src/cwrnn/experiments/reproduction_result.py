@@ -1,18 +1,15 @@
 """The result of reproducing the paper's experiments: the records and their tables, as text and as JSON."""
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ..environment import environment
-from .file_names import replace_undecodable
+from .file_names import format_page_path
 from .json_safe import make_json_safe
 from .report.drawing import NAMES
-from .report.numbers import format_error, format_percent
 from .report.statistics import SummaryRow, best_rates, summarise
 from .sweep.driver import open_store
 from .sweep.run import FAILED, Record
@@ -69,20 +66,12 @@ class TaskReproduction:
     def _is_best(self, row: SummaryRow) -> bool:
         return self.best_learning_rates.get((row.method, row.size)) == row.settings.learning_rate
 
-    @property
-    def _format_error(self) -> Callable[[float], str]:
-        return partial(format_percent, unit="") if self.task.error_is_a_share else format_error
-
-    @property
-    def _error_header(self) -> str:
-        return "error %" if self.task.error_is_a_share else self.task.error_name
-
     def _format_errors(self) -> str:
-        rows, write = self.rows, self._format_error
+        rows, write = self.rows, self.task.format_error
         has_failures = any(row.failed for row in rows)
-        headers = ["method", "size", "hidden\nunits", "para-\nmeters", "runs", f"{self._error_header}\nmean ± std",
+        headers = ["method", "size", "hidden\nunits", "para-\nmeters", "runs", f"{self.task.error_header}\nmean ± std",
                    "median", "diverged", *(["failed"] * has_failures),
-                   f"paper's {self._error_header}\nmean ± std"]  # fmt: skip
+                   f"paper's {self.task.error_header}\nmean ± std"]  # fmt: skip
         cells = [
             [
                 NAMES[row.method],
@@ -100,10 +89,10 @@ class TaskReproduction:
 
     def _quote(self, number: str) -> str:
         """A number of the paper, as it is printed or in percent."""
-        return self._format_error(float(number)) if self.task.error_is_a_share else number
+        return self.task.format_error(float(number)) if self.task.error_is_a_share else number
 
     def _format_search(self) -> str:
-        headers = ["method", "size", "learning\nrate", "runs", f"median\n{self._error_header}", "diverged", "best",
+        headers = ["method", "size", "learning\nrate", "runs", f"median\n{self.task.error_header}", "diverged", "best",
                    "paper's"]  # fmt: skip
         cells = [
             [
@@ -111,7 +100,7 @@ class TaskReproduction:
                 str(row.size),
                 f"{row.settings.learning_rate:g}",
                 str(row.runs),
-                self._format_error(row.median),
+                self.task.format_error(row.median),
                 f"{100 * row.diverged / row.runs:.0f} %",
                 "*" if self._is_best(row) else "",
                 "*" if math.isclose(self.task.learning_rates[row.method], row.settings.learning_rate) else "",
@@ -162,7 +151,7 @@ class Reproduction:
     def __str__(self) -> str:
         tables = [str(task) for task in self.tasks]
         if self.page is not None:
-            tables.append(f"The page is {replace_undecodable(str(self.page.resolve()))}")
+            tables.append(format_page_path(self.page))
         return "\n\n".join(tables)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tasks: what networks learn. A task loads its data, plans its runs, trains them and measures their errors.
+"""Tasks that networks learn. A task loads its data, plans its runs, trains them and measures their errors.
 
 The sweep (runs, store, engines) knows nothing of music or words: it asks the task of a run. A task is an instance of
 `Task` in the module `task` of its own folder; `all_tasks` is the registry.
@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -18,6 +19,7 @@ from .errors import ArgumentError
 from .networks.result import TrainingResult
 from .networks.settings import TrainingSettings
 from .progress import ProgressCallback
+from .report.numbers import format_error, format_percent
 
 if TYPE_CHECKING:
     from .report.chapter import Chapter
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Data(Protocol):
-    """One data set: what a run is trained on."""
+    """One data set, on which a run is trained."""
 
     @property
     def name(self) -> str:
@@ -65,7 +67,10 @@ class Task(ABC, Generic[D]):
     """The title of a table of errors."""
     data_kind: ClassVar[str]
     """The kind of the data sets, as stores know it."""
+    takes_one_source: ClassVar[bool] = False
+    """Whether all networks are trained on one data set, so that there can be only one source."""
     settings: ClassVar[type[TrainingSettings]]
+    """The type of the hyper-parameters of a run."""
     sizes: ClassVar[tuple[int, ...]]
     """Parameters of the paper's networks."""
     clocks_size: ClassVar[int]
@@ -80,6 +85,15 @@ class Task(ABC, Generic[D]):
     """The learning rates that a search tries."""
     paper_errors: ClassVar[Mapping[tuple[str, int], str]]
     """Mean and deviation of the error in the paper, by method and size: table 3."""
+
+    @property
+    def error_header(self) -> str:
+        """The name of the error above a column of numbers that `format_error` made."""
+        return "error %" if self.error_is_a_share else self.error_name
+
+    def format_error(self, error: float) -> str:
+        """An error as tables show it: in two significant digits, or in percent without the sign."""
+        return format_percent(error, unit="") if self.error_is_a_share else format_error(error)
 
     @property
     def clocks_name(self) -> str:
@@ -97,19 +111,23 @@ class Task(ABC, Generic[D]):
         progress: ProgressCallback | None = None,
         **options: Any,
     ) -> list[D]:
-        """The data sets that an argument `data` names: one source or data set, or several.
+        """The data sets that an argument `data` names, in its order: one source or data set, or several.
 
-        An ArgumentError if one cannot be loaded, is for another task, or has the name of another.
+        Raises an ArgumentError if one cannot be loaded, is for another task, or has the name of another.
         """
         is_one = isinstance(data, (str, PathLike)) or hasattr(data, "digest")
         sources: list[Any] = [data] if is_one else list(data)  # type: ignore[arg-type]
-        texts = [fspath(source) for source in sources if not hasattr(source, "digest")]
-        datasets = [source for source in sources if hasattr(source, "digest")]
+        if not sources or (self.takes_one_source and len(sources) > 1):
+            expected = "one source" if self.takes_one_source else "one or more sources"
+            raise ArgumentError("data", f"expected {expected} of {self.name}, got {len(sources)}")
+        datasets: list[D] = []
+        # neighbouring sources are loaded at once
+        for is_data, neighbours in groupby(sources, key=lambda source: hasattr(source, "digest")):
+            group = list(neighbours)
+            datasets += group if is_data else self.load([fspath(source) for source in group], progress, **options)
         for dataset in datasets:
             if dataset.kind != self.data_kind:
                 raise ArgumentError("data", f"expected data of {self.title}, got {dataset.name!r}: {dataset.kind}")
-        if texts or not datasets:
-            datasets += self.load(texts, progress, **options)
         for name, count in Counter(dataset.name for dataset in datasets).items():
             if count > 1:
                 raise ArgumentError("data", f"expected different names, got {count} data sets named {name!r}")
@@ -139,7 +157,7 @@ class Task(ABC, Generic[D]):
 
     @abstractmethod
     def estimate_seconds(self, run: "Run", data: D) -> float:
-        """About the seconds that a run takes in a full batch. Estimates correct it by what they measure."""
+        """The approximate number of seconds that a run takes in a full batch. Progress estimates correct it."""
 
     @abstractmethod
     def network_shape(self, data: D) -> tuple[int, int]:
@@ -151,11 +169,11 @@ class Task(ABC, Generic[D]):
 
     @abstractmethod
     def describe_errors(self, data: Sequence[D], runs: int, settings: TrainingSettings) -> str:
-        """The caption of a table of errors: what they are, and what they were made of."""
+        """The caption of a table of errors: their measure, data and runs."""
 
     @abstractmethod
     def pack(self, data: D) -> tuple[dict[str, Any], bytes]:
-        """What a store keeps of a data set besides name, source and digest: JSON values, and the numbers."""
+        """A data set as a store keeps it, besides name, source and digest: JSON values, and the numbers."""
 
     @abstractmethod
     def unpack(self, name: str, source: str, about: dict[str, Any], numbers: bytes) -> D:

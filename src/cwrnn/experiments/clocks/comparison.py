@@ -17,7 +17,6 @@ from ..errors import ArgumentError
 from ..json_safe import make_json_safe
 from ..progress import ProgressCallback
 from ..report.drawing import write_figure
-from ..report.numbers import format_error, format_percent
 from ..report.statistics import Box, box
 from ..sweep.driver import check_engine, open_sweep
 from ..sweep.run import FAILED, Record, Run
@@ -76,19 +75,14 @@ class ClockComparison:
     figures: tuple[Path, ...] = ()
 
     def __str__(self) -> str:
-        in_percent = find_task(self.request.task).error_is_a_share
-
-        def write_error(error: float) -> str:
-            return format_percent(error, unit="") if in_percent else format_error(error)
-
-        median = f"median\n{'error %' if in_percent else 'NMSE'}"
-        headers = ["series", "para-\nmeters", median, "mean", "diverged", "better", "p"]
+        task = find_task(self.request.task)
+        headers = ["series", "para-\nmeters", f"median\n{task.error_header}", "mean", "diverged", "better", "p"]
         rows = [
             [
                 _break_spec(result.name),
                 str(result.parameters),
-                write_error(result.box.median),
-                write_error(result.box.mean),
+                task.format_error(result.box.median),
+                task.format_error(result.box.mean),
                 f"{result.box.diverged} of {result.runs}",
                 "" if result.better is None else f"{100 * result.better:.0f} %",
                 "" if result.p is None else f"{result.p:.2g}",
@@ -283,7 +277,7 @@ def read_comparison(store: Store, task: str) -> dict[str, list[Record]]:
 
 
 def _check_series(series: Sequence[str]) -> list[str]:
-    names = list(dict.fromkeys(series))
+    names = [series] if isinstance(series, str) else list(dict.fromkeys(series))
     for name in names or [""]:
         if name not in SERIES:
             raise ArgumentError("series", f"expected some of {', '.join(SERIES)}, got {name!r}")

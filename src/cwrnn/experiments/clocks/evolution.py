@@ -20,16 +20,15 @@ from ...schedule import Schedule
 from ..errors import ArgumentError, ExperimentError
 from ..json_safe import make_json_safe
 from ..progress import ProgressCallback
+from ..report.writing import write_files
 from ..sweep.driver import Sweep, check_engine, open_sweep
 from ..sweep.run import FAILED, FINISHED, Record
 from ..task import Data, find_task
-from ..words.task import WORDS
 from .request import ClockRequest, Source, find_shape, list_sources, load_data, make_request
 from .search import WORST, JudgedGeneration, SearchSpace, check_search, search_schedules
 from .series import make_paper_schedule
-from .verdict import CROSS_ENTROPY, NMSE, Verdict, format_use
+from .verdict import CROSS_ENTROPY, SCHEDULE_FILE, Verdict, format_use
 
-SCHEDULE_FILE = "schedule.txt"
 LONGEST_PERIOD = 2**20
 
 
@@ -245,7 +244,7 @@ def evolve_clocks(
     request = make_request(
         task, size=size, modules=modules, runs=runs, epochs=epochs, learning_rate=learning_rate, seed=seed
     )
-    check_search(generations, population)
+    check_search(generations, population, seed)
     sources = list_sources(data)
     datasets = load_data(task, sources, progress)
     shape = find_shape(datasets[0])
@@ -269,10 +268,11 @@ def evolve_clocks(
             )
         verdict = None
         if series is not None and series_error is not None:
-            measure = CROSS_ENTROPY if task == WORDS.name else NMSE
+            known = find_task(task)
+            measure = CROSS_ENTROPY if known.error_is_a_share else known.error_name
             verdict = Verdict("evolved", series, error, series_error, measure)
         if out is not None:
-            (Path(out) / SCHEDULE_FILE).write_text(f"{best.spec}\n", encoding="utf-8")
+            write_files({Path(out) / SCHEDULE_FILE: f"{best.spec}\n".encode()})
         return EvolvedClocks(
             request=request,
             data=tuple(dataset.name for dataset in datasets),

@@ -16,16 +16,16 @@ from ...schedule import Schedule
 from ..json_safe import make_json_safe
 from ..report import drawing
 from ..report.drawing import write_figure
-from ..report.numbers import format_error, format_percent
+from ..report.writing import write_files
 from ..task import Data, find_task
 from ..text_table import format_table
 from .objectives import name_target
 from .request import find_shape
 from .square_waves import SquareWaves
 from .training import LearningSettings, TrainedNetwork
-from .verdict import ERROR_RATE, NMSE, Verdict
+from .verdict import SCHEDULE_FILE, Verdict
 
-NUMBERS_FILE, SCHEDULE_FILE = "learned.json", "schedule.txt"
+NUMBERS_FILE = "learned.json"
 
 MOST_PERIODS = 10
 """Number of sets of periods that are printed; the file has all of them."""
@@ -100,7 +100,7 @@ class LearnedClocks:
         """The comparison of the median errors of both kinds."""
         exponential, learned = self.summaries
         series = Schedule.exponential(self.settings.hidden, self.settings.modules)
-        return Verdict("learned", series, learned.median, exponential.median, ERROR_RATE if self._in_percent else NMSE)
+        return Verdict("learned", series, learned.median, exponential.median, find_task(self.task).error_name)
 
     @property
     def kinds(self) -> Mapping[str, Sequence[TrainedNetwork]]:
@@ -170,7 +170,9 @@ class LearnedClocks:
             "use": self.use,
             "clocks": [asdict(summary) for summary in self.summaries],
             "planted": planted,
-            "networks": [self._describe(kind, network) for kind, of in self.kinds.items() for network in of],
+            "networks": [
+                self._describe(kind, network) for kind, networks in self.kinds.items() for network in networks
+            ],
             "seconds": self.seconds,
             "figures": [str(path.resolve()) for path in self.figures],
             "environment": environment(),
@@ -187,10 +189,12 @@ class LearnedClocks:
         return tuple(write_figure(figure, Path(folder), "learned"))
 
     def write(self, folder: str | PathLike[str]) -> None:
-        """Write learned.json with all numbers, and schedule.txt with the best schedule."""
-        text = json.dumps(self.to_dict(), allow_nan=False)
-        (Path(folder) / NUMBERS_FILE).write_text(f"{text}\n", encoding="utf-8")
-        (Path(folder) / SCHEDULE_FILE).write_text(f"{self.schedule.spec}\n", encoding="utf-8")
+        """Write learned.json with all numbers and schedule.txt with the best schedule; a full disk leaves neither."""
+        numbers = json.dumps(self.to_dict(), allow_nan=False)
+        write_files({
+            Path(folder) / NUMBERS_FILE: f"{numbers}\n".encode(),
+            Path(folder) / SCHEDULE_FILE: f"{self.schedule.spec}\n".encode(),
+        })  # fmt: skip
 
     @property
     def _in_percent(self) -> bool:
@@ -230,10 +234,7 @@ class LearnedClocks:
         groups: dict[str, list[str]] = {name: [name] for name in names}
         if len(names) > 1:
             groups["all"] = names
-
-        def write_error(error: float) -> str:
-            return format_percent(error, unit="") if self._in_percent else format_error(error)
-
+        task = find_task(self.task)
         rows = []
         for label, group in groups.items():
             for kind in self.kinds:
@@ -245,13 +246,13 @@ class LearnedClocks:
                     kind,
                     str(summary.networks),
                     str(low) if low == high else f"{low}-{high}",
-                    *map(write_error, errors),
+                    *map(task.format_error, errors),
                     f"{100 * summary.hardened:.2f} %",
                 ])  # fmt: skip
-        measure, errors_of = "NMSE", "NMSE; of square waves, without their noise"
-        if self._in_percent:
-            measure, errors_of = "error %", "Errors in percent of the test set"
-        numbers = ["net-\nworks", "para-\nmeters", f"median\n{measure}", "mean", "worst", "hard-\nened"]
+        errors_of = "Errors in percent of the test set"
+        if not task.error_is_a_share:
+            errors_of = f"{task.error_name}; of square waves, without their noise"
+        numbers = ["net-\nworks", "para-\nmeters", f"median\n{task.error_header}", "mean", "worst", "hard-\nened"]
         caption = (
             f"{errors_of}. hardened: the largest change of an error when the clocks became integer periods. Modules "
             "that learn the same period become one larger module, which has more weights."

@@ -16,12 +16,12 @@ from ..networks.descent import use_one_thread
 from ..progress import Progress, ProgressCallback
 from ..sweep.interrupts import interrupts
 from ..task import Data
-from .learned_clocks import NUMBERS_FILE, SCHEDULE_FILE, LearnedClocks, choose_best
+from .learned_clocks import NUMBERS_FILE, LearnedClocks, choose_best
 from .objectives import make_objectives
 from .request import Source, find_shape, list_sources, load_data, make_request
 from .series import make_paper_schedule
 from .training import LearningSettings, TrainedNetwork, train_networks
-from .verdict import format_use
+from .verdict import SCHEDULE_FILE, format_use
 
 EPOCHS = {"generation": 1000, "words": 200}
 LEARNING_RATES = {"generation": 0.02, "words": 0.01}

@@ -1,6 +1,5 @@
 """A request: the data and the networks that all experiments with clocks ask for, checked and with their defaults."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -14,10 +13,9 @@ from ..errors import ArgumentError
 from ..generation.music import BUNDLE
 from ..generation.task import GENERATION
 from ..progress import ProgressCallback
-from ..sweep.run import Dataset, Run
+from ..sweep.run import LARGEST_SEED, LARGEST_SIZE, Dataset, Run
 from ..task import Data, all_tasks, find_task, find_task_of_data
 from ..words.corpus import Corpus
-from ..words.task import WORDS
 from .square_waves import PREFIX, load_square_waves
 
 Source = str | PathLike[str] | Dataset | Corpus
@@ -75,8 +73,10 @@ def make_request(
     for argument, value in counts.items():
         if value is not None and value < 1:
             raise ArgumentError(argument, f"expected at least 1, got {value}")
-    if seed < 0:
-        raise ArgumentError("seed", f"expected 0 or more, got {seed}")
+    if size is not None and size > LARGEST_SIZE:
+        raise ArgumentError("size", f"expected at most {LARGEST_SIZE} parameters, got {size}")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ArgumentError("seed", f"expected a number from 0 to 2^62, got {seed}")
     if learning_rate is not None and not 0 < learning_rate <= 1e30:
         raise ArgumentError("learning_rate", f"expected a number above 0, up to 1e30, got {learning_rate}")
     defaults = find_task(task)
@@ -110,13 +110,12 @@ def load_data(task: str, sources: Sequence[Source], progress: ProgressCallback |
         sources: where the data come from; words have one source
         progress: called while recordings are read
     """
-    if task == WORDS.name and len(sources) != 1:
-        raise ArgumentError("data", f"expected one source of words, got {len(sources)}")
-    data = [dataset for source in sources for dataset in _load_source(task, source, progress)]
-    for name, count in Counter(dataset.name for dataset in data).items():
-        if count > 1:
-            raise ArgumentError("data", f"expected data sets of different names, got {count} with the name {name!r}")
-    return data
+    expanded: list[Source] = []
+    for source in sources:
+        text = fspath(source) if isinstance(source, (str, PathLike)) else ""
+        is_square_waves = task == GENERATION.name and text.startswith(PREFIX)
+        expanded += load_square_waves(text) if is_square_waves else [source]
+    return list(find_task(task).load_data(expanded, progress))
 
 
 def find_shape(data: Data) -> tuple[int, int]:
@@ -127,14 +126,3 @@ def find_shape(data: Data) -> tuple[int, int]:
 def make_signal(data: Data) -> NDArray[np.float64]:
     """Return the samples of a sequence, or the features of all training words one after the other."""
     return find_task_of_data(data).signal(data)
-
-
-def _load_source(task: str, source: Source, progress: ProgressCallback | None) -> Sequence[Data]:
-    if isinstance(source, (str, PathLike)):
-        text = fspath(source)
-        if task == GENERATION.name and text.startswith(PREFIX):
-            return load_square_waves(text)
-        return find_task(task).load([text], progress)
-    if find_task_of_data(source).name != task:
-        raise ArgumentError("data", f"expected data for the task {task}, got {source.name!r}, which is not")
-    return [source]

@@ -22,6 +22,8 @@ from .series import fit_budget
 
 SPREAD = 1.2
 """The standard deviation of the binary logarithm of a period in the first generation."""
+LARGEST_SEED = 2**31
+"""The largest seed of a search. The package `cma` takes seeds of 32 bits."""
 WORST = 10.0
 """The largest error that counts; a candidate whose error is larger, infinite or NaN gets this one."""
 
@@ -111,7 +113,7 @@ def search_schedules(
         population: number of candidates in a generation, at least 4
         seed: the same seed gives the same search
     """
-    check_search(generations, population)
+    check_search(generations, population, seed)
     cma = require("cma", extra="clocks", purpose="evolving clocks")
     options = {"bounds": list(space.bounds), "seed": seed + 1, "popsize": population, "verbose": -9}
     known: dict[Schedule, float] = {}
@@ -134,12 +136,14 @@ def search_schedules(
         yield JudgedGeneration(number, tuple(schedules), tuple(errors), best, known[best])
 
 
-def check_search(generations: int, population: int) -> None:
-    """Raise an ArgumentError if there are too few generations, or candidates in a generation."""
+def check_search(generations: int, population: int, seed: int) -> None:
+    """Raise an ArgumentError if there are too few generations or candidates, or if the seed is too large."""
     if generations < 1:
         raise ArgumentError("generations", f"expected at least 1 generation, got {generations}")
     if population < 4:
         raise ArgumentError("population", f"expected at least 4 candidates in a generation, got {population}")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ArgumentError("seed", f"expected a number from 0 to 2^31, got {seed}")
 
 
 def _bound_error(error: float) -> float:

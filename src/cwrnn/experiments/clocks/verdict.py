@@ -16,6 +16,9 @@ from .square_waves import PREFIX
 
 NMSE, ERROR_RATE, CROSS_ENTROPY = "NMSE", "error rate", "cross entropy"
 
+SCHEDULE_FILE = "schedule.txt"
+"""The file with the best schedule that was found, in the folder of the results."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -34,7 +37,7 @@ class Verdict:
     series_error: float
     """The median error of the series; infinite if half of the networks or more did not finish."""
     measure: str
-    """What the errors are: "NMSE", "error rate" or "cross entropy"."""
+    """The name of the errors: "NMSE", "error rate" or "cross entropy"."""
 
     @property
     def better(self) -> bool:

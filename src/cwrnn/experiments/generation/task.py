@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 SECONDS_PER_STEP = {"srn": (0.3e-6, 1.5e-10), "lstm": (0.13e-6, 2.0e-10), "cw": (0.26e-6, 2.5e-10)}
-"""What a time step of training costs, by method: for the network, and for each of its parameters."""
+"""The seconds of a time step of training, by method: for the network, and for each of its parameters."""
 
 
 class Generation(Task[Dataset]):
@@ -85,7 +85,7 @@ class Generation(Task[Dataset]):
         return data.samples
 
     def describe_errors(self, data: Sequence[Dataset], runs: int, settings: TrainingSettings) -> str:
-        """What the NMSE means, and over which runs it is taken."""
+        """The caption: the meaning of the NMSE, and the runs that it covers."""
         return (
             f"NMSE over the runs that finished: {format_count(len(data), 'sequence')} times {runs} initial weights, "
             f"{settings.epochs} epochs. 0 is perfect, 1 is what the mean achieves; ± is the standard deviation. "

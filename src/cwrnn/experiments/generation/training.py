@@ -30,7 +30,7 @@ from ..networks.result import TrainingResult
 from ..networks.settings import TrainingSettings
 
 POINTS = 200
-"""About as many points of a learning curve are kept."""
+"""The approximate number of points that are kept of a learning curve."""
 
 HOPELESS = 10.0
 """A run whose NMSE ends above this has diverged, even if its loss is finite. The target's mean has an NMSE of 1."""
@@ -98,7 +98,7 @@ def train_many(
         return []
     replicas = Replicas([_build(method, hidden, settings, int(seed)) for seed in seeds])
     with torch.enable_grad():
-        return _Training(replicas, targets, settings).run(progress)
+        return _SequenceTraining(replicas, targets, settings).run(progress)
 
 
 def load_network(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: TrainingSettings) -> Network:
@@ -126,7 +126,7 @@ def states(
         return replicas.states(torch.zeros(1, steps, 0))[0].numpy()
 
 
-class _Training:
+class _SequenceTraining:
     """The runs that are being trained, and the losses and best networks of all."""
 
     def __init__(self, replicas: Replicas, targets: NDArray[np.float64], settings: TrainingSettings) -> None:
@@ -269,7 +269,7 @@ def _variation(target: NDArray[Any]) -> float:
 
 
 def _curve(losses: NDArray[np.float32], target: NDArray[np.float64], epochs: int) -> NDArray[np.float32]:
-    """(n, 2): epochs and NMSE of about `POINTS` of the losses, the first and the last among them."""
+    """(n, 2): epochs and NMSE of about `POINTS` of the losses, which include the first and the last."""
     if len(losses) == 0:
         return np.empty((0, 2), dtype=np.float32)
     steps = np.unique([*range(0, len(losses), math.ceil(epochs / POINTS)), len(losses) - 1])

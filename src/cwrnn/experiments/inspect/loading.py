@@ -18,6 +18,7 @@ from ...network import Network
 from ..errors import ExperimentError
 from ..file_names import replace_undecodable
 from ..generation import training as generation_training
+from ..generation.task import GENERATION
 from ..progress import ProgressCallback
 from ..report.drawing import NAMES
 from ..report.statistics import best_record
@@ -28,6 +29,7 @@ from ..words import training as word_training
 from ..words.corpus import BUNDLE, Corpus, CorpusError, load_corpus
 from ..words.features import FeatureSettings
 from ..words.recogniser.model import Recogniser
+from ..words.task import WORDS
 
 METHODS = ("srn", "cw")
 """The networks that have clocks; an SRN has a single one."""
@@ -200,7 +202,7 @@ def _with_sequence(method: str, network: Network, dataset: Dataset, facts: Mappi
         return {NMSE: generation_training.nmse(outputs[0][:, 0], dataset.samples)}
 
     return InspectedNetwork(
-        task="generation",
+        task=GENERATION.name,
         method=method,
         network=network,
         inputs=[np.empty((len(dataset.samples), 0))],
@@ -236,7 +238,7 @@ def _with_words(
         return {ERROR: float(wrong.mean()), CROSS_ENTROPY: float(-likelihood.mean())}
 
     return InspectedNetwork(
-        task="words",
+        task=WORDS.name,
         method=method,
         network=network,
         inputs=[normalise(utterance.features) for utterance in utterances],

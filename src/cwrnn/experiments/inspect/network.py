@@ -8,10 +8,11 @@ import numpy as np
 
 from ...inspection import Inspection, inspect
 from ..errors import ArgumentError
-from ..file_names import replace_undecodable
+from ..file_names import format_page_path, replace_undecodable
 from ..json_safe import make_json_safe
 from ..networks.descent import use_one_thread
 from ..progress import ProgressCallback
+from ..task import all_tasks
 from .loading import InspectedNetwork, load_network
 from .sentences import describe_inspection
 
@@ -77,7 +78,7 @@ class NetworkInspection:
     def __str__(self) -> str:
         lines = self.sentences
         if self.page is not None:
-            lines.append(f"The page is {replace_undecodable(str(self.page.resolve()))}")
+            lines.append(format_page_path(self.page))
         return "\n".join(lines)
 
 
@@ -107,10 +108,19 @@ def inspect_network(
         progress: called while words are read
 
     Raises:
-        ArgumentError: `out` is a folder
+        ArgumentError: there is no such `task`, or `out` is a folder
         ExperimentError: there is no network that can be inspected, or its data cannot be loaded
         ModelError: the file `model` is not a recogniser
+
+    Example::
+
+        result = cwrnn.experiments.inspect_network("out/generation", out="inspect.html")
+        print(result)
+        print(result.inspection.modules[0].share)
     """
+    names = [known.name for known in all_tasks()]
+    if task is not None and task not in names:
+        raise ArgumentError("task", f"expected one of {', '.join(names)}, got {task!r}")
     page = None if out is None else Path(out)
     if page is not None and page.is_dir():
         raise ArgumentError("out", f"{page} is a folder: name a file")

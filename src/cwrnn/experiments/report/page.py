@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from .. import paper
 from ..clocks import chapter as clocks_chapter
 from ..errors import ExperimentError
-from ..file_names import replace_undecodable
+from ..file_names import format_page_path
 from ..json_safe import make_json_safe
 from ..progress import Progress, ProgressCallback
 from ..sweep.run import Record
@@ -47,10 +48,10 @@ class Report:
     figures: Mapping[str, Mapping[str, tuple[Path, Path]]]
     """The SVG and the PNG file of each figure, by task and by the figure's name."""
     numbers: Mapping[str, Any]
-    """What summary.json holds."""
+    """The contents of summary.json."""
 
     def __str__(self) -> str:
-        return f"The page is {replace_undecodable(str(self.page.resolve()))}"
+        return format_page_path(self.page)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the numbers, which JSON can hold."""
@@ -127,6 +128,7 @@ def write_store_report(store: Store, folder: Path, *, progress: ProgressCallback
         environments=environments,
         commands=commands,
         created=store.created,
+        paper_runs=paper.RUNS,
         version=__version__,
     )
     report = Report(folder / "index.html", folder / "summary.json", figures, numbers)

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import paper
-from ..errors import ArgumentError
 from ..networks.result import TrainingResult
 from ..networks.settings import TrainingSettings
 from ..progress import ProgressCallback
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
 
 
 SECONDS_PER_STEP = {"srn": (0.7e-6, 1.2e-10), "lstm": (0.9e-6, 3.0e-10), "cw": (0.75e-6, 0.8e-10)}
-"""What a frame costs, by method: for the network, and for each of its parameters.
+"""The seconds of a frame of training, by method: for the network, and for each of its parameters.
 
-Training on the frame counts, and so do the judgements of training and test set after every epoch."""
+They include the evaluation of training and test set after every epoch."""
 
 
 class Words(Task[Corpus]):
@@ -35,7 +34,7 @@ class Words(Task[Corpus]):
     name, search_name, title = "words", "words search", "spoken words"
     error_name, error_is_a_share = "error rate", True
     table_title = "Spoken words: the share of the test set that is taken for another word"
-    data_kind = Corpus.kind
+    data_kind, takes_one_source = Corpus.kind, True
     settings = training.WordSettings
     most_epochs = training.MOST_EPOCHS
     clocks_size = paper.WORDS_SIZES[2]
@@ -51,10 +50,8 @@ class Words(Task[Corpus]):
         words: Sequence[str] | None = None,
         **options: Any,
     ) -> list[Corpus]:
-        """The corpus of one source: "bundle", "timit:PATH", "nltk-timit:PATH" or "folder:PATH"."""
-        if len(sources) != 1:
-            raise ArgumentError("data", f"expected one source of words, got {len(sources)}")
-        return [load_corpus(sources[0], words=words, progress=progress)]
+        """The corpus of each source: "bundle", "timit:PATH", "nltk-timit:PATH" or "folder:PATH"."""
+        return [load_corpus(source, words=words, progress=progress) for source in sources]
 
     def plan(self, data: Sequence[Corpus], **options: Any) -> list[Run]:
         """Every run: each method in each size on each corpus with each seed."""
@@ -93,7 +90,7 @@ class Words(Task[Corpus]):
         return np.concatenate([features for features, _ in data.normalised(TRAIN)]).astype(np.float64)
 
     def describe_errors(self, data: Sequence[Corpus], runs: int, settings: TrainingSettings) -> str:
-        """What the error is, and over which runs and words it is taken."""
+        """The caption: the meaning of the error, and the runs and words that it covers."""
         return (
             f"Errors in percent over the runs that finished: {runs} initial weights each; ± is the standard deviation. "
             f"The words are {'; '.join(corpus.source for corpus in data)}. Paper: mean and deviation over {paper.RUNS} "

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ...network import Network
 from .. import paper
+from ..errors import ArgumentError
 from ..networks.build import build_network
 from ..networks.descent import SECONDS_BETWEEN_REPORTS, descend
 from ..networks.replicas import Replicas
@@ -34,7 +35,7 @@ Labelled = tuple[NDArray[np.float32], int]
 MOST_EPOCHS = 1000
 """A limit that no training reaches: the patience ends it long before. The paper has none."""
 USUAL_EPOCHS = 100
-"""About as many epochs as a training takes."""
+"""The approximate number of epochs of a training."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class WordSettings(TrainingSettings):
 
     @property
     def usual_epochs(self) -> int:
-        """About as many epochs as a run makes."""
+        """The approximate number of epochs that a run makes."""
         return min(self.epochs, USUAL_EPOCHS)
 
 
@@ -94,7 +95,7 @@ def train_many(
         return []
     replicas = Replicas([build_untrained(method, hidden, settings, int(seed)) for seed in seeds])
     with torch.enable_grad():
-        return _Training(replicas, Padded(train), Padded(test), seeds, settings).run(progress)
+        return _WordTraining(replicas, Padded(train), Padded(test), seeds, settings).run(progress)
 
 
 def build_untrained(method: str, hidden: int, settings: WordSettings, seed: int = 0) -> Network:
@@ -193,7 +194,7 @@ class _Evaluation:
     """(S,): the share of the sequences whose most probable class is wrong."""
 
 
-class _Training:
+class _WordTraining:
     """The runs that are being trained, and the curves and best networks of all."""
 
     def __init__(
@@ -305,6 +306,12 @@ class _Training:
             weights=self.replicas.weights(self.best_values[row]),
             seconds=float(self.seconds[run]),
         )
+
+
+def check_noise(noise: float) -> None:
+    """Raises an ArgumentError if `noise` cannot be a standard deviation."""
+    if not (noise >= 0 and math.isfinite(noise)):
+        raise ArgumentError("noise", f"expected a standard deviation, 0 or more, got {noise}")
 
 
 def _check(sequences: Sequence[Labelled], settings: WordSettings, name: str) -> None:

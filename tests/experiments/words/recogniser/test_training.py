@@ -117,6 +117,7 @@ def test_nothing_is_written_without_a_file(corpus, tmp_path, monkeypatch):
         ({"method": "lstm"}, "method", "expected one of srn, cw, got 'lstm'"),
         ({"runs": 0}, "runs", "expected 1 to 32, got 0"),
         ({"epochs": 0}, "epochs", "expected at least 1, got 0"),
+        ({"seed": -1}, "seed", "expected a number from 0 to 2^62, got -1"),
         ({"noise": -1.0}, "noise", "expected a standard deviation, 0 or more, got -1.0"),
         ({"learning_rate": 0.0}, "learning_rate", "expected a number above 0, got 0.0"),
         ({"size": 100, "schedule": "1:4"}, "schedule", "expected only one of size and schedule"),

@@ -29,11 +29,11 @@ from ...networks.result import TrainingResult
 from ...progress import Progress, ProgressCallback
 from ...sweep.batches import MOST_RUNS
 from ...sweep.interrupts import interrupts
-from ...sweep.run import FINISHED
+from ...sweep.run import FINISHED, LARGEST_SEED
 from ..clips import TEST, TRAIN
 from ..corpus import BUNDLE, Corpus, load_corpus, select_words
 from ..features import describe_engine
-from ..training import MOST_EPOCHS, WordSettings, load_network, train_many
+from ..training import MOST_EPOCHS, WordSettings, check_noise, load_network, train_many
 from .model import DEVIATION, KIND, MEAN, Recogniser, check_words
 
 DEFAULT_SIZE = max(paper.WORDS_SIZES)
@@ -208,8 +208,9 @@ def train_recogniser(
         _check_out(path, force)
     if not (learning_rate > 0 and math.isfinite(learning_rate)):
         raise ArgumentError("learning_rate", f"expected a number above 0, got {learning_rate}")
-    if not (noise >= 0 and math.isfinite(noise)):
-        raise ArgumentError("noise", f"expected a standard deviation, 0 or more, got {noise}")
+    check_noise(noise)
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ArgumentError("seed", f"expected a number from 0 to 2^62, got {seed}")
     if method not in METHODS:
         raise ArgumentError("method", f"expected one of {', '.join(METHODS)}, got {method!r}")
     if not 1 <= runs <= MOST_RUNS:
