@@ -271,7 +271,7 @@ def test_an_interruption_ends_learn(tmp_path, capsys, monkeypatch):
         ),
         (["compare", "--schedule", "1:9,2:9", "--size", "200"], "got 1:9,2:9 with 282"),
         (["compare", "--data", "squares:x"], "--data: expected squares:"),
-        (["compare", "--data", "squares:3", "--data", "squares:3"], "2 with the name 'squares 3 #0'"),
+        (["compare", "--data", "squares:3", "--data", "squares:3"], "2 data sets named 'squares 3 #0'"),
         (["compare", "--learning-rate", "-1"], "--learning-rate: expected a number above 0, up to 1e30, got -1"),
         (["evolve", "--size", "5"], "--size: expected at least"),
         (["evolve", "--modules", "1"], "--modules: expected at least 2 modules to search, got 1"),
