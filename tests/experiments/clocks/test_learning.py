@@ -1,7 +1,9 @@
 """Learned clocks: both kinds of networks are trained in the same way, and the result says which is better."""
 
+import errno
 import json
 import math
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -246,3 +248,25 @@ def test_bad_arguments_are_named(arguments, argument, tmp_path):
         learn_clocks(**{"data": "squares:3", "out": tmp_path / "none", **arguments})
     assert error.value.argument == argument
     assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_that_is_a_file_is_refused_before_the_training(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ArgumentError, match="cannot make the folder") as error:
+        learn_clocks(data="squares:3", out=tmp_path / "file")
+    assert error.value.argument == "out"
+
+
+def test_a_full_disk_leaves_no_part_of_the_results(tmp_path, monkeypatch):
+    result = learn_clocks(data=make_waves(2, 3), **TINY)
+    calls = []
+
+    def fail_at_the_second_file(descriptor):
+        calls.append(descriptor)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail_at_the_second_file)
+    with pytest.raises(OSError, match="No space left"):
+        result.write(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..errors import ArgumentError, ExperimentError
 from ..networks.descent import use_one_thread
 from ..progress import Progress, ProgressCallback
+from ..sweep.driver import make_folder
 from ..sweep.interrupts import interrupts
 from ..task import Data
 from .learned_clocks import NUMBERS_FILE, LearnedClocks, choose_best
@@ -100,7 +101,7 @@ def learn_clocks(
     )
     if out is not None:
         # a folder that cannot be made is found out before the training
-        Path(out, "figures").mkdir(parents=True, exist_ok=True)
+        make_folder(Path(out, "figures"))
     started = time.monotonic()
     exponential, learned = train_both_kinds(datasets, request.runs, settings, seed, progress)
     best = choose_best(learned, exponential)

@@ -135,11 +135,7 @@ def open_store(out: str | PathLike[str], *, resume: bool = False, command: str =
 
     A store that has records is refused without `resume`, and left as it is.
     """
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArgumentError("out", f"cannot make the folder {folder}: {error.strerror}") from error
+    folder = make_folder(out)
     with Store.open(folder, create=True, command=command) as store:
         if not resume and store.keys():
             raise ArgumentError(
@@ -148,6 +144,16 @@ def open_store(out: str | PathLike[str], *, resume: bool = False, command: str =
                 "or choose another folder",
             )
         yield store
+
+
+def make_folder(out: str | PathLike[str]) -> Path:
+    """Makes the folder of an argument `out` if it does not exist, and returns it; an ArgumentError if that fails."""
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError("out", f"cannot make the folder {folder}: {error.strerror}") from error
+    return folder
 
 
 def check_engine(engine: str, scheduler: str | None, workers: int | None) -> None:
