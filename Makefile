@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: help demo test install lint types unit mutants docs bench gpu clean
 
 help:
-	@echo "make demo     install into .venv, repeat both experiments of the paper in small, write a page about them"
+	@echo "make demo     install into .venv, repeat both experiments of the paper on a small scale, write a page about them"
 	@echo "make test     install into .venv, then lint, types, unit, mutants"
 	@echo "make lint     check style and format with ruff"
 	@echo "make types    check the types of src with mypy"

@@ -71,15 +71,12 @@ class LearnedClockworkRNN(nn.Module):
         the same as those of :class:`ClockworkRNN`, without support for a :class:`~torch.nn.utils.rnn.PackedSequence`
 
     Variables:
-        weight_ih_l0 (N, I), weight_hh_l0 (N, N), bias_l0 (N)
-            the same as those of :class:`ClockworkRNN`, except that every block of ``weight_hh`` counts while the clocks
-            are soft
-        clocks (modules, C)
-            one number for each of the C candidates; the probabilities are softmax(sharpness * clocks)
-        candidates (C, 2)
-            buffer: the period and the phase of every candidate
-        sharpness ()
-            buffer: 1 at first, infinite when the clocks are hard
+        * **weight_ih_l0** (N, I), **weight_hh_l0** (N, N), **bias_l0** (N): the same as those of :class:`ClockworkRNN`,
+          except that every block of ``weight_hh`` counts while the clocks are soft
+        * **clocks** (modules, C): one number for each of the C candidates; the probabilities are
+          softmax(sharpness * clocks)
+        * **candidates** (C, 2), a buffer: the period and the phase of every candidate
+        * **sharpness** (), a buffer: 1 at first, infinite when the clocks are hard
 
     Examples::
 

@@ -15,7 +15,7 @@ The letters of the whole code base:
     I   inputs                      K_i  units of module i
     N   hidden units                S    replicas: independent networks side by side
 
-Modules are sorted by increasing period. `t` is the absolute clock and counts from 0, so every module executes at t = 0.
+Modules are sorted by increasing period. `t` is the absolute clock and counts from 0, so every module ticks at t = 0.
 A sequence that continues a stream starts at t = t0.
 """
 

@@ -1,4 +1,4 @@
-"""Schedule: the modules of a hidden layer, and the times at which each of them executes.
+"""Schedule: the modules of a hidden layer, and the times at which each of them ticks.
 
 A schedule is a value made of integers only. It is built, printed, counted and tested without any layer, and a layer
 takes it in place of the number of modules.
@@ -54,7 +54,7 @@ class Schedule:
     """
 
     periods: tuple[int, ...]
-    """P_i: module i executes at the times t with t mod P_i == 0."""
+    """P_i: module i ticks at the times t with t mod P_i == 0."""
     sizes: tuple[int, ...]
     """K_i, the number of units of module i."""
     hidden_size: int = field(init=False, repr=False, compare=False)
@@ -299,7 +299,7 @@ class Schedule:
         return len(self.periods)
 
     def due(self, t: int) -> tuple[int, ...]:
-        """The indices of the modules that execute at time t.
+        """The indices of the modules that tick at time t.
 
         >>> Schedule.exponential(5, 5).due(6)  # figure 2: the modules of period 1 and 2
         (0, 1)
@@ -307,7 +307,7 @@ class Schedule:
         return tuple(i for i, period in enumerate(self.periods) if t % period == 0)
 
     def ticks(self, t0: int, T: int) -> tuple[range, ...]:
-        """The times, on the absolute clock, at which each module executes from t0 to t0 + T - 1.
+        """The times, on the absolute clock, at which each module ticks from t0 to t0 + T - 1.
 
         >>> Schedule.from_periods(3, [1, 2, 4]).ticks(5, 6)
         (range(5, 11), range(6, 11, 2), range(8, 11, 4))

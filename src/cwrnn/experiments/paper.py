@@ -27,6 +27,7 @@ GENERATION_HIDDEN_UNITS = {
 GENERATION_MODULES = 9
 """Modules of the CW-RNN, with the periods 1, 2, 4, ..., 256."""
 GENERATION_LEARNING_RATES = {"srn": 3e-4, "lstm": 3e-5, "cw": 3e-4}
+"""Learning rates, by method."""
 GENERATION_MOMENTUM = 0.95
 GENERATION_EPOCHS = 2000
 GENERATION_ERRORS = {("srn", 1000): "0.46 ± 0.08", ("lstm", 1000): "0.04 ± 0.01", ("cw", 1000): "0.007 ± 0.004"}
@@ -61,6 +62,7 @@ WORDS_HIDDEN_UNITS = {
 WORDS_MODULES = 7
 """Modules of the CW-RNN, with the periods 1, 2, 4, ..., 64."""
 WORDS_LEARNING_RATES = {"srn": 3e-4, "lstm": 3e-4, "cw": 3e-4}
+"""Learning rates, by method."""
 WORDS_MOMENTUM = 0.9
 WORDS_NOISE = 0.6
 """The standard deviation of the noise that is added to the inputs during training."""

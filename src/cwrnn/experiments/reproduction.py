@@ -88,7 +88,7 @@ def reproduce_generation(
 ) -> Reproduction:
     """Trains networks to generate sequences of music: the paper's first task (section 4.1).
 
-    SRN, LSTM and CW-RNN of about equally many parameters learn each sequence by heart.
+    SRN, LSTM and CW-RNN with about the same number of parameters learn each sequence by heart.
 
     Args:
         data: "bundle" for the five bundled snippets, a WAV, FLAC or OGG file, a folder of such files, a `Dataset`, or

@@ -56,7 +56,7 @@ class Task(ABC, Generic[D]):
     name: ClassVar[str]
     """The name in stores, in commands and in Python."""
     search_name: ClassVar[str]
-    """The name, in stores, of runs that search the learning rate. Their records are kept apart."""
+    """The name, in stores, of runs that search for the learning rate. Their records are kept apart."""
     title: ClassVar[str]
     """The title, for people to read."""
     error_name: ClassVar[str]

@@ -1,4 +1,4 @@
-"""Memory: how far back each module remembers, measured by the derivative of its state by earlier inputs."""
+"""Memory: how far back each module remembers, from the derivative of its state with respect to earlier inputs."""
 
 import math
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Memory:
 
 
 def measure_memory(layer: ClockworkRNN, inputs: Sequence[ArrayLike], longest: int | None = None) -> Memory:
-    """How far back each module remembers: the norm of the derivative of its state by the input, by lag.
+    """How far back each module remembers: the norm of d state / d input, for each lag.
 
         norm(i, l) = sqrt( mean over s of || d h_i(s + l) / d x(s) ||_F^2 )
 
@@ -54,7 +54,7 @@ def measure_memory(layer: ClockworkRNN, inputs: Sequence[ArrayLike], longest: in
     others have at least half of the weight; with less than half, the norm is NaN.
 
     The derivatives are exact: they are carried forward from each input to all later states. For a network without
-    input, the derivative is taken by a number added to each unit's argument of the nonlinearity.
+    input, the derivative is taken with respect to a number added to each unit's argument of the nonlinearity.
 
     Args:
         layer: a ClockworkRNN of one layer and one direction
