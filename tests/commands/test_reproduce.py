@@ -5,6 +5,7 @@ import os
 import re
 import sqlite3
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -330,6 +331,20 @@ def test_report_writes_the_same_page_from_the_store_alone(tmp_path, capsys):
     assert capsys.readouterr().out == f"The page is {page}\n"
     assert page.read_bytes() == expected
     assert (tmp_path / "runs.sqlite").read_bytes() == store
+
+
+def test_report_shows_its_progress(generate, tmp_path, monkeypatch):
+    shown = []
+
+    @contextmanager
+    def record_progress(**options):
+        yield shown.append
+
+    assert generate("--methods", "cw", "--runs", "1", "--quiet")[0] == 0
+    monkeypatch.setattr("cwrnn.commands.report.show_progress", record_progress)
+    assert cli.main(["report", str(tmp_path / "out")]) == 0
+    assert {progress.activity for progress in shown} == {"drawing"}
+    assert shown[-1].fraction == 1.0
 
 
 def test_report_needs_a_store_with_runs(tmp_path, capsys):

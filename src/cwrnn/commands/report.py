@@ -5,17 +5,18 @@ from typing import Annotated
 
 import typer
 
-from .console import guard_output, handle_errors
+from .console import guard_output, handle_errors, show_progress
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of what was run.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a store: the --out of another command.")],
 ) -> None:
-    """Draw figures and page again, from the store alone."""
+    """Write the page and its figures again, from the store alone."""
     with handle_errors():
-        # importing matplotlib takes long
+        # imported here because it imports matplotlib, which is slow
         from ..experiments.report.page import write_report
 
-        written = write_report(folder)
+        with show_progress(lines=False) as progress:
+            written = write_report(folder, progress=progress)
         with guard_output():
             print(written)
