@@ -41,7 +41,7 @@ cwrnn clocks compare --task words --size 2500 --runs 10      on the bundled word
 cwrnn clocks compare --series exponential-2,fibonacci --data song.flac
 cwrnn clocks compare --data squares:3,7,21x20 --schedule 1:4,3:4,7:4,21:4 --modules 4 --size 240
 
-exit codes: 0 every run has a record and none failed, 1 some failed or an error, 2 wrong usage, 130 interrupted
+exit codes: 0 every run has a record and none failed, 1 failed runs or another error, 2 wrong usage, 130 interrupted
 """
 
 EVOLVE_EXAMPLES = """examples:
@@ -52,7 +52,7 @@ cwrnn clocks evolve --data song.flac --generations 30              for a piece o
 cwrnn clocks evolve --task words --size 1000 --sizes               for words, and the sizes of the modules too
 cwrnn clocks evolve --data song.flac --resume                      continues after an interruption
 
-exit codes: 0 a schedule was found and no run failed, 1 some failed or an error, 2 wrong usage, 130 interrupted
+exit codes: 0 a schedule was found and no run failed, 1 failed runs or another error, 2 wrong usage, 130 interrupted
 """
 
 LEARN_EXAMPLES = """examples:
@@ -71,7 +71,7 @@ exit codes: 0 a schedule was found, 1 an error, 2 wrong usage, 130 interrupted
 COMPARE_FOLDER, EVOLVE_FOLDER, LEARN_FOLDER = (Path("out", name) for name in ("clocks", "evolution", "learned"))
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Compare, evolve or learn other periods than 1, 2, 4, ..."
+    no_args_is_help=True, rich_markup_mode=None, help="Compare, evolve or learn periods other than 1, 2, 4, ..."
 )
 
 
@@ -116,7 +116,7 @@ def compare(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare series of periods, all with the same modules and at most as many parameters.
+    """Compare series of periods, all with the same number of modules and at most --size parameters.
 
     Prints the errors of every series, and whether they differ from the first one's by more than chance; draws them.
     """
@@ -193,11 +193,12 @@ def evolve(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Find periods by evolution: many candidates are trained, and the better ones lead to the next.
+    """Find periods by evolution: many candidates are trained, and the better ones shape the next generation.
 
-    Prints the best schedule, which every other command takes as --schedule, and whether it is better than the series
-    1, 2, 4, ... A candidate is judged by the median error of its networks; for words by the cross entropy of the
-    training set, so that the test set does not choose. A run that diverges counts as the worst.
+    Prints the best schedule, which every other command takes as --schedule, whether it is better than the series
+    1, 2, 4, ..., and a command that uses it on the same data. A candidate is judged by the median error of its
+    networks; for words by the cross entropy of the training set, so that the test set does not choose. A run that
+    diverges counts as the worst.
     """
     folder, stderr = out or EVOLVE_FOLDER, make_error_console()
 

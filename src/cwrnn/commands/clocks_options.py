@@ -28,7 +28,7 @@ DataOption = Annotated[
         "--data",
         metavar="SOURCE",
         help="As in `cwrnn reproduce`; or squares:3,7,21x20 for twenty sequences of square waves that switch every 3, "
-        "7 and 21 steps, with noise; squares:3,7,21x20+2 for noise of the seeds from 2 on. May be repeated.",
+        "7 and 21 steps, with noise; squares:3,7,21x20+2 for noise with seeds from 2 on. May be repeated.",
         show_default="bundle",
     ),
 ]

@@ -26,7 +26,8 @@ TASK_NAMES = "|".join(task.name for task in all_tasks())
 
 Methods = Annotated[str, typer.Option("--methods", metavar="LIST", help="The networks to train.")]
 Search = Annotated[
-    bool, typer.Option("--search", help="Search the best learning rate of each method instead of repeating the paper.")
+    bool,
+    typer.Option("--search", help="Search for the best learning rate of each method, instead of repeating the paper."),
 ]
 Seed = Annotated[
     int,

@@ -39,7 +39,7 @@ BOTH_OUT = Path("out/reproduce")
 GENERATION_PAPER_RUNS, WORDS_PAPER_RUNS = GENERATION_PAPER.count_runs(GENERATION_SEQUENCES), WORDS_PAPER.count_runs()
 
 CODES = (
-    "exit codes: 0 every run has a record and none failed, 1 some runs failed or an error, 2 wrong usage, "
+    "exit codes: 0 every run has a record and none failed, 1 failed runs or another error, 2 wrong usage, "
     "130 interrupted"
 )
 
@@ -156,8 +156,8 @@ def generation(
 ) -> None:
     """Train networks to generate music: the paper's first experiment (section 4.1).
 
-    SRN, LSTM and CW-RNN of about equally many parameters learn short sequences by heart. Prints their errors beside the
-    paper's, and writes a page with figures and sound.
+    SRN, LSTM and CW-RNN with about the same number of parameters learn short sequences by heart. Prints their errors
+    beside the paper's, and writes a page with figures and sound.
     """
     folder = out or (GENERATION_SEARCH_OUT if search else GENERATION_OUT)
     with handle_errors(context.obj):
@@ -218,8 +218,9 @@ def words(
 ) -> None:
     """Train networks to tell spoken words apart: the paper's second experiment (section 4.2).
 
-    SRN, LSTM and CW-RNN of about equally many parameters learn words that end alike. Prints which share of the test set
-    they get wrong beside the paper's, and writes a page with figures. The bundled words are synthetic speech.
+    SRN, LSTM and CW-RNN with about the same number of parameters learn words that end alike. Prints the share of the
+    test set that they get wrong, beside the paper's, and writes a page with figures. The bundled words are synthetic
+    speech.
     """
     folder = out or (WORDS_SEARCH_OUT if search else WORDS_OUT)
     with handle_errors(context.obj):
