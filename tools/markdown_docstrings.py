@@ -30,5 +30,5 @@ class MarkdownDocstrings(griffe.Extension):
         """Rewrite the docstring of `obj`."""
         if obj.docstring:
             text = DIRECTIVE.sub("", ROLE.sub(r"`\1`", obj.docstring.value))
-            text = TITLED.sub(r"\1: \1: ", text.replace("``", "`").replace("Examples::", "Examples:"))
+            text = TITLED.sub(r"\1: \1: ", text.replace("``", "`").replace("Examples::\n\n", "Examples:\n"))
             obj.docstring.value = fence_doctests(text)

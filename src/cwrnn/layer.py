@@ -71,9 +71,13 @@ class ClockworkRNN(nn.Module):
         * **h_n**: (layers * directions, B, N), without B if unbatched: the state at each sequence's own end
 
     Variables:
-        weight_ih_l[k] (N, I), weight_hh_l[k] (N, N), bias_l[k] (N), with the suffix ``_reverse`` for the reverse
-        direction. ``weight_hh`` is stored dense; its blocks below the diagonal, from fast modules to slow ones, are
-        zero, are never read and get no gradient. Initial values are uniform in +-1 / sqrt(N), as torch's.
+        * **weight_ih_l[k]** (N, I): the weights from the input of layer k
+        * **weight_hh_l[k]** (N, N): the recurrent weights of layer k, stored dense. The blocks below the diagonal, from
+          fast modules to slow ones, are zero, are never read and get no gradient
+        * **bias_l[k]** (N): the biases of layer k
+
+        The reverse direction has the same variables with the suffix ``_reverse``. In layers k > 0, the input has
+        directions * N features instead of I. Initial values are uniform in +-1 / sqrt(N), as torch's.
 
     Examples::
 
