@@ -238,3 +238,12 @@ def test_negative_input_size():
     """torch's words are "must be greater than zero", but zero is no error here."""
     with pytest.raises(ValueError, match="input_size must be zero or greater"):
         ClockworkRNN(-1, N, schedule=1)
+
+
+@pytest.mark.parametrize("grad", [True, False], ids=["with gradients", "without gradients"])
+def test_an_input_of_another_dtype_than_weight_ih_is_refused_with_and_without_a_state(grad):
+    layer = ClockworkRNN(3, 8, schedule=2)
+    layer.weight_ih_l0.data = layer.weight_ih_l0.data.double()
+    for hx in (None, torch.zeros(1, 2, 8)):
+        with torch.set_grad_enabled(grad), pytest.raises(ValueError, match="does not match weight dtype"):
+            layer(torch.randn(5, 2, 3), hx)
