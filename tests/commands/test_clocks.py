@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support import made_corpora, sound_files
 
-from cwrnn.commands import main as cli
+from cwrnn.commands.main import main
 from cwrnn.experiments.clocks.series import SERIES
 from cwrnn.experiments.generation import training
 from cwrnn.experiments.inspect.loading import load_network
@@ -23,14 +23,14 @@ SEARCH = ("evolve", "--data", "squares:3", "--runs", "3", "--generations", "2", 
 
 def run(capsys, *arguments):
     """Run `cwrnn clocks` and return its exit code, its output and its errors."""
-    code = cli.main(["clocks", *map(str, arguments)])
+    code = main(["clocks", *map(str, arguments)])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
 
 def write_report(folder):
     """Return the page of a folder, and the numbers of its only chapter."""
-    assert cli.main(["report", str(folder)]) == 0
+    assert main(["report", str(folder)]) == 0
     numbers = json.loads((folder / "summary.json").read_text())
     (chapter,) = numbers.keys() & {"generation", "words", "clocks-generation", "clocks-words"}
     return (folder / "index.html").read_text(), numbers[chapter]
@@ -221,7 +221,7 @@ def test_the_printed_command_runs_on_the_users_data(command, tmp_path, capsys):
     assert f"--data '{song}'" in text
     program, *words = shlex.split(text)
     assert program == "cwrnn"
-    assert cli.main([*words, "--runs", "1", "--epochs", "2", "--workers", "1", "--quiet", "--json"]) == 0
+    assert main([*words, "--runs", "1", "--epochs", "2", "--workers", "1", "--quiet", "--json"]) == 0
     numbers = json.loads(capsys.readouterr().out)
     spec = (tmp_path / "found" / "schedule.txt").read_text().strip()
     assert numbers["data"] == ["my song"]
@@ -235,7 +235,7 @@ def test_the_printed_command_runs_on_square_waves(tmp_path, capsys):
     assert code == 0
     program, *words = shlex.split(find_printed_command(out))
     assert (program, *words[:4]) == ("cwrnn", "clocks", "compare", "--data", "squares:2,3")
-    assert cli.main([*words, "--runs", "1", "--epochs", "2", "--workers", "1", "--quiet", "--json"]) == 0
+    assert main([*words, "--runs", "1", "--epochs", "2", "--workers", "1", "--quiet", "--json"]) == 0
     spec = (tmp_path / "found" / "schedule.txt").read_text().strip()
     numbers = json.loads(capsys.readouterr().out)
     assert [each["name"] for each in numbers["series"]] == ["exponential-2", f"own {spec}"]

@@ -9,7 +9,7 @@ from support.html_pages import Page
 from support.inspected_networks import HOSTILE, make_sequence_store, make_word_store, save_recogniser
 from support.made_corpora import make_corpus
 
-from cwrnn.commands import main as cli
+from cwrnn.commands.main import main
 from cwrnn.experiments.inspect import page
 from cwrnn.experiments.inspect.loading import load_network
 from cwrnn.experiments.inspect.network import measure_network
@@ -33,7 +33,7 @@ def spoken(tmp_path_factory):
 @pytest.fixture
 def run(capsys):
     def inspect(*arguments):
-        code = cli.main(["inspect", "--quiet", *map(str, arguments)])
+        code = main(["inspect", "--quiet", *map(str, arguments)])
         printed = capsys.readouterr()
         return code, printed.out, printed.err
 
@@ -112,7 +112,7 @@ def test_errors_have_messages_and_exit_codes(run, sequences, tmp_path, monkeypat
 
 
 def test_help_has_examples(capsys):
-    assert cli.main(["inspect", "--help"]) == 0
+    assert main(["inspect", "--help"]) == 0
     out = capsys.readouterr().out
     for option in ("task", "run", "data", "word", "out", "json"):
         assert f"--{option}" in out

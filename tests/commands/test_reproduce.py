@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import soundfile
-from support import small_sweeps as sweeps
+from support import small_sweeps
 
-from cwrnn.commands import main as cli
-from cwrnn.commands import reproduce as command
+from cwrnn.commands import reproduce
+from cwrnn.commands.main import main
 from cwrnn.experiments import reproduction_result
 from cwrnn.experiments.generation import training
 from cwrnn.experiments.generation.training import train_many
@@ -30,7 +30,7 @@ def generate(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(reproduction_result, "write_page", lambda store, folder: folder / "index.html")
 
     def run(*arguments, out=tmp_path / "out", tiny=TINY):
-        code = cli.main(["reproduce", "generation", *tiny, "--out", str(out), *map(str, arguments)])
+        code = main(["reproduce", "generation", *tiny, "--out", str(out), *map(str, arguments)])
         printed = capsys.readouterr()
         return code, printed.out, printed.err
 
@@ -111,11 +111,11 @@ def test_a_store_with_runs_needs_resume(generate, tmp_path):
     )
     assert (tmp_path / "out" / "runs.sqlite").read_bytes() == before
 
-    finished = sweeps.times(tmp_path / "out")
+    finished = small_sweeps.times(tmp_path / "out")
     code, _, err = generate("--runs", "3", "--resume", "--methods", "cw")
     assert code == 0
     assert "15 runs, 10 of them there already" in err
-    later = sweeps.times(tmp_path / "out")
+    later = small_sweeps.times(tmp_path / "out")
     assert len(later) == 35
     assert {key: later[key] for key in finished} == finished
 
@@ -137,7 +137,7 @@ def test_a_file_that_is_no_store_is_refused_and_left_alone(generate, tmp_path, c
         code, out, err = generate(*more)
         assert (code, out) == (1, "")
         assert "this is not a store of cwrnn" in err
-    assert cli.main(["report", str(tmp_path / "out")]) == 1
+    assert main(["report", str(tmp_path / "out")]) == 1
     assert (tmp_path / "out" / "runs.sqlite").read_bytes() == content
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs.sqlite"]
 
@@ -253,7 +253,7 @@ def test_a_page_that_cannot_be_written_says_how_to_resume(generate, tmp_path, mo
     assert (code, out) == (1, "")
     assert f"cwrnn: {page}: Is a directory\nThe runs that were trained are in the store. To go on:\n" in err
     assert err.endswith("--methods cw --resume\n")
-    assert cli.main(["report", str(tmp_path / "out")]) == 1
+    assert main(["report", str(tmp_path / "out")]) == 1
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a disk that is full")
@@ -320,14 +320,14 @@ def test_search_prints_one_row_per_learning_rate(generate, tmp_path):
 
 def test_report_writes_the_same_page_from_the_store_alone(tmp_path, capsys):
     arguments = [*TINY, "--out", str(tmp_path), "--methods", "cw", "--runs", "1", "--quiet"]
-    assert cli.main(["reproduce", "generation", *arguments]) == 0
+    assert main(["reproduce", "generation", *arguments]) == 0
     page = tmp_path / "index.html"
     assert f"The page is {page}" in capsys.readouterr().out
     expected = page.read_bytes()
     for path in [page, *(tmp_path / "figures").rglob("*.*")]:
         path.unlink()
     store = (tmp_path / "runs.sqlite").read_bytes()
-    assert cli.main(["report", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"The page is {page}\n"
     assert page.read_bytes() == expected
     assert (tmp_path / "runs.sqlite").read_bytes() == store
@@ -348,10 +348,10 @@ def test_report_shows_its_progress(generate, tmp_path, monkeypatch):
 
 
 def test_report_needs_a_store_with_runs(tmp_path, capsys):
-    assert cli.main(["report", str(tmp_path)]) == 1
+    assert main(["report", str(tmp_path)]) == 1
     assert "there is no store" in capsys.readouterr().err
     Store.open(tmp_path, create=True).close()
-    assert cli.main(["report", str(tmp_path)]) == 1
+    assert main(["report", str(tmp_path)]) == 1
     assert "there are no runs yet" in capsys.readouterr().err
 
 
@@ -367,7 +367,7 @@ def test_a_locked_store_is_an_error(generate, tmp_path, monkeypatch):
 
 
 def test_help_lists_all_options_examples_and_exit_codes(capsys):
-    assert cli.main(["reproduce", "generation", "--help"]) == 0
+    assert main(["reproduce", "generation", "--help"]) == 0
     out = capsys.readouterr().out
     options = "data methods sizes runs epochs paper search engine scheduler workers out resume seed learning-rate"
     for option in f"{options} no-peepholes offset length json quiet".split():
@@ -379,7 +379,7 @@ def test_help_lists_all_options_examples_and_exit_codes(capsys):
 
 
 def test_the_examples_of_the_help_name_options_that_exist(monkeypatch):
-    examples = (command.BOTH_EXAMPLES + command.GENERATION_EXAMPLES + command.WORDS_EXAMPLES).splitlines()
+    examples = (reproduce.BOTH_EXAMPLES + reproduce.GENERATION_EXAMPLES + reproduce.WORDS_EXAMPLES).splitlines()
     lines = [line for line in examples if line.startswith("cwrnn reproduce") and "--help" not in line]
     assert len(lines) >= 15
     called = []
@@ -389,10 +389,10 @@ def test_the_examples_of_the_help_name_options_that_exist(monkeypatch):
         raise ZeroDivisionError
 
     for name in ("reproduce", "reproduce_generation", "reproduce_words"):
-        monkeypatch.setattr(command, name, stop)
+        monkeypatch.setattr(reproduce, name, stop)
     for line in lines:
         with pytest.raises(ZeroDivisionError):
-            cli.main(line.split("   ")[0].split()[1:])
+            main(line.split("   ")[0].split()[1:])
     assert len(called) == len(lines)
 
 
@@ -414,6 +414,6 @@ def test_the_dask_engine_names_its_own_extra(generate, monkeypatch):
 
 def test_options_before_the_name_are_refused(capsys, tmp_path):
     """They would be options of both experiments, and have no effect."""
-    assert cli.main(["reproduce", "--out", str(tmp_path / "a"), "generation", "--runs", "1"]) == 2
+    assert main(["reproduce", "--out", str(tmp_path / "a"), "generation", "--runs", "1"]) == 2
     assert "options go after the name: cwrnn reproduce generation" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "a").exists()

@@ -14,8 +14,8 @@ import torch
 from support.made_recognisers import WORDS, train_on_recordings, write_recordings
 from support.sound_files import make_voice, write_sound, write_word_folders
 
-from cwrnn.commands import main as cli
-from cwrnn.commands import words as words_command
+from cwrnn.commands import words
+from cwrnn.commands.main import main
 from cwrnn.experiments.words.features import mfcc, resample
 from cwrnn.experiments.words.recogniser import training
 from cwrnn.experiments.words.recogniser.model import Recogniser, trim_silence
@@ -51,7 +51,7 @@ def command(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
 
     def run(*arguments):
-        code = cli.main(["words", *map(str, arguments)])
+        code = main(["words", *map(str, arguments)])
         printed = capsys.readouterr()
         return code, printed.out, printed.err
 
@@ -97,7 +97,7 @@ def test_train_then_recognise(command, folder, tmp_path, capsys):
     # the commands run as they are printed
     for line in lines[-2:]:
         program, *arguments = shlex.split(line)
-        assert (program, cli.main(arguments)) == ("cwrnn", 0)
+        assert (program, main(arguments)) == ("cwrnn", 0)
     capsys.readouterr()
     recogniser = Recogniser.load(out)
     assert set(recogniser.words) == set(WORDS)
@@ -330,7 +330,7 @@ def test_stream_prints_a_line_when_the_word_changes(pipe, model):
 
 
 def test_stream_on_a_terminal_is_one_line(pipe, model, monkeypatch, capsys):
-    monkeypatch.setattr(words_command.StreamDisplay, "is_terminal", staticmethod(lambda: True))
+    monkeypatch.setattr(words.StreamDisplay, "is_terminal", staticmethod(lambda: True))
     code, out, _ = pipe(encode_pcm(make_voice(9)), model, "--stream")
     assert code == 0
     assert out.count("\n") == 1
@@ -366,7 +366,7 @@ def test_stream_without_a_frame_exits_with_1(pipe, model, data, message):
 def test_interrupted_stream_prints_the_last_decision(pipe, model, monkeypatch):
     data = encode_pcm(make_voice(9))
     expected = pipe(data, model, "--stream")[1].splitlines()[-1]
-    recognise_stream = words_command.recognise_stream
+    recognise_stream = words.recognise_stream
 
     def interrupt_at_the_end(recogniser, stream, **options):
         def read_chunks():
@@ -375,7 +375,7 @@ def test_interrupted_stream_prints_the_last_decision(pipe, model, monkeypatch):
 
         return recognise_stream(recogniser, read_chunks(), **options)
 
-    monkeypatch.setattr(words_command, "recognise_stream", interrupt_at_the_end)
+    monkeypatch.setattr(words, "recognise_stream", interrupt_at_the_end)
     code, out, err = pipe(data, model, "--stream")
     assert code == 130
     assert out.splitlines()[-1] == expected
@@ -395,11 +395,11 @@ def test_closed_output_is_no_error_message(pipe, model, monkeypatch):
 
 
 def test_help_has_examples(capsys):
-    for name, words in (
+    for name, options in (
         ("train", "--data --words --size --runs --force"),
         ("recognise", "--stream --trim --top --json"),
     ):
-        assert cli.main(["words", name, "--help"]) == 0
+        assert main(["words", name, "--help"]) == 0
         out = capsys.readouterr().out
-        for word in [*words.split(), "examples:", "exit codes:"]:
+        for word in [*options.split(), "examples:", "exit codes:"]:
             assert word in out

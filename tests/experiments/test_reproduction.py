@@ -9,7 +9,7 @@ from support import small_sweeps
 from support.made_corpora import make_corpus
 
 from cwrnn import experiments
-from cwrnn.commands import main as cli
+from cwrnn.commands.main import main
 from cwrnn.experiments import paper, reproduction_result
 from cwrnn.experiments.errors import ArgumentError
 from cwrnn.experiments.reproduction import reproduce, reproduce_generation, reproduce_words
@@ -87,7 +87,7 @@ def test_to_dict_is_what_the_command_prints(without_page, tmp_path, capsys):
         "--workers",
         "1",
     ]
-    assert cli.main(["reproduce", "generation", *arguments, "--out", str(tmp_path), "--json", "--quiet"]) == 0
+    assert main(["reproduce", "generation", *arguments, "--out", str(tmp_path), "--json", "--quiet"]) == 0
     printed = json.loads(capsys.readouterr().out)
     options = {"methods": ["cw"], "sizes": [100], "runs": 1, "epochs": 3, "length": 20, "workers": 1}
     result = reproduce_generation(**options, out=tmp_path, resume=True)
@@ -111,7 +111,7 @@ def test_the_result_prints_the_table_of_the_command(without_page, tmp_path, caps
         "--workers",
         "1",
     ]
-    assert cli.main(["reproduce", "generation", *arguments, "--out", str(tmp_path), "--quiet"]) == 0
+    assert main(["reproduce", "generation", *arguments, "--out", str(tmp_path), "--quiet"]) == 0
     result = reproduce_generation(methods=["cw"], sizes=[100], runs=1, epochs=3, length=20, workers=1)
     assert capsys.readouterr().out == f"{result}\n\nThe page is {tmp_path / 'index.html'}\n"
 

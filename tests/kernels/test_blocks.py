@@ -14,8 +14,7 @@ import torch
 
 from cwrnn import ClockworkRNN
 from cwrnn.kernels import readout_products
-from cwrnn.kernels.cpu import blocks as memory
-from cwrnn.kernels.cpu import loader, sequence
+from cwrnn.kernels.cpu import blocks, loader, sequence
 
 pytestmark = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
 
@@ -31,19 +30,19 @@ OTHERS = [0]
 def kept():
     """No block is kept when a test begins, and blocks are kept while it runs; the usual time holds again afterwards."""
     gc.collect()
-    memory.keep_blocks(3600)
-    OTHERS[0] = memory.count_bytes()[1]
+    blocks.keep_blocks(3600)
+    OTHERS[0] = blocks.count_bytes()[1]
     yield
-    memory.keep_blocks(memory.SECONDS)
+    blocks.keep_blocks(blocks.SECONDS)
 
 
 def block(megabytes: float) -> torch.Tensor:
-    return memory.empty(SINGLE, (int(megabytes * MB / 4),))
+    return blocks.empty(SINGLE, (int(megabytes * MB / 4),))
 
 
 def counted() -> tuple[float, float]:
     """The megabytes that are kept, and those that were lent to this test."""
-    kept, lent = memory.count_bytes()
+    kept, lent = blocks.count_bytes()
     return kept / MB, (lent - OTHERS[0]) / MB
 
 
@@ -53,7 +52,7 @@ def test_the_next_tensor_of_that_size_gets_the_block():
     assert counted() == (0, 8)
     del first
     assert counted() == (8, 0)
-    second = memory.empty(DOUBLE, (2, MB // 2))
+    second = blocks.empty(DOUBLE, (2, MB // 2))
     assert second.data_ptr() == place
     assert second.shape == (2, MB // 2)
     assert second.dtype == torch.float64
@@ -79,9 +78,9 @@ def test_similar_sizes_share_a_block(first, second, lent):
 
 
 def test_the_smallest_block_that_fits_is_taken():
-    blocks = [block(size) for size in (8, 5, 6)]
-    places = [each.data_ptr() for each in blocks]
-    del blocks
+    tensors = [block(size) for size in (8, 5, 6)]
+    places = [tensor.data_ptr() for tensor in tensors]
+    del tensors
     assert block(4.5).data_ptr() == places[1]
 
 
@@ -102,18 +101,18 @@ def test_no_more_is_kept_than_was_lent_at_once():
 
 
 def test_small_tensors_lie_in_memory_of_torch():
-    before = memory.count_bytes()
-    tensor = memory.empty(SINGLE, (MB // 2 - 1,))
-    assert memory.count_bytes() == before
+    before = blocks.count_bytes()
+    tensor = blocks.empty(SINGLE, (MB // 2 - 1,))
+    assert blocks.count_bytes() == before
     assert tensor.numel() == MB // 2 - 1
 
 
 @pytest.mark.parametrize("shape", [(1 << 60,), (1 << 40, 1 << 40)])
 def test_torch_refuses_shapes_beyond_memory(shape):
-    before = memory.count_bytes()
+    before = blocks.count_bytes()
     with pytest.raises(RuntimeError):
-        memory.empty(DOUBLE, shape)
-    assert memory.count_bytes() == before
+        blocks.empty(DOUBLE, shape)
+    assert blocks.count_bytes() == before
     block(8)
     block(12)
     # blocks that were refused do not count as lent
@@ -121,7 +120,7 @@ def test_torch_refuses_shapes_beyond_memory(shape):
 
 
 def test_a_block_may_have_ten_dimensions():
-    assert memory.empty(SINGLE, (1,) * 9 + (MB,)).dim() == 10
+    assert blocks.empty(SINGLE, (1,) * 9 + (MB,)).dim() == 10
 
 
 def test_many_threads_may_share_the_blocks():
@@ -146,37 +145,37 @@ def test_many_threads_may_share_the_blocks():
 
 
 def test_unused_blocks_go_back_to_the_system():
-    memory.keep_blocks(0.001)
+    blocks.keep_blocks(0.001)
     tensor = block(4)
     del tensor
     deadline = time.monotonic() + 60
     while counted() != (0, 0):
         assert time.monotonic() < deadline
-    memory.keep_blocks(0)
+    blocks.keep_blocks(0)
     tensor = block(4)
     del tensor
     assert counted() == (0, 0)
 
 
 def test_the_environment_sets_how_long_blocks_are_kept():
-    code = "from cwrnn.kernels.cpu import blocks as memory; t = memory.empty(memory.torch.empty(0), (1 << 20,)); "
+    code = "from cwrnn.kernels.cpu import blocks; t = blocks.empty(blocks.torch.empty(0), (1 << 20,)); "
     code += "del t; "
-    code += "print(memory.count_bytes()[0])"
+    code += "print(blocks.count_bytes()[0])"
     environment = {**os.environ, "CWRNN_KEEP_SECONDS": "0"}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
     assert result.stdout == "0\n", result.stderr
-    assert [memory._parse_seconds(text) for text in (None, "", "0", "0.5")] == [memory.SECONDS, memory.SECONDS, 0, 0.5]
+    assert [blocks._parse_seconds(text) for text in (None, "", "0", "0.5")] == [blocks.SECONDS, blocks.SECONDS, 0, 0.5]
     for wrong in ("soon", "-1", "nan", "inf"):
         with pytest.warns(
             RuntimeWarning, match=f"CWRNN_KEEP_SECONDS={wrong} is ignored: it must be a number of seconds"
         ):
-            assert memory._parse_seconds(wrong) == memory.SECONDS
+            assert blocks._parse_seconds(wrong) == blocks.SECONDS
 
 
 AT_THE_END = """
 import os, sys, torch
 from cwrnn import ClockworkRNN
-from cwrnn.kernels.cpu import blocks as memory
+from cwrnn.kernels.cpu import blocks
 torch.set_num_threads(1)
 rnn, x = ClockworkRNN(4, 64, schedule=4), torch.randn(512, 32, 4)
 def train():
@@ -185,11 +184,11 @@ def train():
     return output
 output = train()
 del output
-assert memory.count_bytes()[0] > 0
+assert blocks.count_bytes()[0] > 0
 child = os.fork()
 if child == 0:
     # the child could never give back blocks that it inherits
-    assert memory.count_bytes()[0] == 0
+    assert blocks.count_bytes()[0] == 0
     # this output is freed at the end of the interpreter, which has no threads of its parent
     output = train()
     sys.exit(0)
@@ -261,7 +260,7 @@ def test_later_calls_do_not_change_an_output(rnn, x):
 @pytest.mark.parametrize("lengths", [False, True])
 def test_every_number_of_a_block_is_written(monkeypatch, rnn, hold, lengths):
     """The old content of a block does not show in the results."""
-    monkeypatch.setattr(memory, "LARGE", 1)
+    monkeypatch.setattr(blocks, "LARGE", 1)
     x = torch.randn(20, 9, 4, requires_grad=True)
     ends = torch.tensor([20, 3, 7, 1, 20, 9, 9, 2, 13]) if lengths else None
 
@@ -277,7 +276,7 @@ def test_every_number_of_a_block_is_written(monkeypatch, rnn, hold, lengths):
     usual = results()
 
     def poisoned(like, shape):
-        return memory.empty(like, shape).fill_(float("nan"))
+        return blocks.empty(like, shape).fill_(float("nan"))
 
     for module in (sequence, readout_products):
         monkeypatch.setattr(module, "empty", poisoned)

@@ -7,10 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from cwrnn.experiments.networks import lstm
-from cwrnn.experiments.networks.lstm import LSTM
-from cwrnn.kernels.cpu import loader
-from cwrnn.kernels.cpu import lstm as kernel
+from cwrnn.experiments.networks.lstm import LSTM, plain
+from cwrnn.kernels.cpu import loader, lstm
 
 KERNEL = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
 SIZES = [
@@ -103,7 +101,7 @@ def test_kernel_equals_the_plain_loop(isa, size, ragged, peepholes, close):
     tensors = networks(*size, peepholes)
     lengths = torch.randint(1, T + 1, (S,)) if ragged else None
     cotangent = torch.randn(S, T, N, dtype=torch.float64)
-    found, expected = (evaluate(run, tensors, lengths, cotangent) for run in (kernel.run, lstm.plain))
+    found, expected = (evaluate(run, tensors, lengths, cotangent) for run in (lstm.run, plain))
     assert len(found) == 5 + peepholes
     for value, right in zip(found, expected, strict=True):
         close(value, right)
@@ -119,7 +117,7 @@ def test_steps_beyond_the_end_of_a_sequence_are_not_read(isa):
     cotangent = torch.randn(5, 9, 3, dtype=torch.float64)
     for s, length in enumerate(lengths):
         cotangent[s, length:] = torch.nan
-    for value in evaluate(kernel.run, tensors, lengths, cotangent):
+    for value in evaluate(lstm.run, tensors, lengths, cotangent):
         assert value.isfinite().all()
 
 
@@ -129,10 +127,10 @@ def test_a_network_gives_the_same_bits_alone(isa, dtype):
     tensors = networks(37, 50, 3, 7, True, dtype)
     lengths = torch.randint(1, 51, (37,))
     cotangent = torch.randn(37, 50, 7, dtype=dtype)
-    together = evaluate(kernel.run, tensors, lengths, cotangent)
+    together = evaluate(lstm.run, tensors, lengths, cotangent)
     for s in (0, 1, 15, 16, 36):
         own = slice(s, s + 1)
-        alone = evaluate(kernel.run, [tensor[own] for tensor in tensors], lengths[own], cotangent[own])
+        alone = evaluate(lstm.run, [tensor[own] for tensor in tensors], lengths[own], cotangent[own])
         for value, right in zip(alone, together, strict=True):
             assert torch.equal(value, right[own])
 
@@ -144,7 +142,7 @@ def test_the_number_of_threads_does_not_change_a_bit(isa):
     results = []
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
-        results.append(evaluate(kernel.run, tensors, None, cotangent))
+        results.append(evaluate(lstm.run, tensors, None, cotangent))
     for others in results[1:]:
         for value, right in zip(others, results[0], strict=True):
             assert torch.equal(value, right)
@@ -158,7 +156,7 @@ def test_nan_stays_in_its_network(isa):
         tensors[4][7] = torch.inf
     cotangent = torch.randn(20, 30, 5, dtype=torch.float64)
     sound = [s for s in range(20) if s not in (3, 7)]
-    for value in evaluate(kernel.run, tensors, None, cotangent):
+    for value in evaluate(lstm.run, tensors, None, cotangent):
         assert value[sound].isfinite().all()
         assert not value[3].isfinite().all()
 
@@ -174,7 +172,7 @@ def test_gates_are_exact_to_some_units_in_the_last_place(isa, dtype):
     bias[:, 3] = z
     zero = z.new_zeros(S, 1, 0), z.new_zeros(S, 4, 0), z.new_zeros(S, 4, 1), None
     with torch.no_grad():
-        h = kernel.run(*zero, bias).flatten().numpy()
+        h = lstm.run(*zero, bias).flatten().numpy()
     exact = np.tanh(np.longdouble(1)) / (1 + np.exp(-z.numpy().astype(np.longdouble)))
     ulp = np.spacing(exact.astype(h.dtype)).astype(np.longdouble)
     assert np.max(np.abs(h - exact) / ulp) < 4
@@ -182,7 +180,7 @@ def test_gates_are_exact_to_some_units_in_the_last_place(isa, dtype):
     bias = torch.full((3, 4), 1000.0, dtype=dtype)
     bias[:, 3] = odd
     with torch.no_grad():
-        h = kernel.run(*(None if tensor is None else tensor[:3] for tensor in zero), bias).flatten()
+        h = lstm.run(*(None if tensor is None else tensor[:3] for tensor in zero), bias).flatten()
     assert h[0] == np.tanh(h.numpy().dtype.type(1))
     assert 0 <= h[1] < 1e-37
     assert h[2].isnan()
@@ -195,7 +193,7 @@ def test_gates_are_exact_to_some_units_in_the_last_place(isa, dtype):
 def test_denormal_numbers_count_as_zero_only_inside_the_kernel(isa):
     tensors = networks(3, 6, 2, 4, True, torch.float32)
     small = torch.full((3, 6, 4), 1e-40)
-    _, *gradients = evaluate(kernel.run, tensors, None, small)
+    _, *gradients = evaluate(lstm.run, tensors, None, small)
     for gradient in gradients:
         assert (gradient == 0).all()
     assert (small * 0.5 > 0).all()
@@ -205,11 +203,11 @@ def test_denormal_numbers_count_as_zero_only_inside_the_kernel(isa):
 def test_kernel_refuses_tensors_that_do_not_fit():
     tensors = networks(2, 4, 3, 5, True)
     with pytest.raises(ValueError, match=r"bias must be torch.float64 \(2, 20\), got torch.float64 \(2, 19\)"):
-        kernel.run(*tensors[:4], tensors[4][:, :19])
+        lstm.run(*tensors[:4], tensors[4][:, :19])
     with pytest.raises(ValueError, match=r"weight_hh must be torch.float64 \(2, 20, 5\), got torch.float32"):
-        kernel.run(*tensors[:2], tensors[2].float(), *tensors[3:])
+        lstm.run(*tensors[:2], tensors[2].float(), *tensors[3:])
     with pytest.raises(ValueError, match=r"lengths must be torch.int64 \(2,\), got torch.int64 \(3,\)"):
-        kernel.run(*tensors, torch.tensor([1, 2, 3]))
+        lstm.run(*tensors, torch.tensor([1, 2, 3]))
 
 
 def test_vmap_takes_the_plain_loop():

@@ -7,8 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import network_cases as cases
-from support.network_cases import Case, schedules
+from support.network_cases import Case, evaluate, schedules
 from torch import nn
 
 from cwrnn import ClockworkRNN, Schedule, clockwork_reference
@@ -21,7 +20,7 @@ ISAS = loader.executable_isas()
 DTYPES = [torch.float32, torch.float64]
 
 
-def evaluate(case: Case, lengths, hold: bool, run) -> dict[str, torch.Tensor]:
+def evaluate_lengths(case: Case, lengths, hold: bool, run) -> dict[str, torch.Tensor]:
     """Output, final state and gradients of `run` on a batch of sequences of different lengths."""
     tensors = case.tensors()
     output, final = run(tensors, lengths, hold)
@@ -35,7 +34,7 @@ def evaluate(case: Case, lengths, hold: bool, run) -> dict[str, torch.Tensor]:
 
 
 def by_kernel(case: Case):
-    """The run of `evaluate` with the kernel."""
+    """The run of `evaluate_lengths` with the kernel."""
 
     def run(tensors, lengths, hold):
         done = BACKENDS["cpu"].run(*tensors, case.schedule, case.t0, case.nonlinearity, lengths, hold)
@@ -45,7 +44,7 @@ def by_kernel(case: Case):
 
 
 def by_specification(case: Case):
-    """The run of `evaluate` with the specification, sequence by sequence."""
+    """The run of `evaluate_lengths` with the specification, sequence by sequence."""
 
     def run(tensors, lengths, hold):
         input, weight_ih, weight_hh, bias, h0 = tensors
@@ -85,10 +84,10 @@ def test_any_sizes_and_lengths_equal_the_specification(isa_, close, data):
     usual = loader.current_isa()
     loader.use_isa(isa_)
     try:
-        found = evaluate(case, lengths, hold, by_kernel(case))
+        found = evaluate_lengths(case, lengths, hold, by_kernel(case))
     finally:
         loader.use_isa(usual)
-    expected = evaluate(case, lengths, hold, by_specification(case))
+    expected = evaluate_lengths(case, lengths, hold, by_specification(case))
     for name, value in expected.items():
         close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
 
@@ -99,14 +98,14 @@ def test_large_networks_and_batches_equal_the_specification(isa, units, close):
     torch.set_num_threads(2)
     case = Case(Schedule.exponential(units, 3), T=9, B=70, I=20, t0=1)
     lengths = torch.full((70,), 9)
-    found, expected = (evaluate(case, lengths, True, by(case)) for by in (by_kernel, by_specification))
+    found, expected = (evaluate_lengths(case, lengths, True, by(case)) for by in (by_kernel, by_specification))
     for name, value in expected.items():
         close(found[name], value, msg=lambda text, name=name: f"{name}: {text}")
 
 
 def test_gradients_of_a_large_batch_are_summed_completely(close):
     case = Case(Schedule((1, 2), (3, 2)), T=3, B=530, I=1, t0=0)
-    found, expected = (cases.evaluate(case, run) for run in (BACKENDS["cpu"].run, None))
+    found, expected = (evaluate(case, run) for run in (BACKENDS["cpu"].run, None))
     for name, value in expected.items():
         close(found[name], value, msg=lambda text, name=name: f"{name}: {text}")
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from support import small_sweeps as sweeps
+from support import small_sweeps
 from support.made_corpora import make_corpus
 
 from cwrnn.experiments.networks.build import build_network
@@ -10,7 +10,7 @@ from cwrnn.experiments.sweep.batches import make_batches
 from cwrnn.experiments.sweep.driver import train_missing
 from cwrnn.experiments.sweep.store import Store
 from cwrnn.experiments.sweep.workers import train_locally
-from cwrnn.experiments.words import plan as words
+from cwrnn.experiments.words import plan
 from cwrnn.experiments.words.bundle import load_bundled_corpus
 from cwrnn.experiments.words.recogniser.model import DEVIATION, MEAN, Recogniser
 from cwrnn.saved import SavedNetwork
@@ -21,15 +21,15 @@ HOSTILE = '<script>alert("1")</script> & $x_{ {{ 7 * 7 }}'
 
 def make_sequence_store(path, name="wave", **options):
     """Make a store of networks that generate a sequence."""
-    data = sweeps.wave(name, steps=40)
-    sweeps.sweep(path, [data], sweeps.plan([data], **options))
+    data = small_sweeps.wave(name, steps=40)
+    small_sweeps.sweep(path, [data], small_sweeps.plan([data], **options))
     return path
 
 
 def make_word_store(path, **options):
     """Make a store of networks that tell four words apart."""
     corpus = make_corpus()
-    planned = words.plan(corpus, **{"methods": ["cw"], "sizes": [700], "runs": 1, "epochs": 2, **options})
+    planned = plan.plan(corpus, **{"methods": ["cw"], "sizes": [700], "runs": 1, "epochs": 2, **options})
     with Store.open(path, create=True) as store:
         store.add_dataset(corpus)
         train_missing(

@@ -62,9 +62,6 @@ def test_nmse_by_hand():
         nmse(np.ones(2), target)
 
 
-# ---- one run ----
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_training_learns_and_repeats(method):
     result, again, other = (train(method, seed=seed) for seed in (0, 0, 1))
@@ -173,9 +170,6 @@ def test_settings_are_plain_data():
     assert GenerationSettings(**json.loads(json.dumps(dataclasses.asdict(settings)))) == settings
 
 
-# ---- runs that diverge ----
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_that_diverged_keeps_its_best_weights(method):
     result = train(method, epochs=200, learning_rate=1e6)
@@ -221,9 +215,6 @@ def test_training_ends_when_all_have_diverged():
     )
     assert {result.status for result in results} == {"diverged"}
     assert epochs[-1] == max(result.epochs for result in results) < 1000
-
-
-# ---- many runs ----
 
 
 def mixed(method, S):
@@ -335,9 +326,6 @@ def test_arguments_are_checked():
     with pytest.raises(ValueError, match="target must not be constant"):
         train_many("srn", 2, [np.ones(5)], [0], settings)
     assert train_many("srn", 2, np.empty((0, 20)), [], settings) == []
-
-
-# ---- replicas ----
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from support import small_sweeps as sweeps
+from support import small_sweeps
 
 from cwrnn.experiments.sweep import dask_engine
 from cwrnn.experiments.sweep.batches import BatchDone, WorkerCount, make_batches, record_failure
@@ -48,8 +48,8 @@ def scheduler():
 
 
 def test_a_killed_worker_does_not_change_the_store(scheduler, tmp_path):
-    waves = [sweeps.wave("one"), sweeps.wave("two", phase=1.0)]
-    runs = sweeps.plan(waves, sizes=[100, 150, 200, 250])
+    waves = [small_sweeps.wave("one"), small_sweeps.wave("two", phase=1.0)]
+    runs = small_sweeps.plan(waves, sizes=[100, 150, 200, 250])
     events = []
     with processes(2, "worker", scheduler, "--nthreads", "1", "--no-nanny") as crew:
         for worker in crew:
@@ -61,18 +61,20 @@ def test_a_killed_worker_does_not_change_the_store(scheduler, tmp_path):
                 crew[0].send_signal(signal.SIGKILL)
                 crew[0].wait()
 
-        sweeps.sweep(tmp_path / "dask", waves, runs, lambda batches: train_on_dask(batches, 0, scheduler), observe)
+        small_sweeps.sweep(
+            tmp_path / "dask", waves, runs, lambda batches: train_on_dask(batches, 0, scheduler), observe
+        )
     assert crew[0].returncode == -signal.SIGKILL
     assert WorkerCount(2) in events
-    sweeps.sweep(tmp_path / "local", waves, runs)
-    assert sweeps.contents(tmp_path / "dask") == sweeps.contents(tmp_path / "local")
+    small_sweeps.sweep(tmp_path / "local", waves, runs)
+    assert small_sweeps.contents(tmp_path / "dask") == small_sweeps.contents(tmp_path / "local")
 
 
 def test_a_killed_scheduler_leaves_the_finished_runs(tmp_path, monkeypatch):
     """No run is at fault: those that were finished are kept, the others have no record."""
     monkeypatch.setattr(dask_engine, "JOIN", 10.0)
-    waves = [sweeps.wave()]
-    runs = sweeps.plan(waves, methods=["srn"], sizes=[100, 150, 200, 250], runs=1)
+    waves = [small_sweeps.wave()]
+    runs = small_sweeps.plan(waves, methods=["srn"], sizes=[100, 150, 200, 250], runs=1)
     with processes(1, "scheduler", "--port", "0") as (process,):
         address = find_in_output(process, r"Scheduler at: *(tcp://\S+)")
 
@@ -84,14 +86,14 @@ def test_a_killed_scheduler_leaves_the_finished_runs(tmp_path, monkeypatch):
         with processes(1, "worker", address, "--nthreads", "1", "--no-nanny") as (worker,):
             assert find_in_output(worker, r"Registered to: *(tcp://\S+)") == address
             with pytest.raises(ClusterError, match=f"the cluster at {address} is gone: .*; go on with --resume"):
-                sweeps.sweep(tmp_path, waves, runs, lambda batches: train_on_dask(batches, 0, address), observe)
+                small_sweeps.sweep(tmp_path, waves, runs, lambda batches: train_on_dask(batches, 0, address), observe)
     with Store.read(tmp_path) as store:
         assert 1 <= len(store.records()) < len(runs)
         assert {record.status for record in store.records()} == {"finished"}
 
 
 def test_cancelled_runs_have_not_failed():
-    waves = [sweeps.wave()]
+    waves = [small_sweeps.wave()]
 
     class Cancelled:
         status = "cancelled"
@@ -99,7 +101,7 @@ def test_cancelled_runs_have_not_failed():
         def result(self):
             raise CancelledError("the scheduler is gone")
 
-    (batch,) = make_batches(sweeps.plan(waves, methods=["srn"], sizes=[100], runs=1), waves)
+    (batch,) = make_batches(small_sweeps.plan(waves, methods=["srn"], sizes=[100], runs=1), waves)
     with (
         pytest.raises(ClusterError, match="the cluster at tcp://somewhere is gone: the scheduler is gone; go on with"),
         dask_engine._name_lost_cluster("tcp://somewhere"),
@@ -133,7 +135,7 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
 
 def test_a_batch_that_no_worker_survives_is_tried_run_by_run():
     """Dask raises an exception for the batch; that of a single run becomes its traceback."""
-    waves = [sweeps.wave()]
+    waves = [small_sweeps.wave()]
 
     class Lost:
         status = "error"
@@ -141,7 +143,7 @@ def test_a_batch_that_no_worker_survives_is_tried_run_by_run():
         def result(self):
             raise RuntimeError("three workers died")
 
-    (batch,) = make_batches(sweeps.plan(waves, methods=["srn"], sizes=[100]), waves)
+    (batch,) = make_batches(small_sweeps.plan(waves, methods=["srn"], sizes=[100]), waves)
     assert dask_engine._records(Lost(), batch) is None
     (record,) = dask_engine._records(Lost(), batch.only([1]))
     assert (record.status, record.run.seed) == ("failed", 1)

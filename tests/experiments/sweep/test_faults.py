@@ -33,7 +33,7 @@ def run(arguments, calls, path):
     """
     import warnings
 
-    from cwrnn.commands import app as command
+    from cwrnn.commands import app
     from cwrnn.experiments import reproduction_result
     from cwrnn.experiments.sweep.store import Store
 
@@ -54,7 +54,7 @@ def run(arguments, calls, path):
     errors = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
         sys.setprofile(profile)
-        code = command.run(arguments)
+        code = app.run(arguments)
         sys.setprofile(None)
     Path(path).write_text(json.dumps({"code": code, "batches": batches, "errors": errors.getvalue()}))
 
@@ -102,20 +102,20 @@ def commands():
 @pytest.fixture(scope="module")
 def undisturbed(commands, tmp_path_factory):
     """The contents of the store of an undisturbed sweep, and the number of calls until each batch was stored."""
-    from support import small_sweeps as sweeps
+    from support import small_sweeps
 
     folder = tmp_path_factory.mktemp("undisturbed")
     assert commands(([*HERE, "--out", folder], 0, folder / "end.json")) == [0]
     end = json.loads((folder / "end.json").read_text())
     assert end["code"] == 0, end["errors"]
-    contents = sweeps.contents(folder)
+    contents = small_sweeps.contents(folder)
     assert len(contents[0]) == RUNS
     assert len(end["batches"]) == BATCHES
     return contents, end["batches"]
 
 
 def test_killed_again_and_again(commands, undisturbed, tmp_path):
-    from support import small_sweeps as sweeps
+    from support import small_sweeps
 
     expected, batches = undisturbed
     chance = random.Random(0)
@@ -125,32 +125,32 @@ def test_killed_again_and_again(commands, undisturbed, tmp_path):
         moment = chance.randrange(1, batches[0]) if kill % 4 == 0 else chance.randrange(batches[0], batches[2])
         assert commands(([*HERE, "--out", tmp_path], moment, tmp_path / "end.json")) == [-signal.SIGKILL]
         # nothing that was finished is lost, and nothing of it repeated
-        now = sweeps.times(tmp_path)
+        now = small_sweeps.times(tmp_path)
         assert {key: now[key] for key in finished} == finished
         finished = now
     assert 0 < len(finished) < RUNS
     assert commands(([*HERE, "--out", tmp_path], 0, tmp_path / "end.json")) == [0]
     assert json.loads((tmp_path / "end.json").read_text())["code"] == 0
-    assert sweeps.contents(tmp_path) == expected
-    now = sweeps.times(tmp_path)
+    assert small_sweeps.contents(tmp_path) == expected
+    now = small_sweeps.times(tmp_path)
     assert {key: now[key] for key in finished} == finished
 
 
 def test_two_processes_share_a_store(commands, undisturbed, tmp_path):
-    from support import small_sweeps as sweeps
+    from support import small_sweeps
 
     jobs = [([*HERE, "--out", tmp_path], 0, tmp_path / f"end{place}.json") for place in range(2)]
     assert commands(*jobs) == [0, 0]
     for place in range(2):
         end = json.loads((tmp_path / f"end{place}.json").read_text())
         assert end["code"] == 0, end["errors"]
-    assert sweeps.contents(tmp_path) == undisturbed[0]
+    assert small_sweeps.contents(tmp_path) == undisturbed[0]
 
 
 @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_command_leaves_no_workers_and_whole_records(commands, undisturbed, tmp_path, kill):
     """Ctrl-C reaches all processes of a terminal, SIGKILL only one; no process is left in either case."""
-    from support import small_sweeps as sweeps
+    from support import small_sweeps
 
     command = [sys.executable, "-W", "error", "-m", "cwrnn", *ARGUMENTS, "--workers", "2", "--out", tmp_path]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
@@ -164,11 +164,11 @@ def test_a_killed_command_leaves_no_workers_and_whole_records(commands, undistur
         assert "Traceback" not in rest
         assert "To go on:" in rest
         assert rest.splitlines()[-1].strip().endswith(f"--out {tmp_path} --resume")
-    finished = sweeps.times(tmp_path)
+    finished = small_sweeps.times(tmp_path)
     assert 0 < len(finished) < RUNS
     assert commands(([*HERE, "--out", tmp_path], 0, tmp_path / "end.json")) == [0]
-    assert sweeps.contents(tmp_path) == undisturbed[0]
-    now = sweeps.times(tmp_path)
+    assert small_sweeps.contents(tmp_path) == undisturbed[0]
+    now = small_sweeps.times(tmp_path)
     assert {key: now[key] for key in finished} == finished
 
 

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from support import small_sweeps as sweeps
+from support import small_sweeps
 
 from cwrnn.experiments.sweep.batches import record_failure
 from cwrnn.experiments.sweep.store import Store, StoreError
@@ -14,8 +14,8 @@ from cwrnn.experiments.sweep.store_file import VERSION
 
 
 def record(seed=0, status="finished", **changes):
-    dataset = sweeps.wave()
-    run = sweeps.plan([dataset], runs=1, seed=seed)[0]
+    dataset = small_sweeps.wave()
+    run = small_sweeps.plan([dataset], runs=1, seed=seed)[0]
     made = record_failure(run, "Traceback: it went wrong")
     if status != "failed":
         made = dataclasses.replace(
@@ -37,7 +37,7 @@ def record(seed=0, status="finished", **changes):
 def new(path, **options):
     """A new store that has the data set of the records."""
     opened = Store.open(path, create=True, **options)
-    opened.add_dataset(sweeps.wave())
+    opened.add_dataset(small_sweeps.wave())
     return opened
 
 
@@ -148,22 +148,22 @@ def test_a_note_replaces_the_one_before(tmp_path):
 def test_data_sets_are_read_back_and_never_overwritten(tmp_path):
     with Store.open(tmp_path, create=True) as opened:
         for name in ("z", "a"):
-            opened.add_dataset(sweeps.wave(name))
-        opened.add_dataset(sweeps.wave("a"))
+            opened.add_dataset(small_sweeps.wave(name))
+        opened.add_dataset(small_sweeps.wave("a"))
         with pytest.raises(StoreError, match="'a' in the store has other numbers than a test's a now"):
-            opened.add_dataset(sweeps.wave("a", phase=1.0))
+            opened.add_dataset(small_sweeps.wave("a", phase=1.0))
         found = opened.datasets()
     assert list(found) == ["z", "a"]
-    assert found["a"].samples.tolist() == sweeps.wave().samples.tolist()
+    assert found["a"].samples.tolist() == small_sweeps.wave().samples.tolist()
     assert (found["a"].rate, found["a"].source) == (8000, "a test's a")
 
 
 def test_the_source_of_a_stored_data_set_is_updated(tmp_path):
     with Store.open(tmp_path, create=True) as opened:
-        opened.add_dataset(sweeps.wave("a"))
-        opened.add_dataset(dataclasses.replace(sweeps.wave("a"), source="moved"))
+        opened.add_dataset(small_sweeps.wave("a"))
+        opened.add_dataset(dataclasses.replace(small_sweeps.wave("a"), source="moved"))
         with pytest.raises(StoreError, match="has other numbers"):
-            opened.add_dataset(dataclasses.replace(sweeps.wave("a", phase=1.0), source="another"))
+            opened.add_dataset(dataclasses.replace(small_sweeps.wave("a", phase=1.0), source="another"))
         assert opened.datasets()["a"].source == "moved"
 
 
@@ -310,7 +310,7 @@ def test_values_that_cannot_be_stored_leave_the_store_unchanged(tmp_path, change
             opened.add(record(**changes))
         assert "broken" not in str(refused.value)
         with pytest.raises(StoreError, match="cannot be stored"):
-            opened.add_dataset(dataclasses.replace(sweeps.wave("fast"), rate=object()))
+            opened.add_dataset(dataclasses.replace(small_sweeps.wave("fast"), rate=object()))
         assert (opened.records(), list(opened.datasets())) == ([], ["wave"])
 
 
@@ -368,7 +368,7 @@ def test_many_writers_make_one_store(tmp_path):
             start.wait()
             with Store.open(tmp_path / "runs.sqlite", create=True) as opened:
                 for seed in range(10):
-                    opened.add_dataset(sweeps.wave())
+                    opened.add_dataset(small_sweeps.wave())
                     opened.add(record(seed=seed))
         except Exception as error:
             failures.append(error)

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support import dying_workers
-from support import small_sweeps as sweeps
+from support import dying_workers, small_sweeps
 
 from cwrnn.commands import console
 from cwrnn.experiments.generation import training
@@ -38,7 +37,7 @@ from cwrnn.schedule import Schedule
 
 @pytest.fixture
 def waves():
-    return [sweeps.wave("one"), sweeps.wave("two", phase=1.0)]
+    return [small_sweeps.wave("one"), small_sweeps.wave("two", phase=1.0)]
 
 
 def test_every_field_of_a_run_changes_its_key():
@@ -65,7 +64,10 @@ def test_every_field_of_a_run_changes_its_key():
 
 def test_peepholes_change_only_the_keys_of_lstms(waves):
     with_, without = (
-        {run.method: run.key for run in sweeps.plan(waves[:1], methods=["srn", "lstm", "cw"], sizes=[100], peepholes=p)}
+        {
+            run.method: run.key
+            for run in small_sweeps.plan(waves[:1], methods=["srn", "lstm", "cw"], sizes=[100], peepholes=p)
+        }
         for p in (True, False)
     )
     assert (with_["srn"], with_["cw"]) == (without["srn"], without["cw"])
@@ -73,8 +75,8 @@ def test_peepholes_change_only_the_keys_of_lstms(waves):
 
 
 def test_batches_have_one_kind_of_run_and_the_longest_come_first(waves):
-    longer = sweeps.wave("longer", steps=20)
-    runs = sweeps.plan([*waves, longer], methods=["srn", "lstm"], sizes=[100, 1000], runs=40)
+    longer = small_sweeps.wave("longer", steps=20)
+    runs = small_sweeps.plan([*waves, longer], methods=["srn", "lstm"], sizes=[100, 1000], runs=40)
     batches = make_batches(runs, [*waves, longer])
     assert sorted(run.key for batch in batches for run in batch.runs) == sorted(run.key for run in runs)
     for batch in batches:
@@ -90,13 +92,13 @@ def test_batches_have_one_kind_of_run_and_the_longest_come_first(waves):
 
 def test_there_are_enough_batches_for_all_workers(waves):
     """No batch is so small that it takes as long as a larger one."""
-    runs = sweeps.plan(waves, methods=["srn"], sizes=[100], runs=40)
+    runs = small_sweeps.plan(waves, methods=["srn"], sizes=[100], runs=40)
     assert [len(make_batches(runs, waves, workers)) for workers in (1, 2, 100)] == [4, 8, 10]
     assert [len(make_batches(runs[:5], waves, workers)) for workers in (1, 2)] == [1, 1]
 
 
 def test_a_record_is_the_result_of_training_alone(tmp_path, waves):
-    sweeps.sweep(tmp_path, waves, sweeps.plan(waves, methods=["srn", "lstm", "cw"]))
+    small_sweeps.sweep(tmp_path, waves, small_sweeps.plan(waves, methods=["srn", "lstm", "cw"]))
     with Store.read(tmp_path) as store:
         records = store.records()
     assert len(records) == 3 * 2 * 2 * 2
@@ -115,7 +117,7 @@ def test_a_record_is_the_result_of_training_alone(tmp_path, waves):
 
 
 def test_diverged_runs_have_records(tmp_path, waves):
-    sweeps.sweep(tmp_path, waves, sweeps.plan(waves, learning_rates={"srn": 1e6, "cw": 1e-3}, epochs=50))
+    small_sweeps.sweep(tmp_path, waves, small_sweeps.plan(waves, learning_rates={"srn": 1e6, "cw": 1e-3}, epochs=50))
     with Store.read(tmp_path) as store:
         rows = summarise(store.records())
     assert [(row.method, row.size, row.runs, row.diverged, row.failed) for row in rows] == [
@@ -136,8 +138,8 @@ def test_one_bad_run_costs_one_run(tmp_path, waves, monkeypatch):
         return train_many(method, hidden, targets, seeds, settings, progress=progress)
 
     monkeypatch.setattr(training, "train_many", touchy)
-    runs = sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=5)
-    sweeps.sweep(tmp_path, waves, runs)
+    runs = small_sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=5)
+    small_sweeps.sweep(tmp_path, waves, runs)
     with Store.read(tmp_path) as store:
         records = store.records()
     assert [(record.run.seed, record.status) for record in records if record.status != "finished"] == [(3, "failed")]
@@ -147,19 +149,19 @@ def test_one_bad_run_costs_one_run(tmp_path, waves, monkeypatch):
     assert records[3].weights is None
     # what failed is tried again, what did not is not
     monkeypatch.undo()
-    before = sweeps.times(tmp_path)
-    sweeps.sweep(tmp_path, waves, runs)
-    after = sweeps.times(tmp_path)
+    before = small_sweeps.times(tmp_path)
+    small_sweeps.sweep(tmp_path, waves, runs)
+    after = small_sweeps.times(tmp_path)
     assert [key for key in before if after[key] != before[key]] == [records[3].key]
     with Store.read(tmp_path) as store:
         assert {record.status for record in store.records()} == {"finished"}
 
 
 def test_stored_runs_are_not_trained_again(tmp_path, waves):
-    sweeps.sweep(tmp_path, waves, sweeps.plan(waves, runs=2))
-    before, events = sweeps.times(tmp_path), []
-    sweeps.sweep(tmp_path, waves, sweeps.plan(waves, runs=3), observe=events.append)
-    after = sweeps.times(tmp_path)
+    small_sweeps.sweep(tmp_path, waves, small_sweeps.plan(waves, runs=2))
+    before, events = small_sweeps.times(tmp_path), []
+    small_sweeps.sweep(tmp_path, waves, small_sweeps.plan(waves, runs=3), observe=events.append)
+    after = small_sweeps.times(tmp_path)
     assert len(after) == len(before) * 3 / 2
     assert {key: after[key] for key in before} == before
     assert sum(len(event.records) for event in events if isinstance(event, BatchDone)) == len(before) / 2
@@ -172,8 +174,8 @@ def test_an_interrupt_leaves_the_finished_runs(tmp_path, waves):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sweeps.sweep(tmp_path, waves, sweeps.plan(waves), observe=interrupt)
-    assert len(sweeps.times(tmp_path)) == 4
+        small_sweeps.sweep(tmp_path, waves, small_sweeps.plan(waves), observe=interrupt)
+    assert len(small_sweeps.times(tmp_path)) == 4
 
 
 def test_training_stops_when_its_events_are_closed(waves, monkeypatch):
@@ -186,7 +188,7 @@ def test_training_stops_when_its_events_are_closed(waves, monkeypatch):
             progress(1)
 
     monkeypatch.setattr(training, "train_many", endless)
-    runs = sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=5)
+    runs = small_sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=5)
     events = train_locally(iter(make_batches(runs, waves)), 1)
     assert isinstance(next(events), WorkerCount)
     assert isinstance(next(events), EpochsDone)
@@ -197,15 +199,15 @@ def test_training_stops_when_its_events_are_closed(waves, monkeypatch):
 WORKERS = """
 import multiprocessing, os, signal, sys
 sys.path.insert(0, {tests!r})
-from support import small_sweeps as sweeps
+from support import small_sweeps
 from cwrnn.experiments.sweep.batches import BatchDone, EpochsDone, make_batches
 from cwrnn.experiments.sweep.driver import train_missing
 from cwrnn.experiments.sweep.store import Store
 from cwrnn.experiments.sweep.workers import keep_workers
 
 if __name__ == "__main__":
-    waves = [sweeps.wave("one"), sweeps.wave("two", phase=1.0)]
-    runs = sweeps.plan(waves, epochs={epochs})
+    waves = [small_sweeps.wave("one"), small_sweeps.wave("two", phase=1.0)]
+    runs = small_sweeps.plan(waves, epochs={epochs})
     killed = []
 
     def observe(event):
@@ -244,8 +246,8 @@ def test_a_killed_worker_process_does_not_change_the_store(tmp_path, waves):
         output, _ = process.communicate(timeout=120)
     # those that are left stay for the second sweep, and no longer
     assert output == "2 2 True\nset()\n"
-    sweeps.sweep(tmp_path / "one", waves, sweeps.plan(waves))
-    assert sweeps.contents(tmp_path / "many") == sweeps.contents(tmp_path / "one")
+    small_sweeps.sweep(tmp_path / "one", waves, small_sweeps.plan(waves))
+    assert small_sweeps.contents(tmp_path / "many") == small_sweeps.contents(tmp_path / "one")
 
 
 def test_workers_end_with_their_parent(tmp_path):
@@ -260,7 +262,7 @@ def test_workers_end_with_their_parent(tmp_path):
 
 def test_a_run_that_no_worker_survives_has_failed(waves, monkeypatch):
     monkeypatch.setattr(workers, "_work", dying_workers.work)
-    runs = sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=2)
+    runs = small_sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=2)
     events = list(train_locally(iter(make_batches(runs, waves)), 2))
     records = [record for event in events if isinstance(event, BatchDone) for record in event.records]
     assert sorted((record.run.seed, record.status) for record in records) == [(0, "failed"), (1, "failed")]
@@ -270,7 +272,7 @@ def test_a_run_that_no_worker_survives_has_failed(waves, monkeypatch):
 def test_workers_that_die_at_their_start_are_an_error(waves, monkeypatch):
     """No run is at fault."""
     monkeypatch.setattr(workers, "_work", dying_workers.fail)
-    batches = make_batches(sweeps.plan(waves), waves)
+    batches = make_batches(small_sweeps.plan(waves), waves)
     with pytest.raises(
         EngineError, match=r"3 worker processes in a row ended before they were ready \(exit code 4\): .*workers=1"
     ):
@@ -363,7 +365,7 @@ def test_plain_lines_show_progress_and_time(waves, capsys):
 
 
 def test_the_summary_counts_all_runs(waves):
-    run = sweeps.plan(waves[:1], methods=["cw"], sizes=[1000], runs=1)[0]
+    run = small_sweeps.plan(waves[:1], methods=["cw"], sizes=[1000], runs=1)[0]
     lost = record_failure(run, "gone")
     done = [dataclasses.replace(lost, status="finished", error=nmse) for nmse in (0.1, 0.2, 0.6)]
     (row,) = summarise([*done, lost, dataclasses.replace(lost, status="diverged")])
@@ -456,16 +458,16 @@ def test_an_interrupt_that_python_drops_is_raised_later(monkeypatch):
 
 def test_a_schedule_replaces_the_sizes_of_the_clockwork_rnn(tmp_path, waves):
     schedule = Schedule.parse("1:3,3:2,7:2")
-    runs = sweeps.plan(waves[:1], methods=["srn", "cw"], sizes=[100, 250], schedule=schedule)
+    runs = small_sweeps.plan(waves[:1], methods=["srn", "cw"], sizes=[100, 250], schedule=schedule)
     own = [run for run in runs if run.method == "cw"]
     assert {(run.hidden, run.schedule, run.size) for run in own} == {(7, "1:3,3:2,7:2", schedule.parameter_count(0, 1))}
     assert len({run.key for run in runs}) == len(runs) == 4 + 2
-    sweeps.sweep(tmp_path, waves, runs)
+    small_sweeps.sweep(tmp_path, waves, runs)
     with Store.read(tmp_path) as store:
         assert {record.run for record in store.records()} == set(runs)
 
 
 def test_keys_without_a_schedule_have_not_changed(waves):
     """Keys are the same as before runs could have schedules, so stored runs are not trained again."""
-    (run,) = sweeps.plan(waves[:1], methods=["cw"], sizes=[100], runs=1)
+    (run,) = small_sweeps.plan(waves[:1], methods=["cw"], sizes=[100], runs=1)
     assert run.key == "30cbb657820cf0e1a0041bde51245a2791ac70994e2f530a725785c3b37c4d49"

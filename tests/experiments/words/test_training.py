@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from support import small_sweeps as sweeps
+from support import small_sweeps
 from support.made_corpora import make_corpus
 
 from cwrnn.experiments import paper
@@ -241,7 +241,7 @@ def plan(corpus, **options):
 def test_words_go_through_engine_and_store(tmp_path):
     corpus = make_corpus(words=3, speakers=4)
     runs = plan(corpus)
-    sweeps.sweep(tmp_path, [corpus], runs)
+    small_sweeps.sweep(tmp_path, [corpus], runs)
     with Store.read(tmp_path) as store:
         records = store.records("words")
         (back,) = store.corpora().values()
@@ -271,8 +271,10 @@ def test_a_batch_has_one_corpus():
 
 
 def test_both_tasks_in_one_store(tmp_path):
-    corpus, wave = make_corpus(), sweeps.wave()
-    sweeps.sweep(tmp_path, [corpus, wave], [*plan(corpus, runs=1), *sweeps.plan([wave], sizes=[100], runs=1)])
+    corpus, wave = make_corpus(), small_sweeps.wave()
+    small_sweeps.sweep(
+        tmp_path, [corpus, wave], [*plan(corpus, runs=1), *small_sweeps.plan([wave], sizes=[100], runs=1)]
+    )
     with Store.read(tmp_path) as store:
         assert [len(store.records(task)) for task in ("generation", "words")] == [2, 2]
         assert (list(store.datasets()), list(store.corpora())) == (["wave"], ["murmurs"])
