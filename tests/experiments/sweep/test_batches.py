@@ -1,0 +1,61 @@
+"""Runs are trained in batches, and a run that fails takes no other run of its batch with it."""
+
+import numpy as np
+from support import small_sweeps
+
+from cwrnn.experiments.generation import training
+from cwrnn.experiments.generation.training import train_many
+from cwrnn.experiments.sweep.batches import (
+    MOST_RUNS,
+    make_batches,
+)
+from cwrnn.experiments.sweep.store import Store
+
+
+def test_batches_have_one_kind_of_run_and_the_longest_come_first(waves):
+    longer = small_sweeps.wave("longer", steps=20)
+    runs = small_sweeps.plan([*waves, longer], methods=["srn", "lstm"], sizes=[100, 1000], runs=40)
+    batches = make_batches(runs, [*waves, longer])
+    assert sorted(run.key for batch in batches for run in batch.runs) == sorted(run.key for run in runs)
+    for batch in batches:
+        assert len({(run.method, run.size, run.settings) for run in batch.runs}) == 1
+        assert len(batch.runs) <= MOST_RUNS
+        for run, target in zip(batch.runs, batch.data, strict=True):
+            expected = {dataset.name: dataset.samples for dataset in (*waves, longer)}[run.data]
+            np.testing.assert_array_equal(target.samples, expected)
+    assert {len({run.data for run in batch.runs}) for batch in batches} == {1, 2}
+    work = [batch.work for batch in batches]
+    assert work == sorted(work, reverse=True)
+
+
+def test_there_are_enough_batches_for_all_workers(waves):
+    """No batch is so small that it takes as long as a larger one."""
+    runs = small_sweeps.plan(waves, methods=["srn"], sizes=[100], runs=40)
+    assert [len(make_batches(runs, waves, workers)) for workers in (1, 2, 100)] == [4, 8, 10]
+    assert [len(make_batches(runs[:5], waves, workers)) for workers in (1, 2)] == [1, 1]
+
+
+def test_one_bad_run_costs_one_run(tmp_path, waves, monkeypatch):
+    def touchy(method, hidden, targets, seeds, settings, *, progress=None):
+        if 3 in seeds:
+            raise ZeroDivisionError("seed 3 is not to my liking")
+        return train_many(method, hidden, targets, seeds, settings, progress=progress)
+
+    monkeypatch.setattr(training, "train_many", touchy)
+    runs = small_sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=5)
+    small_sweeps.sweep(tmp_path, waves, runs)
+    with Store.read(tmp_path) as store:
+        records = store.records()
+    assert [(record.run.seed, record.status) for record in records if record.status != "finished"] == [(3, "failed")]
+    assert len(records) == 5
+    assert "ZeroDivisionError: seed 3 is not to my liking" in records[3].traceback
+    assert "touchy" in records[3].traceback
+    assert records[3].weights is None
+    # what failed is tried again, what did not is not
+    monkeypatch.undo()
+    before = small_sweeps.times(tmp_path)
+    small_sweeps.sweep(tmp_path, waves, runs)
+    after = small_sweeps.times(tmp_path)
+    assert [key for key in before if after[key] != before[key]] == [records[3].key]
+    with Store.read(tmp_path) as store:
+        assert {record.status for record in store.records()} == {"finished"}

@@ -1,0 +1,225 @@
+"""ClockworkRNN as an nn.Module: parameters, state dicts, copies, dtypes and devices, as torch.nn.RNN has them."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from support.rnn_pairs import (
+    B,
+    I,
+    N,
+    T,
+    dress,
+    make_pair,
+    randn,
+)
+from torch import nn
+from torch.func import functional_call
+from torch.nn.utils import parametrizations, prune
+
+NAMES = [
+    "weight_ih_l0", "weight_hh_l0", "bias_l0", "weight_ih_l0_reverse", "weight_hh_l0_reverse", "bias_l0_reverse",
+    "weight_ih_l1", "weight_hh_l1", "bias_l1", "weight_ih_l1_reverse", "weight_hh_l1_reverse", "bias_l1_reverse",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_parameters(bias):
+    rnn, ours = make_pair(I, N, 2, bias=bias, bidirectional=True)
+    names = [name for name, _ in ours.named_parameters()]
+    assert names == [name for name in NAMES if bias or not name.startswith("bias")]
+    shapes = {name.replace("bias_ih", "bias"): p.shape for name, p in rnn.named_parameters() if "bias_hh" not in name}
+    assert list(shapes) == names
+    assert {name: p.shape for name, p in ours.named_parameters()} == shapes
+    assert [p.data_ptr() for p in ours.parameters()] == [getattr(ours, name).data_ptr() for name in names]
+    assert list(ours.state_dict()) == names
+    assert list(ours.buffers()) == []
+
+
+def test_positional_arguments(make):
+    # what torch documents as the ninth, the device, is where torch.nn.RNN takes an LSTM's proj_size
+    layer = make(I, N, 2, "relu", False, True, 0.5, True, device="cpu", dtype=torch.float64)
+    found = {name: getattr(layer, name) for name in ("input_size", "hidden_size", "num_layers", "nonlinearity", "bias")}
+    assert found == {"input_size": I, "hidden_size": N, "num_layers": 2, "nonlinearity": "relu", "bias": False}
+    assert (layer.batch_first, layer.dropout, layer.bidirectional) == (True, 0.5, True)
+    assert {p.dtype for p in layer.parameters()} == {torch.float64}
+    assert {p.device.type for p in layer.parameters()} == {"cpu"}
+    assert layer(torch.zeros(B, T, I, dtype=torch.float64))[0].shape == (B, T, 2 * N)
+
+
+def test_initial_values(make):
+    layer = make(30, 100)
+    before = [p.detach().clone() for p in layer.parameters()]
+    layer.reset_parameters()
+    for old, new in zip(before, layer.parameters(), strict=True):
+        assert not torch.equal(old, new)
+        # uniform in +-1 / sqrt(N), whose standard deviation is a 1 / sqrt(3) of that
+        assert new.abs().max() <= 0.1
+        assert new.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.25)
+    torch.manual_seed(3)
+    first = make(I, N)
+    torch.manual_seed(3)
+    for a, b in zip(first.parameters(), make(I, N).parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_state_dict(make, tmp_path):
+    layer, other = make(I, N, 2, bidirectional=True), make(I, N, 2, bidirectional=True)
+    x = torch.randn(T, B, I)
+    expected = layer(x)[0]
+    assert not torch.equal(other(x)[0], expected)
+    torch.save(layer.state_dict(), tmp_path / "layer.pt")
+    result = other.load_state_dict(torch.load(tmp_path / "layer.pt", weights_only=True), strict=True)
+    assert (result.missing_keys, result.unexpected_keys) == ([], [])
+    assert torch.equal(other(x)[0], expected)
+
+
+def test_wrong_state_dict(make):
+    layer = make(I, N)
+    state = layer.state_dict()
+    with pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "weight_hh_l0"'):
+        layer.load_state_dict({name: value for name, value in state.items() if name != "weight_hh_l0"})
+    with pytest.raises(RuntimeError, match=r'Unexpected key\(s\) in state_dict: "weight_hh_l1"'):
+        layer.load_state_dict(state | {"weight_hh_l1": state["weight_hh_l0"]})
+    with pytest.raises(RuntimeError, match="size mismatch for weight_ih_l0"):
+        layer.load_state_dict(state | {"weight_ih_l0": torch.zeros(N, I + 1)})
+
+
+def test_torch_state_dict_is_no_state_dict_of_ours():
+    """torch's two biases are one here: from_rnn adds them, load_state_dict must not drop one."""
+    rnn, ours = make_pair()
+    with pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "bias_l0"'):
+        ours.load_state_dict(rnn.state_dict())
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))], ids=["deepcopy", "pickle"]
+)
+def test_copies_are_independent(make, duplicate):
+    layer = make(I, N, 2, "relu", batch_first=True, dropout=0.5).eval()
+    x = torch.randn(B, T, I)
+    # nothing that a call leaves behind stands in the way of a copy
+    expected = layer(x)[0]
+    expected.sum().backward()
+    layer.zero_grad()
+    twin = duplicate(layer)
+    assert torch.equal(twin(x)[0], expected)
+    assert repr(twin) == repr(layer)
+    assert not twin.training
+    optimizer = torch.optim.SGD(twin.parameters(), lr=1.0)
+    twin(x)[0].sum().backward()
+    optimizer.step()
+    assert not torch.equal(twin(x)[0], expected)
+    assert torch.equal(layer(x)[0], expected)
+    assert all(parameter.grad is None for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("convert", [lambda layer: layer.to(torch.float64), nn.Module.double], ids=["to", "double"])
+def test_to_float64(make, close, convert):
+    layer = make(I, N, 2)
+    x = torch.randn(T, B, I)
+    expected, expected_h = layer(x)
+    assert convert(layer) is layer
+    assert {p.dtype for p in layer.parameters()} == {torch.float64}
+    output, h_n = layer(x.double())
+    assert output.dtype == h_n.dtype == torch.float64
+    close(output.float(), expected)
+    close(h_n.float(), expected_h)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision(make, close, dtype):
+    layer = make(I, N, 2)
+    x, hx = torch.randn(T, B, I), torch.randn(2, B, N)
+    expected, expected_h = layer(x, hx)
+    layer = layer.half() if dtype == torch.float16 else layer.bfloat16()
+    output, h_n = layer(x.to(dtype), hx.to(dtype))
+    assert output.dtype == h_n.dtype == dtype
+    close(output, expected.to(dtype))
+    close(h_n, expected_h.to(dtype))
+    output.sum().backward()
+    assert {p.grad.dtype for p in layer.parameters()} == {dtype}
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
+@pytest.mark.parametrize("guise", ["batched", "batch_first", "unbatched"])
+def test_meta_device(make, guise):
+    layer = make(I, N, 2, batch_first=guise == "batch_first", bidirectional=True, device="meta")
+    output, h_n = layer(dress(guise, torch.empty(T, B, I, device="meta")))
+    shape = {"batched": (T, B, 2 * N), "batch_first": (B, T, 2 * N), "unbatched": (T, 2 * N)}[guise]
+    assert (output.shape, output.device.type) == (shape, "meta")
+    assert (h_n.shape, h_n.device.type) == ((4, N) if guise == "unbatched" else (4, B, N), "meta")
+    real = layer.to_empty(device="cpu")
+    real.reset_parameters()
+    assert real(dress(guise, torch.randn(T, B, I)))[0].isfinite().all()
+
+
+def test_frozen(make, close):
+    layer = make(I, N, dtype=torch.float64)
+    x = randn(T, B, I, requires_grad=True)
+    expected = torch.autograd.grad(layer(x)[0].sum(), [x, layer.weight_hh_l0])
+    assert layer.requires_grad_(False) is layer
+    assert not layer(x.detach())[0].requires_grad
+    close(torch.autograd.grad(layer(x)[0].sum(), x)[0], expected[0])
+    layer.weight_hh_l0.requires_grad_()
+    output, h_n = layer(x.detach())
+    assert h_n.requires_grad
+    output.sum().backward()
+    close(layer.weight_hh_l0.grad, expected[1])
+    assert layer.weight_ih_l0.grad is None
+
+
+def test_train_and_eval(make):
+    layer = make(I, N)
+    assert layer.training
+    assert not layer.eval().training
+    assert layer.train().training
+
+
+def test_repr():
+    for options in ({}, {"num_layers": 3, "bias": False, "batch_first": True, "dropout": 0.5, "bidirectional": True}):
+        rnn, ours = make_pair(**options)
+        sizes = repr(rnn).removeprefix("RNN(").removesuffix(")")
+        assert sizes.startswith(f"{I}, {N}")
+        assert repr(ours) == f"ClockworkRNN({sizes}, schedule='1:{N}')"
+
+
+def test_functional_call(make, close):
+    layer, other = make(I, N, dtype=torch.float64), make(I, N, dtype=torch.float64)
+    x = randn(T, B, I)
+    parameters = {name: p.detach().clone().requires_grad_() for name, p in other.named_parameters()}
+    output, _ = functional_call(layer, parameters, (x,))
+    close(output, other(x)[0])
+    gradients = torch.autograd.grad(output.sum(), list(parameters.values()))
+    for gradient, expected in zip(gradients, torch.autograd.grad(other(x)[0].sum(), other.parameters()), strict=True):
+        close(gradient, expected)
+
+
+@pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0"])
+def test_weight_norm(make, close, name):
+    """A weight that is computed from others is no parameter."""
+    layer = make(I, N, dtype=torch.float64)
+    x = randn(T, B, I)
+    expected = layer(x)[0]
+    parametrizations.weight_norm(layer, name)
+    close(layer(x)[0], expected)
+    magnitude = layer.parametrizations[name].original0
+    with torch.no_grad():
+        magnitude.mul_(2)
+    assert not torch.equal(layer(x)[0], expected)
+    layer(x)[0].sum().backward()
+    assert magnitude.grad.count_nonzero() == N
+
+
+def test_pruned(make):
+    layer = make(I, N, dtype=torch.float64)
+    x = randn(T, B, I)
+    expected = layer(x)[0]
+    prune.random_unstructured(layer, "weight_hh_l0", amount=0.5)
+    output = layer(x)[0]
+    assert not torch.equal(output, expected)
+    output.sum().backward()
+    assert torch.equal(layer.weight_hh_l0_orig.grad == 0, layer.weight_hh_l0_mask == 0)
+    prune.remove(layer, "weight_hh_l0")
+    assert torch.equal(layer(x)[0], output)
