@@ -1,6 +1,6 @@
 import os
 
-# bitwise repeatable matrix products on CUDA, as use_deterministic_algorithms asks for
+# use_deterministic_algorithms requires this for matrix products on CUDA
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import pytest
@@ -21,12 +21,12 @@ TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, t
 
 @pytest.fixture(autouse=True)
 def strict():
-    """Each test starts from the same seed, and uninitialised memory is NaN."""
+    """Start each test from the same seed, on one thread, with NaN in uninitialised memory."""
     threads = torch.get_num_threads()
     torch.manual_seed(0)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    # float32 is not replaced by tf32, unless a test switches it on
+    # cuDNN must not replace float32 by TF32, except where a test allows it
     torch.backends.cudnn.allow_tf32 = False
     yield
     torch.backends.cudnn.allow_tf32 = True
@@ -47,7 +47,7 @@ def close():
 
 @pytest.fixture(params=loader.executable_isas())
 def isa(request):
-    """Each instruction set that the CPU kernels can use here, switched on during the test."""
+    """Run the test with each instruction set that the CPU kernels can use on this machine."""
     usual = loader.current_isa()
     loader.use_isa(request.param)
     yield request.param
@@ -56,5 +56,5 @@ def isa(request):
 
 @pytest.fixture(params=LAYERS)
 def make(request):
-    """torch.nn.RNN, and the ClockworkRNN that must compute the same."""
+    """Run the test with torch.nn.RNN, and with a ClockworkRNN of one module."""
     return LAYERS[request.param]

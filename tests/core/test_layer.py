@@ -1,4 +1,4 @@
-"""The layer equals the specification, composed sequence by sequence; whole = split anywhere = step by step."""
+"""The layer equals the specification, in one call, in chunks and step by step."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def make(periods, hidden_size=9, input_size=2, **options) -> ClockworkRNN:
 
 
 def specified(rnn: ClockworkRNN, x, h, t0):
-    """One sequence (T, I) from states (layers * directions, N): output and final states, by the specification."""
+    """Return output and final states of one sequence (T, I), computed by the specification from states `h`."""
     final = []
     for layer in range(rnn.num_layers):
         outputs = []
@@ -53,7 +53,7 @@ def gradients(loss, rnn, *tensors):
     backend=st.sampled_from(USABLE),
     seed=st.integers(0, 1000),
 )
-def test_ragged_batches(
+def test_ragged_batches_equal_the_specification(
     schedule, num_layers, bidirectional, bias, nonlinearity, t0, lengths, input_size, backend, seed, close
 ):
     torch.manual_seed(seed)
@@ -85,11 +85,11 @@ def test_ragged_batches(
         for value, right in zip(found, gradients_expected, strict=True):
             close(value, right)
 
-    # the content of the padding must not matter
+    # the padding is NaN, so the test fails if it is read
     padded = pad_sequence(sequences, padding_value=torch.nan)
     check(*rnn(padded, h, t0=t0, lengths=lengths))
     if input_size == 0:
-        # torch does not pack empty features
+        # torch cannot pack sequences without features
         return
     output, h_n = rnn(pack_sequence(sequences, enforce_sorted=False), h, t0=t0)
     assert output.unsorted_indices is not None
@@ -98,7 +98,7 @@ def test_ragged_batches(
 
 @PERIODS
 @pytest.mark.parametrize("backend", USABLE)
-def test_split_anywhere(periods, backend, close):
+def test_a_sequence_split_anywhere_equals_one_call(periods, backend, close):
     rnn = make(periods, num_layers=2, backend=backend)
     x = torch.randn(2 * periods[-1] + 3, 2, 2, dtype=torch.float64, requires_grad=True)
     h = torch.randn(2, 2, 9, dtype=torch.float64, requires_grad=True)
@@ -117,7 +117,7 @@ def test_split_anywhere(periods, backend, close):
 
 @PERIODS
 @pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bias": False, "nonlinearity": "relu"}], ids=str)
-def test_step_by_step(periods, options, close):
+def test_steps_equal_one_call(periods, options, close):
     rnn = make(periods, num_layers=2, **options)
     x = torch.randn(2 * periods[-1] + 3, 2, 2, dtype=torch.float64, requires_grad=True)
     sequence = x.transpose(0, 1) if rnn.batch_first else x
@@ -136,7 +136,7 @@ def test_step_by_step(periods, options, close):
         close(value, right)
 
 
-def test_step_goes_on_where_forward_stopped(close):
+def test_step_continues_from_the_state_of_forward(close):
     rnn = make([2, 3, 7])
     x = torch.randn(20, 4, 2, dtype=torch.float64)
     whole, _ = rnn(x)
@@ -147,7 +147,7 @@ def test_step_goes_on_where_forward_stopped(close):
     close(output, whole[12:])
 
 
-def test_step_unbatched(close):
+def test_unbatched_steps_equal_one_call(close):
     rnn = make([1, 3], num_layers=2)
     x = torch.randn(9, 2, dtype=torch.float64)
     whole, h_n = rnn(x)
@@ -159,7 +159,7 @@ def test_step_unbatched(close):
     assert state.h.shape == (2, 9)
 
 
-def test_step_with_dropout(close):
+def test_step_applies_dropout_in_training_only(close):
     rnn = make([1, 2], num_layers=2, dropout=1.0, bias=False)
     x = torch.randn(3, 2, dtype=torch.float64)
     y, state = rnn.step(x)
@@ -168,7 +168,7 @@ def test_step_with_dropout(close):
     assert (rnn.eval().step(x)[0] != 0).any()
 
 
-def test_step_leaves_the_state_alone():
+def test_step_does_not_change_the_state_that_it_is_given():
     rnn = make([2, 4])
     before = State(torch.ones(1, 3, 9, dtype=torch.float64), 1)
     y, after = rnn.step(torch.zeros(3, 2, dtype=torch.float64), before)
@@ -177,13 +177,13 @@ def test_step_leaves_the_state_alone():
     assert (after.h == 1).all()
 
 
-def test_clocks_may_be_numpy_integers(close):
+def test_times_may_be_numpy_integers(close):
     rnn, x = make(np.int64(3)), torch.randn(5, 2, 2, dtype=torch.float64)
     close(rnn(x, t0=np.int64(3))[0], rnn(x, t0=3)[0])
     assert type(rnn.step(x[0], (torch.zeros(1, 2, 9, dtype=torch.float64), np.int32(3)))[1].t) is int
 
 
-def test_a_clock_that_has_run_for_ages(close):
+def test_a_very_late_start_equals_one_at_the_same_phase(close):
     rnn, x = make([1, 2, 8]), torch.randn(20, 2, 2, dtype=torch.float64)
     for lengths in (None, [20, 7]):
         found, expected = rnn(x, t0=2**80 + 3, lengths=lengths), rnn(x, t0=3, lengths=lengths)
@@ -191,7 +191,7 @@ def test_a_clock_that_has_run_for_ages(close):
         close(found[1], expected[1])
 
 
-def test_weights_that_do_not_exist_are_not_loaded():
+def test_forbidden_weights_are_loaded_as_zeros():
     dense, rnn = make([1]), make([1, 2, 4])
     rnn.load_state_dict(dense.state_dict())
     allowed = torch.from_numpy(rnn.schedule.mask())
@@ -199,7 +199,7 @@ def test_weights_that_do_not_exist_are_not_loaded():
     assert torch.equal(rnn.weight_hh_l0[allowed], dense.weight_hh_l0[allowed])
 
 
-# torch itself warns of complex modules
+# torch itself warns about complex modules
 @pytest.mark.filterwarnings("ignore:Complex modules:UserWarning")
 def test_complex_weights_are_refused():
     rnn = make([1, 2]).to(torch.complex128)
@@ -207,7 +207,7 @@ def test_complex_weights_are_refused():
         rnn(torch.zeros(3, 1, 2, dtype=torch.complex128))
 
 
-def test_step_holds_bit_for_bit():
+def test_step_holds_states_to_the_bit():
     rnn = make([3, 4])
     state = State(torch.randn(1, 2, 9, dtype=torch.float64), 5)
     _, after = rnn.step(torch.randn(2, 2, dtype=torch.float64), state)
@@ -215,7 +215,7 @@ def test_step_holds_bit_for_bit():
     assert after.t == 6
 
 
-def test_dropout_lies_between_layers_only(close):
+def test_dropout_is_applied_between_layers_only(close):
     rnn = make([1, 2], num_layers=2, dropout=1.0, bias=False)
     x = torch.randn(5, 1, 2, dtype=torch.float64)
     silent, _ = rnn(torch.zeros_like(x))
@@ -225,7 +225,7 @@ def test_dropout_lies_between_layers_only(close):
     assert not torch.equal(rnn.eval()(x)[0], silent)
 
 
-def test_clock_of_all_layers_is_one(close):
+def test_all_layers_share_one_clock(close):
     rnn = make([2, 4], num_layers=2)
     x = torch.randn(9, 1, 2, dtype=torch.float64)
     output, _ = rnn(x, t0=1)
@@ -236,7 +236,7 @@ def test_clock_of_all_layers_is_one(close):
     assert (output[1] != 0).any()
 
 
-def test_no_input_generates(close):
+def test_a_layer_without_inputs_generates_a_sequence(close):
     rnn = make([1, 2, 4], input_size=0)
     output, _ = rnn(torch.empty(20, 3, 0, dtype=torch.float64))
     assert output.shape == (20, 3, 9)
@@ -254,7 +254,7 @@ def test_an_empty_chunk_changes_nothing():
     assert torch.equal(h_n, h)
 
 
-def test_reverse_clock_counts_from_the_end(close):
+def test_the_reverse_clock_counts_from_the_end(close):
     rnn = make([1, 4], bidirectional=True)
     x = torch.randn(7, 1, 2, dtype=torch.float64)
     output, h_n = rnn(x, t0=2)
@@ -266,7 +266,7 @@ def test_reverse_clock_counts_from_the_end(close):
     close(h_n[1], reverse[-1])
 
 
-def test_to_rnn_and_back(close):
+def test_conversion_to_torchs_rnn_and_back_keeps_outputs_and_parameters(close):
     layer = make([1], num_layers=2, bidirectional=True, batch_first=True).eval()
     rnn = layer.to_rnn()
     x = torch.randn(3, 8, 2, dtype=torch.float64)
@@ -296,7 +296,7 @@ def test_to_rnn_and_back(close):
     ],
     ids=str,
 )
-def test_schedule_argument(schedule, periods, sizes):
+def test_every_form_of_the_schedule_argument_gives_its_schedule(schedule, periods, sizes):
     assert make(schedule).schedule == Schedule(periods, sizes)
     assert ClockworkRNN(1, 3).schedule.periods == (1, 2, 4)
 
@@ -346,7 +346,7 @@ def test_repr_evaluates_to_an_equal_layer(options):
     ],
     ids=str,
 )
-def test_bad_construction(options, error, message):
+def test_bad_constructor_arguments_are_refused_with_the_reason(options, error, message):
     with pytest.raises(error) as caught:
         ClockworkRNN(**{"input_size": 2, "hidden_size": 9, **options})
     assert str(caught.value) == message
@@ -381,14 +381,14 @@ def test_bad_construction(options, error, message):
     ],
     ids=str,
 )
-def test_bad_call(options, error, message):
+def test_bad_call_arguments_are_refused_with_the_reason(options, error, message):
     rnn = make([1, 2])
     with pytest.raises(error) as caught:
         rnn(torch.zeros(5, 2, 2, dtype=torch.float64), **options)
     assert str(caught.value) == message
 
 
-def test_bad_guises():
+def test_bad_inputs_are_refused_with_the_reason():
     rnn = make([1, 2])
     for input in (None, [[1.0, 2.0]], torch.zeros(3, 1, 2).numpy()):
         with pytest.raises(TypeError, match=f"should be a Tensor or a PackedSequence, got: {type(input).__name__}"):
@@ -404,7 +404,7 @@ def test_bad_guises():
         rnn(torch.zeros(3, 1, 2, dtype=torch.float64), None, 3)
 
 
-def test_bad_steps():
+def test_bad_steps_are_refused_with_the_reason():
     rnn = make([1, 2])
     x, h = torch.zeros(3, 2, dtype=torch.float64), torch.zeros(1, 3, 9, dtype=torch.float64)
     with pytest.raises(ValueError, match="step: Expected input to be 1D or 2D, got 3D"):
@@ -427,7 +427,7 @@ def test_bad_steps():
         make([1, 2], bidirectional=True).step(x)
 
 
-def test_step_under_autocast_is_forward_under_autocast(close):
+def test_step_equals_forward_under_autocast(close):
     rnn = ClockworkRNN(2, 9, num_layers=2, schedule=[1, 2])
     x = torch.randn(6, 3, 2)
     with torch.autocast("cpu", torch.bfloat16):
@@ -439,7 +439,7 @@ def test_step_under_autocast_is_forward_under_autocast(close):
             close(y, output[t])
 
 
-def test_float64_is_not_cast_down(close):
+def test_autocast_keeps_float64(close):
     rnn = make([1, 2])
     x = torch.randn(6, 3, 2, dtype=torch.float64)
     expected, _ = rnn(x)

@@ -22,7 +22,7 @@ REPLICATED = LAYERS | {"modules": partial(ClockworkRNN, schedule=(1, 2, 4))}
 
 
 def train(layer, parameters, x):
-    """Three steps with weight decay: the gradients of the first, and the parameters after the last."""
+    """Train for three steps with weight decay. Return the first gradients, and the last parameters."""
     optimizer = torch.optim.AdamW(parameters.values(), lr=0.1, weight_decay=0.1)
     gradients = {}
     for _ in range(3):
@@ -35,7 +35,7 @@ def train(layer, parameters, x):
 
 
 def train_in_one_of_two_processes(folder, rank):
-    """Half of the batch; what is the same in both processes comes from a file, and so does the result."""
+    """Train on half of the batch. The input and the weights come from a file; the results go to a file."""
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60)
     )
@@ -44,7 +44,7 @@ def train_in_one_of_two_processes(folder, rank):
     results = {}
     for kind, state in job["states"].items():
         layer = REPLICATED[kind](I, 9, 2, dtype=torch.float64)
-        # process 1 keeps other values: DDP starts from those of process 0
+        # process 1 keeps its own initial values: DDP replaces them by those of process 0
         if rank == 0:
             layer.load_state_dict(state)
         distributed = nn.parallel.DistributedDataParallel(layer)
@@ -55,7 +55,7 @@ def train_in_one_of_two_processes(folder, rank):
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory):
-    """What one process computes of the whole batch, and each of two of its half, by kind of layer."""
+    """The results of one process with the whole batch, and of two with half of it each, by kind of layer."""
     folder = tmp_path_factory.mktemp("two_processes")
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(23, 6, I, dtype=torch.float64, generator=generator)
@@ -80,8 +80,8 @@ def two_processes(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", REPLICATED)
-def test_distributed_data_parallel(close, two_processes, kind):
-    """The average of the gradients is the gradient of the whole batch, and both processes stay together."""
+def test_two_processes_train_like_one(close, two_processes, kind):
+    """The averaged gradients are those of the whole batch, and both processes end with the same parameters."""
     whole, halves = two_processes
     for half in halves:
         for group, tensors in whole[kind].items():
@@ -90,8 +90,7 @@ def test_distributed_data_parallel(close, two_processes, kind):
                 close(half[kind][group][name], expected, msg=lambda text, at=f"{group} {name}": f"{at}: {text}")
 
 
-def test_distributed_weights_that_do_not_exist(two_processes):
-    """No optimiser moves them."""
+def test_distributed_training_keeps_forbidden_weights_at_zero(two_processes):
     _, halves = two_processes
     forbidden = torch.from_numpy(~REPLICATED["modules"](I, 9).schedule.mask())
     for half in halves:

@@ -17,8 +17,8 @@ from support.rnn_pairs import (
 from cwrnn import ClockworkRNN
 
 
-def test_dropout_of_everything(make, close):
-    """The second layer hears nothing of the first, and gives it no gradient."""
+def test_full_dropout_separates_the_layers(make, close):
+    """With a probability of 1, the second layer reads zeros and gives the first layer no gradient."""
     layer = make(I, N, 2, dropout=1.0, dtype=torch.float64)
     x = randn(T, B, I)
     output, h_n = layer(x)
@@ -33,7 +33,7 @@ def test_dropout_of_everything(make, close):
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_dropout_draws_as_torch_does(close, bidirectional):
+def test_dropout_draws_the_same_numbers_as_torch(close, bidirectional):
     rnn, ours = make_pair(I, N, 3, dropout=0.5, bidirectional=bidirectional)
     x = randn(T, B, I)
     results = []
@@ -46,8 +46,8 @@ def test_dropout_draws_as_torch_does(close, bidirectional):
         assert not torch.equal(actual, evaluated)
 
 
-def test_dropout_has_its_probability(make, close):
-    """Weights that copy: relu of the layer below, of which p is zeroed and the rest grows by 1 / (1 - p)."""
+def test_dropout_zeroes_the_given_share_and_scales_the_rest(make, close):
+    """The second layer copies the first: a share of p is zero, and the rest is multiplied by 1 / (1 - p)."""
     p, units = 0.3, 200
     layer = make(1, units, 2, "relu", False, dropout=p)
     with torch.no_grad():
@@ -57,13 +57,13 @@ def test_dropout_has_its_probability(make, close):
         layer.weight_hh_l1.zero_()
     output, h_n = layer(torch.ones(50, 1, 1))
     kept = output != 0
-    # 10,000 draws: five standard deviations
+    # the tolerance is five standard deviations of 10,000 draws
     assert kept.float().mean().item() == pytest.approx(1 - p, abs=5 * (p * (1 - p) / 10_000) ** 0.5)
     close(output[kept], torch.full_like(output[kept], 1 / (1 - p)))
     close(h_n[0], torch.ones_like(h_n[0]))
 
 
-def test_dropout_by_seed(make):
+def test_dropout_depends_on_the_seed_in_training_only(make):
     layer = make(I, N, 2, dropout=0.5)
     x = torch.randn(T, B, I)
     outputs = []
@@ -76,7 +76,7 @@ def test_dropout_by_seed(make):
     assert torch.equal(layer(x)[0], layer(x)[0])
 
 
-def test_dropout_may_be_changed(make):
+def test_the_dropout_attribute_may_be_changed(make):
     layer = make(I, N, 2)
     x = torch.randn(T, B, I)
     expected = layer(x)[0]

@@ -1,17 +1,17 @@
-"""The same mistakes get the same errors, in the same words, as from torch.nn.RNN."""
+"""ClockworkRNN raises the errors of torch.nn.RNN for the same mistakes, with the same messages."""
 
 from functools import partial
 
 import pytest
 import torch
-from support.rnn_pairs import GUISES, B, I, N, T, dress
+from support.rnn_pairs import FORMS, B, I, N, T, arrange_input
 from torch import nn
 
 from cwrnn import ClockworkRNN
 
 
 def check_refusal(make, kind, text, call):
-    """`call(make)` raises `kind` with `text`: ours always, torch's where torch has this check and these words."""
+    """Check that `call(make)` raises `kind` with `text`. Older versions of torch may accept it."""
     error = refusal(call, make)
     if make is nn.RNN and torch.__version__ < (2, 13):
         assert error is None or type(error) is kind, error
@@ -68,7 +68,7 @@ NONLINEARITY = "Unknown nonlinearity '{}'. Select from 'tanh' or 'relu'."
     ],
     ids=str,
 )
-def test_wrong_constructor_arguments(make, arguments, kind, text):
+def test_wrong_constructor_arguments_are_refused_in_torchs_words(make, arguments, kind, text):
     check_refusal(
         make, kind, text, lambda make: make(**{"input_size": I, "hidden_size": N, "num_layers": 2} | arguments)
     )
@@ -120,7 +120,7 @@ STATE_UNBATCHED = "For unbatched 2-D input, hx should also be 2-D but got {}-D t
     ],
     ids=str,
 )
-def test_wrong_shapes(make, options, input_shape, hx_shape, kind, text):
+def test_wrong_shapes_are_refused_in_torchs_words(make, options, input_shape, hx_shape, kind, text):
     hx = None if hx_shape is None else torch.zeros(hx_shape)
     check_refusal(make, kind, text, lambda make: make(I, N, **options)(torch.zeros(input_shape), hx))
 
@@ -139,8 +139,8 @@ def test_wrong_shapes(make, options, input_shape, hx_shape, kind, text):
     ],
     ids=str,
 )
-def test_wrong_shapes_packed(make, features, hx_shape, text):
-    input = dress("packed", torch.zeros(T, B, *features))
+def test_wrong_shapes_of_packed_sequences_are_refused_in_torchs_words(make, features, hx_shape, text):
+    input = arrange_input("packed", torch.zeros(T, B, *features))
     hx = None if hx_shape is None else torch.zeros(hx_shape)
     check_refusal(make, RuntimeError, text, lambda make: make(I, N)(input, hx))
 
@@ -151,7 +151,7 @@ DTYPE = (
 )
 
 
-@pytest.mark.parametrize("guise", GUISES)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("dtype", "weight_dtype"),
     [
@@ -162,15 +162,15 @@ DTYPE = (
     ],
     ids=str,
 )
-def test_wrong_dtype(make, guise, dtype, weight_dtype):
-    input = dress(guise, torch.zeros(T, B, I, dtype=dtype))
-    layer = partial(make, I, N, batch_first=guise == "batch_first", dtype=weight_dtype)
+def test_wrong_dtypes_are_refused_in_torchs_words(make, form, dtype, weight_dtype):
+    input = arrange_input(form, torch.zeros(T, B, I, dtype=dtype))
+    layer = partial(make, I, N, batch_first=form == "batch_first", dtype=weight_dtype)
     text = DTYPE.format(dtype, weight_dtype)
     check_refusal(make, ValueError, text, lambda make: layer()(input))
 
 
-def test_wrong_dtype_on_the_meta_device(make):
-    """A device without autocast has the same words."""
+def test_wrong_dtypes_on_the_meta_device_are_refused_in_torchs_words(make):
+    """The message is the same on a device without autocast."""
 
     def call(make):
         make(I, N, device="meta")(torch.zeros(T, B, I, dtype=torch.float64, device="meta"))
@@ -192,7 +192,7 @@ DEVICE = "Input and {0} tensors are not at the same device, found input tensor a
     ],
     ids=str,
 )
-def test_wrong_device(make, devices, batched, text):
+def test_wrong_devices_are_refused_in_torchs_words(make, devices, batched, text):
     weights, input, hx = devices
     shape, hx_shape = ((T, B, I), (1, B, N)) if batched else ((T, I), (1, N))
 
@@ -213,18 +213,18 @@ def test_wrong_device(make, devices, batched, text):
     ],
     ids=["num_layers str", "num_layers float", "dropout str", "dtype str", "hx dtype"],
 )
-def test_where_torch_fails_by_accident(make, call, kind, match):
-    """torch's words come from somewhere inside; ours name the argument. The type is the same."""
+def test_errors_name_the_argument_where_torchs_do_not(make, call, kind, match):
+    """torch raises an error of the same type from deep inside, with a message about something else."""
     with pytest.raises(kind, match=None if make is nn.RNN else match) as caught:
         call(make)
     assert type(caught.value) is kind
 
 
 @pytest.mark.parametrize("batch", [B - 1, B + 1])
-def test_state_of_the_wrong_batch_for_an_unsorted_sequence(batch):
-    """torch.nn.RNN permutes before it looks, and so takes a state that is too large in silence."""
+def test_a_state_of_the_wrong_batch_is_refused_for_an_unsorted_sequence(batch):
+    """torch.nn.RNN permutes the state before it checks it, so it silently accepts one that is too large."""
     with pytest.raises(RuntimeError, match=r"Expected hidden size \(1, 4, 5\), got \[1, [35], 5\]"):
-        ClockworkRNN(I, N, schedule=1)(dress("unsorted", torch.zeros(T, B, I)), torch.zeros(1, batch, N))
+        ClockworkRNN(I, N, schedule=1)(arrange_input("unsorted", torch.zeros(T, B, I)), torch.zeros(1, batch, N))
 
 
 def test_wrong_keyword(make):

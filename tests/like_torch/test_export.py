@@ -1,4 +1,4 @@
-"""torch.export, torch.compile and the operator between them: one graph for every length of the sequence."""
+"""torch.export and torch.compile record one graph for sequences of every length."""
 
 import inspect
 
@@ -16,9 +16,9 @@ DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
     DEFERRED not in inspect.signature(torch.export.export).parameters, reason=f"this torch has no {DEFERRED}"
 )
 @pytest.mark.parametrize("periods", [[1, 2, 4], [2, 3, 7]], ids=str)
-def test_export_with_a_dynamic_time_axis(periods, close):
+def test_an_export_with_a_dynamic_time_axis_accepts_any_length(periods, close):
     rnn = ClockworkRNN(2, 9, num_layers=2, schedule=periods).eval()
-    # a graph takes sizes of 0 and 1 for constants: every module must tick at least twice
+    # torch.export treats sizes of 0 and 1 as constants, so every module must tick at least twice
     shortest = 2 * periods[-1]
     time = torch.export.Dim("T", min=shortest, max=1 << 20)
     program = torch.export.export(
@@ -36,17 +36,17 @@ KERNEL = loader.current_isa() is not None
 @pytest.mark.parametrize(
     ("backend", "operator", "count"), [("torch", "scan", 2 * 8), *([("cpu", "recurrence", 2)] if KERNEL else [])]
 )
-def test_export_of_a_fixed_length(close, backend, operator, count):
+def test_an_export_has_no_node_per_tick(close, backend, operator, count):
     rnn = ClockworkRNN(2, 9, bidirectional=True, backend=backend)
     x = torch.randn(33, 3, 2)
     program = torch.export.export(rnn, (x,))
     close(program.module()(x)[0], rnn(x)[0])
-    # one node per direction, and for the cascade per module, but not one per tick
+    # the kernel has one node per direction, the cascade one per direction and module
     nodes = [node for node in program.graph.nodes if node.target is getattr(torch.ops.cwrnn, operator).default]
     assert len(nodes) == count
 
 
-def test_one_graph_for_all_lengths(close):
+def test_one_compiled_graph_serves_all_lengths(close):
     rnn, readout = ClockworkRNN(2, 9, schedule=[1, 2, 4]), Readout(9, 1)
 
     def loss(x):
@@ -67,6 +67,6 @@ def test_one_graph_for_all_lengths(close):
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
 @pytest.mark.parametrize("ticks", [0, 1, 6])
-def test_operator(nonlinearity, ticks):
+def test_the_scan_operator_passes_opcheck(nonlinearity, ticks):
     drive, weight, h0 = (torch.randn(shape, requires_grad=True) for shape in ((ticks, 3, 4), (4, 4), (3, 4)))
     torch.library.opcheck(_scan_operator, (drive, weight, h0, nonlinearity))

@@ -10,7 +10,7 @@ from support.rnn_pairs import (
     I,
     N,
     T,
-    dress,
+    arrange_input,
     make_pair,
     randn,
 )
@@ -25,7 +25,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_parameters(bias):
+def test_parameters_have_torchs_names_and_shapes(bias):
     rnn, ours = make_pair(I, N, 2, bias=bias, bidirectional=True)
     names = [name for name, _ in ours.named_parameters()]
     assert names == [name for name in NAMES if bias or not name.startswith("bias")]
@@ -37,8 +37,8 @@ def test_parameters(bias):
     assert list(ours.buffers()) == []
 
 
-def test_positional_arguments(make):
-    # what torch documents as the ninth, the device, is where torch.nn.RNN takes an LSTM's proj_size
+def test_positional_arguments_have_torchs_order(make):
+    # device and dtype are given by name: torch.nn.RNN takes the ninth positional argument for an LSTM's proj_size
     layer = make(I, N, 2, "relu", False, True, 0.5, True, device="cpu", dtype=torch.float64)
     found = {name: getattr(layer, name) for name in ("input_size", "hidden_size", "num_layers", "nonlinearity", "bias")}
     assert found == {"input_size": I, "hidden_size": N, "num_layers": 2, "nonlinearity": "relu", "bias": False}
@@ -48,13 +48,13 @@ def test_positional_arguments(make):
     assert layer(torch.zeros(B, T, I, dtype=torch.float64))[0].shape == (B, T, 2 * N)
 
 
-def test_initial_values(make):
+def test_initial_values_are_uniform_and_depend_on_the_seed(make):
     layer = make(30, 100)
     before = [p.detach().clone() for p in layer.parameters()]
     layer.reset_parameters()
     for old, new in zip(before, layer.parameters(), strict=True):
         assert not torch.equal(old, new)
-        # uniform in +-1 / sqrt(N), whose standard deviation is a 1 / sqrt(3) of that
+        # uniform between -1 / sqrt(N) and 1 / sqrt(N), which has a standard deviation of 1 / sqrt(3 N)
         assert new.abs().max() <= 0.1
         assert new.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.25)
     torch.manual_seed(3)
@@ -64,7 +64,7 @@ def test_initial_values(make):
         assert torch.equal(a, b)
 
 
-def test_state_dict(make, tmp_path):
+def test_a_saved_state_dict_restores_the_outputs(make, tmp_path):
     layer, other = make(I, N, 2, bidirectional=True), make(I, N, 2, bidirectional=True)
     x = torch.randn(T, B, I)
     expected = layer(x)[0]
@@ -75,7 +75,7 @@ def test_state_dict(make, tmp_path):
     assert torch.equal(other(x)[0], expected)
 
 
-def test_wrong_state_dict(make):
+def test_a_state_dict_that_does_not_fit_is_refused(make):
     layer = make(I, N)
     state = layer.state_dict()
     with pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "weight_hh_l0"'):
@@ -86,8 +86,8 @@ def test_wrong_state_dict(make):
         layer.load_state_dict(state | {"weight_ih_l0": torch.zeros(N, I + 1)})
 
 
-def test_torch_state_dict_is_no_state_dict_of_ours():
-    """torch's two biases are one here: from_rnn adds them, load_state_dict must not drop one."""
+def test_a_state_dict_of_torchs_rnn_is_refused():
+    """torch.nn.RNN has two biases, ClockworkRNN one. `from_rnn` adds the two; load_state_dict must not drop one."""
     rnn, ours = make_pair()
     with pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "bias_l0"'):
         ours.load_state_dict(rnn.state_dict())
@@ -99,7 +99,7 @@ def test_torch_state_dict_is_no_state_dict_of_ours():
 def test_copies_are_independent(make, duplicate):
     layer = make(I, N, 2, "relu", batch_first=True, dropout=0.5).eval()
     x = torch.randn(B, T, I)
-    # nothing that a call leaves behind stands in the way of a copy
+    # a layer can also be copied after a call and a backward pass
     expected = layer(x)[0]
     expected.sum().backward()
     layer.zero_grad()
@@ -116,7 +116,7 @@ def test_copies_are_independent(make, duplicate):
 
 
 @pytest.mark.parametrize("convert", [lambda layer: layer.to(torch.float64), nn.Module.double], ids=["to", "double"])
-def test_to_float64(make, close, convert):
+def test_conversion_to_float64_keeps_the_outputs(make, close, convert):
     layer = make(I, N, 2)
     x = torch.randn(T, B, I)
     expected, expected_h = layer(x)
@@ -129,7 +129,7 @@ def test_to_float64(make, close, convert):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision(make, close, dtype):
+def test_half_precision_equals_rounded_float32(make, close, dtype):
     layer = make(I, N, 2)
     x, hx = torch.randn(T, B, I), torch.randn(2, B, N)
     expected, expected_h = layer(x, hx)
@@ -143,19 +143,19 @@ def test_half_precision(make, close, dtype):
     assert all(p.grad.isfinite().all() for p in layer.parameters())
 
 
-@pytest.mark.parametrize("guise", ["batched", "batch_first", "unbatched"])
-def test_meta_device(make, guise):
-    layer = make(I, N, 2, batch_first=guise == "batch_first", bidirectional=True, device="meta")
-    output, h_n = layer(dress(guise, torch.empty(T, B, I, device="meta")))
-    shape = {"batched": (T, B, 2 * N), "batch_first": (B, T, 2 * N), "unbatched": (T, 2 * N)}[guise]
+@pytest.mark.parametrize("form", ["batched", "batch_first", "unbatched"])
+def test_the_meta_device_gives_shapes_without_values(make, form):
+    layer = make(I, N, 2, batch_first=form == "batch_first", bidirectional=True, device="meta")
+    output, h_n = layer(arrange_input(form, torch.empty(T, B, I, device="meta")))
+    shape = {"batched": (T, B, 2 * N), "batch_first": (B, T, 2 * N), "unbatched": (T, 2 * N)}[form]
     assert (output.shape, output.device.type) == (shape, "meta")
-    assert (h_n.shape, h_n.device.type) == ((4, N) if guise == "unbatched" else (4, B, N), "meta")
+    assert (h_n.shape, h_n.device.type) == ((4, N) if form == "unbatched" else (4, B, N), "meta")
     real = layer.to_empty(device="cpu")
     real.reset_parameters()
-    assert real(dress(guise, torch.randn(T, B, I)))[0].isfinite().all()
+    assert real(arrange_input(form, torch.randn(T, B, I)))[0].isfinite().all()
 
 
-def test_frozen(make, close):
+def test_frozen_parameters_get_no_gradient(make, close):
     layer = make(I, N, dtype=torch.float64)
     x = randn(T, B, I, requires_grad=True)
     expected = torch.autograd.grad(layer(x)[0].sum(), [x, layer.weight_hh_l0])
@@ -170,14 +170,14 @@ def test_frozen(make, close):
     assert layer.weight_ih_l0.grad is None
 
 
-def test_train_and_eval(make):
+def test_train_and_eval_switch_the_mode(make):
     layer = make(I, N)
     assert layer.training
     assert not layer.eval().training
     assert layer.train().training
 
 
-def test_repr():
+def test_repr_is_torchs_plus_the_schedule():
     for options in ({}, {"num_layers": 3, "bias": False, "batch_first": True, "dropout": 0.5, "bidirectional": True}):
         rnn, ours = make_pair(**options)
         sizes = repr(rnn).removeprefix("RNN(").removesuffix(")")
@@ -185,7 +185,7 @@ def test_repr():
         assert repr(ours) == f"ClockworkRNN({sizes}, schedule='1:{N}')"
 
 
-def test_functional_call(make, close):
+def test_functional_call_uses_the_given_parameters(make, close):
     layer, other = make(I, N, dtype=torch.float64), make(I, N, dtype=torch.float64)
     x = randn(T, B, I)
     parameters = {name: p.detach().clone().requires_grad_() for name, p in other.named_parameters()}
@@ -197,8 +197,8 @@ def test_functional_call(make, close):
 
 
 @pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0"])
-def test_weight_norm(make, close, name):
-    """A weight that is computed from others is no parameter."""
+def test_weight_norm_trains_the_magnitude_of_a_weight(make, close, name):
+    """The layer then uses a weight that is computed, and is no parameter."""
     layer = make(I, N, dtype=torch.float64)
     x = randn(T, B, I)
     expected = layer(x)[0]
@@ -212,7 +212,7 @@ def test_weight_norm(make, close, name):
     assert magnitude.grad.count_nonzero() == N
 
 
-def test_pruned(make):
+def test_pruned_weights_get_no_gradient(make):
     layer = make(I, N, dtype=torch.float64)
     x = randn(T, B, I)
     expected = layer(x)[0]

@@ -1,4 +1,4 @@
-"""ClockworkRNN with one module of period 1 is torch.nn.RNN: one battery for both, and each compared with the other."""
+"""A ClockworkRNN with one module of period 1 gives the results of torch.nn.RNN, in every form of input."""
 
 import copy
 from itertools import product
@@ -6,14 +6,14 @@ from itertools import product
 import pytest
 import torch
 from support.rnn_pairs import (
-    GUISES,
+    FORMS,
     LENGTHS,
     B,
     I,
     N,
     T,
-    dress,
-    dress_state,
+    arrange_input,
+    arrange_state,
     make_pair,
     named_gradients,
     randn,
@@ -28,31 +28,31 @@ from cwrnn import ClockworkRNN
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("num_layers", [1, 3])
-@pytest.mark.parametrize("guise", GUISES)
-def test_shapes(make, guise, num_layers, bidirectional):
-    layer = make(I, N, num_layers, batch_first=guise == "batch_first", bidirectional=bidirectional)
+@pytest.mark.parametrize("form", FORMS)
+def test_outputs_and_states_have_torchs_shapes(make, form, num_layers, bidirectional):
+    layer = make(I, N, num_layers, batch_first=form == "batch_first", bidirectional=bidirectional)
     directions = 2 if bidirectional else 1
-    input = dress(guise, torch.randn(T, B, I))
+    input = arrange_input(form, torch.randn(T, B, I))
     output, h_n = layer(input)
     features = N * directions
-    if guise in LENGTHS:
+    if form in LENGTHS:
         assert isinstance(output, PackedSequence)
-        assert output.data.shape == (sum(LENGTHS[guise]), features)
+        assert output.data.shape == (sum(LENGTHS[form]), features)
         for field in ("batch_sizes", "sorted_indices", "unsorted_indices"):
             actual, expected = getattr(output, field), getattr(input, field)
             assert (actual is None) == (expected is None)
             assert expected is None or torch.equal(actual, expected)
     else:
-        shape = {"batched": (T, B, features), "batch_first": (B, T, features), "unbatched": (T, features)}[guise]
+        shape = {"batched": (T, B, features), "batch_first": (B, T, features), "unbatched": (T, features)}[form]
         assert output.shape == shape
-    assert h_n.shape == ((num_layers * directions, N) if guise == "unbatched" else (num_layers * directions, B, N))
+    assert h_n.shape == ((num_layers * directions, N) if form == "unbatched" else (num_layers * directions, B, N))
 
 
 class Measured(torch.Tensor):
-    """A tensor of a kind of its own."""
+    """A subclass of Tensor."""
 
 
-def test_output_is_of_the_inputs_kind(make):
+def test_outputs_have_the_tensor_type_of_the_input(make):
     layer, x = make(I, N), torch.randn(T, B, I)
     for kind in (torch.Tensor, Measured):
         assert [type(value) for value in layer(x.as_subclass(kind))] == [kind, kind]
@@ -62,7 +62,7 @@ def test_output_is_of_the_inputs_kind(make):
 
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("given", [False, True])
-def test_empty_batch(make, batch_first, given):
+def test_an_empty_batch_gives_empty_outputs_and_zero_gradients(make, batch_first, given):
     layer = make(I, N, 3, bidirectional=True, batch_first=batch_first)
     x = torch.randn((0, T, I) if batch_first else (T, 0, I), requires_grad=True)
     output, h_n = layer(x, torch.randn(6, 0, N) if given else None)
@@ -75,23 +75,23 @@ def test_empty_batch(make, batch_first, given):
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["zeros", "hx"])
-@pytest.mark.parametrize("guise", GUISES)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("num_layers", "nonlinearity", "bias", "bidirectional"),
     list(product([1, 3], ["tanh", "relu"], [True, False], [False, True])),
 )
-def test_equal(close, num_layers, nonlinearity, bias, bidirectional, guise, given):
-    batch_first = guise == "batch_first"
+def test_outputs_and_gradients_equal_torchs(close, num_layers, nonlinearity, bias, bidirectional, form, given):
+    batch_first = form == "batch_first"
     rnn, ours = make_pair(I, N, num_layers, nonlinearity, bias, batch_first, bidirectional=bidirectional)
     x = randn(T, B, I, requires_grad=True)
     hx = randn(num_layers * (2 if bidirectional else 1), B, N, requires_grad=True) if given else None
     inputs = {"input": x} | ({"hx": hx} if given else {})
-    arguments = dress(guise, x), dress_state(guise, hx)
+    arguments = arrange_input(form, x), arrange_state(form, hx)
 
     (expected, expected_h, _), (output, h_n, _) = run(rnn, *arguments), run(ours, *arguments)
     close(values(output), values(expected))
     close(h_n, expected_h)
-    if guise in LENGTHS:
+    if form in LENGTHS:
         assert torch.equal(output.batch_sizes, expected.batch_sizes)
 
     output_weights, h_weights = randn(values(output).shape), randn(h_n.shape)
@@ -108,8 +108,8 @@ def test_equal(close, num_layers, nonlinearity, bias, bidirectional, guise, give
             close(actual[name], gradient, msg=lambda text, at=f"{name} through {through}": f"{at}: {text}")
 
 
-def test_torch_has_one_gradient_for_two_biases(close):
-    """Why named_gradients may leave torch's second bias out."""
+def test_torchs_two_biases_have_the_same_gradient(close):
+    """Therefore `named_gradients` may leave out the second bias."""
     rnn, ours = make_pair()
     x = randn(T, B, I)
     for layer in (rnn, ours):
@@ -121,7 +121,7 @@ def test_torch_has_one_gradient_for_two_biases(close):
 @pytest.mark.parametrize(
     "sizes", [(1, 1, 1, 1), (1, 4, 3, 5), (2, 1, 3, 5), (9, 2, 1, 4), (9, 2, 4, 1), (40, 3, 17, 33)], ids=str
 )
-def test_equal_at_odd_sizes(close, sizes):
+def test_odd_sizes_equal_torch(close, sizes):
     steps, batch, features, units = sizes
     rnn, ours = make_pair(features, units)
     x, hx = randn(steps, batch, features, requires_grad=True), randn(1, batch, units, requires_grad=True)
@@ -134,7 +134,7 @@ def test_equal_at_odd_sizes(close, sizes):
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
-def test_equal_in_float32(close, nonlinearity):
+def test_float32_equals_torch(close, nonlinearity):
     rnn, ours = make_pair(8, 32, 2, nonlinearity, dtype=torch.float32)
     x = randn(50, 4, 8, dtype=torch.float32, requires_grad=True)
     hx = randn(2, 4, 32, dtype=torch.float32, requires_grad=True)
@@ -147,7 +147,7 @@ def test_equal_in_float32(close, nonlinearity):
         close(gradient, wanted[name])
 
 
-def test_saturated(close):
+def test_saturated_units_equal_torch(close):
     """Far beyond where exp overflows, tanh is 1 and its slope is 0."""
     rnn, ours = make_pair()
     x = (1e3 * randn(T, B, I)).requires_grad_()
@@ -158,7 +158,7 @@ def test_saturated(close):
         close(gradient, wanted[name])
 
 
-def test_not_a_number_stays_in_its_sequence(make):
+def test_nan_stays_in_its_sequence(make):
     x = torch.randn(T, B, I)
     x[2, 1] = float("nan")
     output, h_n = make(I, N)(x)
@@ -169,7 +169,7 @@ def test_not_a_number_stays_in_its_sequence(make):
     assert torch.equal(h_n[0].isnan().any(-1), expected[-1])
 
 
-def test_converts_both_ways(close):
+def test_conversion_to_torch_and_back_keeps_the_outputs(close):
     rnn, ours = make_pair(I, N, 2, "relu", batch_first=True, bidirectional=True)
     x = randn(B, T, I)
     for again in (ours.to_rnn(), ClockworkRNN.from_rnn(ours.to_rnn())):
@@ -177,14 +177,14 @@ def test_converts_both_ways(close):
 
 
 def strided(x):
-    """x with other strides, in the same place of a larger memory."""
+    """Return `x` with other strides, as a view of a larger tensor of NaN."""
     memory = torch.full([2 * size for size in reversed(x.shape)], float("nan"), dtype=x.dtype)
     view = memory[tuple(slice(None, None, 2) for _ in x.shape)].permute(*reversed(range(x.dim())))
     return view.copy_(x)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
-def test_noncontiguous(make, close, batch_first):
+def test_strides_do_not_change_the_results(make, close, batch_first):
     layer = make(I, N, 2, batch_first=batch_first, dtype=torch.float64)
     other = copy.deepcopy(layer)
     for name, parameter in list(other.named_parameters()):
@@ -201,8 +201,8 @@ def test_noncontiguous(make, close, batch_first):
         close(actual, expected)
 
 
-def test_expanded(make, close):
-    """Inputs and gradients with a stride of 0."""
+def test_expanded_tensors_give_the_same_results(make, close):
+    """Inputs and gradients may have a stride of 0."""
     layer = make(I, N, dtype=torch.float64)
     x, hx = randn(1, 1, I).expand(T, B, I), randn(1, 1, N).expand(1, B, N)
     results = []
@@ -215,7 +215,7 @@ def test_expanded(make, close):
         close(actual, expected)
 
 
-def test_arguments_are_left_alone(make):
+def test_calls_do_not_change_their_arguments(make):
     layer = make(I, N, 2, bidirectional=True)
     x, hx = torch.randn(T, B, I), torch.randn(4, B, N)
     before = x.clone(), hx.clone()
@@ -225,7 +225,7 @@ def test_arguments_are_left_alone(make):
 
 
 def test_outputs_may_be_changed_in_place(make, close):
-    """What backward needs is not what the caller holds."""
+    """Backward keeps its own tensors, so a change of the outputs does not change the gradients."""
     layer = make(I, N, dtype=torch.float64)
     x, hx = randn(T, B, I), randn(1, B, N)
     output, h_n = layer(x, hx)
@@ -237,7 +237,7 @@ def test_outputs_may_be_changed_in_place(make, close):
         close(actual, wanted)
 
 
-def test_backward_twice(make):
+def test_backward_repeats_only_with_a_retained_graph(make):
     layer = make(I, N, 2)
     output, _ = layer(torch.randn(T, B, I))
     first = torch.autograd.grad(output.sum(), layer.parameters(), retain_graph=True)
@@ -249,7 +249,7 @@ def test_backward_twice(make):
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_without_gradients(make, close, context):
+def test_outputs_without_gradients_equal_those_with_gradients(make, close, context):
     layer = make(I, N, 2)
     x = torch.randn(T, B, I)
     with context():
@@ -262,11 +262,11 @@ def test_without_gradients(make, close, context):
     close(h_n, expected_h.detach())
 
 
-@pytest.mark.parametrize("guise", ["batched", "batch_first", "unbatched"])
-def test_state_is_carried_over_chunks(make, close, guise):
-    batch_first = guise == "batch_first"
+@pytest.mark.parametrize("form", ["batched", "batch_first", "unbatched"])
+def test_chunks_that_pass_the_state_on_equal_one_call(make, close, form):
+    batch_first = form == "batch_first"
     layer = make(I, N, 3, batch_first=batch_first, dtype=torch.float64)
-    x, h = dress(guise, randn(T, B, I)), dress_state(guise, randn(3, B, N))
+    x, h = arrange_input(form, randn(T, B, I)), arrange_state(form, randn(3, B, N))
     expected, expected_h = layer(x, h)
     chunks = []
     for chunk in x.split((1, 4, 2), dim=1 if batch_first else 0):
@@ -276,11 +276,11 @@ def test_state_is_carried_over_chunks(make, close, guise):
     close(h, expected_h)
 
 
-@pytest.mark.parametrize("guise", GUISES)
-def test_state_is_zero_unless_given(make, guise):
-    layer = make(I, N, 2, batch_first=guise == "batch_first", bidirectional=True)
-    input = dress(guise, torch.randn(T, B, I))
-    zeros = dress_state(guise, torch.zeros(4, B, N))
+@pytest.mark.parametrize("form", FORMS)
+def test_the_initial_state_is_zero_by_default(make, form):
+    layer = make(I, N, 2, batch_first=form == "batch_first", bidirectional=True)
+    input = arrange_input(form, torch.randn(T, B, I))
+    zeros = arrange_state(form, torch.zeros(4, B, N))
     expected, expected_h = layer(input, zeros)
     for output, h_n in (layer(input), layer(input, None), layer(input, hx=None)):
         assert torch.equal(values(output), values(expected))
@@ -290,14 +290,13 @@ def test_state_is_zero_unless_given(make, guise):
     assert not torch.equal(other_h, expected_h)
 
 
-def test_final_state_is_the_last_output(make):
+def test_the_final_state_is_the_last_output(make):
     output, h_n = make(I, N, 2, bidirectional=True)(torch.randn(T, B, I))
     assert torch.equal(h_n[2], output[-1, :, :N])
     assert torch.equal(h_n[3], output[0, :, N:])
 
 
-def test_no_input(close):
-    """A network without inputs is one whose inputs are zero."""
+def test_a_network_without_inputs_equals_one_with_zero_inputs(close):
     rnn, ours = make_pair()
     generator = ClockworkRNN(0, N, schedule=1, dtype=torch.float64)
     generator.load_state_dict(ours.state_dict() | {"weight_ih_l0": torch.empty(N, 0)})
@@ -310,19 +309,18 @@ def test_no_input(close):
     assert generator.weight_ih_l0.grad.shape == (N, 0)
 
 
-@pytest.mark.parametrize("guise", ["batched", "batch_first", "unbatched"])
+@pytest.mark.parametrize("form", ["batched", "batch_first", "unbatched"])
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_no_steps(guise, bidirectional):
-    """torch.nn.RNN refuses a sequence without steps; a stream may have nothing to say."""
-    layer = ClockworkRNN(I, N, 3, batch_first=guise == "batch_first", bidirectional=bidirectional, schedule=1)
+def test_a_sequence_without_steps_returns_the_initial_state(form, bidirectional):
+    """torch.nn.RNN refuses such a sequence; ClockworkRNN accepts it as an empty chunk of a stream."""
+    layer = ClockworkRNN(I, N, 3, batch_first=form == "batch_first", bidirectional=bidirectional, schedule=1)
     directions = 2 if bidirectional else 1
     hx = torch.randn(3 * directions, B, N, requires_grad=True)
-    output, h_n = layer(dress(guise, torch.zeros(0, B, I)), dress_state(guise, hx))
+    output, h_n = layer(arrange_input(form, torch.zeros(0, B, I)), arrange_state(form, hx))
     features = directions * N
     assert (
-        output.shape
-        == {"batched": (0, B, features), "batch_first": (B, 0, features), "unbatched": (0, features)}[guise]
+        output.shape == {"batched": (0, B, features), "batch_first": (B, 0, features), "unbatched": (0, features)}[form]
     )
-    assert torch.equal(h_n, dress_state(guise, hx))
+    assert torch.equal(h_n, arrange_state(form, hx))
     h_n.sum().backward()
-    assert torch.equal(dress_state(guise, hx.grad), torch.ones_like(h_n))
+    assert torch.equal(arrange_state(form, hx.grad), torch.ones_like(h_n))

@@ -1,16 +1,16 @@
-"""Autocast, second order, forward mode, torch.compile, torch.func: for torch.nn.RNN where it has them, and beyond."""
+"""Autocast, second-order and forward-mode derivatives, torch.compile and torch.func work with ClockworkRNN."""
 
 import pytest
 import torch
 from support.rnn_pairs import (
-    GUISES,
+    FORMS,
     PERIODS,
     B,
     I,
     N,
     T,
-    dress,
-    dress_state,
+    arrange_input,
+    arrange_state,
     make_pair,
     named_gradients,
     randn,
@@ -22,12 +22,12 @@ from torch.func import functional_call, grad, jvp, stack_module_state, vmap
 from cwrnn import ClockworkRNN
 
 
-@pytest.mark.parametrize("guise", GUISES)
-def test_autocast(close, guise):
-    rnn, ours = make_pair(I, N, 2, batch_first=guise == "batch_first", bidirectional=True, dtype=torch.float32)
+@pytest.mark.parametrize("form", FORMS)
+def test_autocast_gives_bfloat16_outputs_and_float32_gradients(close, form):
+    rnn, ours = make_pair(I, N, 2, batch_first=form == "batch_first", bidirectional=True, dtype=torch.float32)
     x = torch.randn(T, B, I, requires_grad=True)
     hx = torch.randn(4, B, N)
-    arguments = dress(guise, x), dress_state(guise, hx)
+    arguments = arrange_input(form, x), arrange_state(form, hx)
     expected, expected_h, expected_loss = run(ours, *arguments)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         theirs, theirs_h = rnn(*arguments)
@@ -43,8 +43,8 @@ def test_autocast(close, guise):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-def test_autocast_of_other_dtypes(make, dtype):
-    """float64 is left alone, as everywhere under autocast, and a bfloat16 input may meet float32 weights."""
+def test_autocast_keeps_float64_and_accepts_bfloat16_inputs(make, dtype):
+    """Autocast never converts float64, and a bfloat16 input is accepted by float32 weights."""
     layer = make(I, N, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output, _ = layer(torch.randn(T, B, I, dtype=dtype))
@@ -53,10 +53,10 @@ def test_autocast_of_other_dtypes(make, dtype):
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
 @pytest.mark.parametrize(("periods", "t0"), [((1,), 0), ((1, 2), 1), ((2, 3), 5)], ids=str)
-def test_gradgradcheck(nonlinearity, periods, t0):
+def test_second_order_gradients_equal_finite_differences(nonlinearity, periods, t0):
     layer = ClockworkRNN(2, 3, nonlinearity=nonlinearity, schedule=periods, dtype=torch.float64)
     names = [name for name, _ in layer.named_parameters()]
-    # the weights that do not exist are none that could be moved to see what happens
+    # finite differences must not move forbidden weights
     mask = torch.from_numpy(layer.schedule.mask())
 
     def call(x, hx, *parameters):
@@ -70,7 +70,7 @@ def test_gradgradcheck(nonlinearity, periods, t0):
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
 @pytest.mark.parametrize(("num_layers", "bidirectional"), [(1, False), (2, True)])
-def test_second_order_gradients(close, nonlinearity, num_layers, bidirectional):
+def test_second_order_gradients_equal_torchs(close, nonlinearity, num_layers, bidirectional):
     rnn, ours = make_pair(I, N, num_layers, nonlinearity, bidirectional=bidirectional)
     x = randn(T, B, I, requires_grad=True)
     hx = randn(num_layers * (2 if bidirectional else 1), B, N, requires_grad=True)
@@ -89,7 +89,7 @@ def test_second_order_gradients(close, nonlinearity, num_layers, bidirectional):
 # torch's own forward mode goes through torch.jit
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
-def test_forward_mode(close, nonlinearity):
+def test_forward_mode_equals_torchs(close, nonlinearity):
     rnn, ours = make_pair(I, N, nonlinearity=nonlinearity)
     primals, tangents = (randn(T, B, I), randn(1, B, N)), (randn(T, B, I), randn(1, B, N))
     weight_tangent = randn(N, N)
@@ -107,7 +107,7 @@ def test_forward_mode(close, nonlinearity):
 
 @pytest.fixture
 def fresh_compiler():
-    """No graph of another test counts towards Dynamo's limit of recompilations."""
+    """Drop the graphs of other tests, which count towards Dynamo's limit of recompilations."""
     torch.compiler.reset()
     yield
     torch.compiler.reset()
@@ -117,7 +117,7 @@ def check_compiled(close, backend, layer, *arguments, **clock):
     compiled = torch.compile(layer, fullgraph=True, backend=backend)
     leaves = [*arguments, *layer.parameters()]
     results = []
-    # compiled first: nothing that an eager call leaves behind may be needed
+    # the compiled call comes first: it must not need anything that an eager call leaves behind
     for each in (compiled, layer):
         *outputs, loss = run(each, *arguments, **clock)
         results.append([*outputs, *torch.autograd.grad(loss, leaves)])
@@ -126,15 +126,15 @@ def check_compiled(close, backend, layer, *arguments, **clock):
 
 
 @pytest.mark.usefixtures("fresh_compiler")
-# what inductor itself imports
+# inductor itself imports torch.jit
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "aot_eager_decomp_partition"])
 @pytest.mark.parametrize("periods", PERIODS, ids=str)
-def test_compile(close, periods, backend):
-    """Dynamo refuses torch.nn.RNN whole, so there is only ClockworkRNN to test.
+def test_a_compiled_layer_equals_the_eager_one(close, periods, backend):
+    """Dynamo cannot compile torch.nn.RNN into one graph, so this tests ClockworkRNN only.
 
-    The backends are inductor's stages but the last, which turns graphs into C++ and takes most of a minute: the
-    trace, the two graphs of autograd, their decomposition.
+    The backends are the stages of inductor: the trace, the two graphs of autograd, and their decomposition. Its last
+    stage compiles the graphs as C++; it is left out because it takes most of a minute.
     """
     layer = ClockworkRNN(I, 9, 2, schedule=periods, dtype=torch.float64)
     arguments = randn(23, B, I, requires_grad=True), randn(2, B, 9, requires_grad=True)
@@ -142,14 +142,14 @@ def test_compile(close, periods, backend):
 
 
 @pytest.mark.usefixtures("fresh_compiler")
-def test_compile_bidirectional(close):
+def test_a_compiled_bidirectional_layer_equals_the_eager_one(close):
     layer = ClockworkRNN(I, 9, bidirectional=True, batch_first=True, schedule=(1, 2, 4), dtype=torch.float64)
     check_compiled(close, "aot_eager", layer, randn(B, 23, I, requires_grad=True))
 
 
 @pytest.mark.usefixtures("fresh_compiler")
-def test_compile_of_a_stream(close):
-    """Chunks of any length at any time: the clock and the length are no constants of the graph."""
+def test_a_compiled_layer_accepts_chunks_of_any_length(close):
+    """Neither the start time nor the length of a chunk is a constant of the graph."""
     layer = ClockworkRNN(I, 9, schedule=(1, 2, 4), dtype=torch.float64)
     compiled = torch.compile(layer, fullgraph=True, backend="eager")
     x = randn(60, B, I)
@@ -165,7 +165,7 @@ def test_compile_of_a_stream(close):
 
 
 def make_replicas(periods):
-    """Three layers, and their parameters stacked. torch.nn.RNN has no batching rule: there is only ClockworkRNN."""
+    """Return three layers, and their stacked parameters. torch.nn.RNN has no batching rule, so it is not tested."""
     replicas = [ClockworkRNN(I, 9, 2, schedule=periods, dtype=torch.float64) for _ in range(3)]
     parameters, _ = stack_module_state(replicas)
     return replicas, parameters
@@ -174,8 +174,8 @@ def make_replicas(periods):
 @pytest.mark.parametrize("shared", [False, True], ids=["own input", "shared input"])
 @pytest.mark.parametrize("t0", [0, 5])
 @pytest.mark.parametrize("periods", PERIODS, ids=str)
-def test_vmap(close, periods, t0, shared):
-    """Autograd through vmap equals a loop over the replicas."""
+def test_vmap_over_replicas_equals_a_loop(close, periods, t0, shared):
+    """Outputs and gradients are those of the replicas one by one."""
     replicas, parameters = make_replicas(periods)
     x = randn(*(() if shared else (3,)), 23, B, I, requires_grad=True)
     hx = randn(3, 2, B, 9, requires_grad=True)
@@ -196,13 +196,13 @@ def test_vmap(close, periods, t0, shared):
         loss = (own.sin() * weights[0]).sum() + (own_h.cos() * weights[1]).sum()
         expected.append(torch.autograd.grad(loss, [x, hx, *replica.parameters()]))
     for i, (gradient, *own) in enumerate(zip(actual, *expected, strict=True)):
-        # of the two leaves that all replicas read, each gives its own part
+        # all replicas read the first two leaves, so their gradients add up
         close(gradient, torch.stack(own).sum(0) if i < 2 else torch.stack(own))
 
 
 @pytest.mark.parametrize("t0", [0, 5])
 @pytest.mark.parametrize("periods", PERIODS, ids=str)
-def test_grad_inside_vmap(close, periods, t0):
+def test_grad_inside_vmap_equals_a_loop(close, periods, t0):
     replicas, parameters = make_replicas(periods)
     x, hx = randn(23, B, I), randn(3, 2, B, 9)
     weights = randn(23, B, 9), randn(2, B, 9)
@@ -223,8 +223,8 @@ def test_grad_inside_vmap(close, periods, t0):
             close(gradients[name][s], gradient, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_vmap_over_inputs(close):
-    """Parameters shared, sequences mapped: as one more axis of batch."""
+def test_vmap_over_inputs_equals_a_larger_batch(close):
+    """All sequences share the parameters, so the mapped axis is one more axis of the batch."""
     layer = ClockworkRNN(I, 9, schedule=(1, 2, 4), dtype=torch.float64)
     x = randn(6, 23, B, I)
     output, h_n = vmap(layer)(x)
@@ -236,8 +236,8 @@ def test_vmap_over_inputs(close):
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("periods", PERIODS, ids=str)
-def test_derivatives_inside_a_compiled_function(close, periods):
-    """An operator has no rule for torch.func, and would drop a tangent without a word."""
+def test_derivatives_inside_a_compiled_function_equal_eager_ones(close, periods):
+    """Custom operators have no rule for torch.func: one in the graph would silently drop the tangent."""
     layer = ClockworkRNN(I, 9, schedule=periods, dtype=torch.float64)
     x, tangent = randn(15, B, I), randn(15, B, I)
 
@@ -253,7 +253,7 @@ def test_derivatives_inside_a_compiled_function(close, periods):
         close(torch.compile(function, fullgraph=True, backend="eager")(x), expected)
 
 
-def test_hessian(close):
+def test_the_hessian_equals_that_of_the_specification(close):
     layer = ClockworkRNN(2, 4, schedule=(1, 2), dtype=torch.float64)
     specified = ClockworkRNN(2, 4, schedule=(1, 2), dtype=torch.float64, backend="reference")
     x = randn(5, 1, 2)

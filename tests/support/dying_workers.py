@@ -4,12 +4,12 @@ import os
 
 
 def work(connection):
-    """Dies when the first batch arrives."""
+    """Die when the first batch arrives."""
     connection.send(None)
     connection.recv_bytes()
     os._exit(3)
 
 
 def fail(connection):
-    """Dies before it is ready."""
+    """Die before it is ready."""
     os._exit(4)

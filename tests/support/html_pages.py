@@ -1,4 +1,4 @@
-"""Pages of stores: what a browser finds in a page, and stores to make pages of."""
+"""A parser of HTML pages, and stores from which pages are written."""
 
 from html.parser import HTMLParser
 

@@ -44,7 +44,7 @@ def read_records(path, task="generation"):
 
 
 def save_recogniser(path, corpus=None):
-    """Save a recogniser of the words of a corpus that has learnt nothing."""
+    """Save an untrained recogniser of the words of a corpus."""
     corpus = corpus or load_bundled_corpus()
     network = build_network("cw", 8, 13, len(corpus.words), softmax=True, modules=3).float().requires_grad_(False)
     about = {"words": corpus.words, "clusters": dict(corpus.clusters),

@@ -1,4 +1,4 @@
-"""Records for the tests of figures and pages: of networks that were trained for a few epochs, or not at all."""
+"""Records of untrained and briefly trained networks, for tests of figures and pages."""
 
 import dataclasses
 import functools
@@ -37,7 +37,7 @@ def make_run(method="cw", size=100, seed=0, data=None, *, hidden=None, task="gen
 
 
 def train_runs(*runs: Run, data: Dataset) -> list[Record]:
-    """Trains the runs one by one and returns their records."""
+    """Train the runs one by one and return their records."""
     records = []
     for each in runs:
         [result] = training.train_many(each.method, each.hidden, data.samples[None], [each.seed], each.settings)
@@ -49,7 +49,7 @@ def train_runs(*runs: Run, data: Dataset) -> list[Record]:
 
 
 def make_record(nmse: float, *, status="finished", data=None, traceback=None, **options) -> Record:
-    """Returns a record with this NMSE; its weights are initial weights, and its output is what they generate."""
+    """Return a record with this NMSE. It has initial weights, and the output that they generate."""
     data = data or make_dataset()
     each = make_run(data=data, **options)
     weights, output = _untrained(each.method, each.hidden, each.seed, len(data.samples), each.settings)
@@ -78,7 +78,7 @@ WORDS = {"making": 1, "walking": 1, "subway": 2, "highway": 2, "hallway": 2}
 
 @functools.cache
 def make_corpus(name: str = "said", *, synthetic: bool = True, source: str = "made for a test") -> Corpus:
-    """Returns five words in two clusters, by three speakers each. The last speaker is for testing; levels differ."""
+    """Return five words in two clusters, by three speakers each. The last speaker is in the test set."""
     generator = np.random.default_rng(len(name))
     utterances = []
     for level, word in enumerate(WORDS):
@@ -96,7 +96,7 @@ def make_words_run(method="cw", size=500, seed=0, corpus=None, *, hidden=4, task
 
 
 def train_words_runs(*runs: Run, corpus: Corpus) -> list[Record]:
-    """Trains the runs one by one and returns their records."""
+    """Train the runs one by one and return their records."""
     records = []
     for each in runs:
         [result] = find_task(each.task).train([each], [corpus], None)
@@ -108,9 +108,9 @@ def train_words_runs(*runs: Run, corpus: Corpus) -> list[Record]:
 def make_words_record(
     error: float, *, status="finished", corpus=None, epochs_made=3, traceback=None, **options
 ) -> Record:
-    """Returns a record with this error; its weights are initial weights, and its answers are made to fit the error.
+    """Return a record with this error. It has initial weights, and answers that are made to fit the error.
 
-    As many recordings of the test set as the error demands, from the first on, are taken for the next word.
+    The first recordings of the test set are mistaken for the next word, as many as the error demands.
     """
     corpus = corpus or make_corpus()
     each = make_words_run(corpus=corpus, **options)

@@ -1,4 +1,4 @@
-"""The cases that every implementation must pass: schedules, shapes and clocks drawn by hypothesis."""
+"""Cases that every implementation must pass: schedules, shapes and start times that hypothesis draws."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from cwrnn import Schedule, clockwork_reference
 from cwrnn.backends import BACKENDS
 
 USABLE = [name for name, backend in BACKENDS.items() if backend.refuse(torch.device("cpu"), torch.float64) is None]
-"""The backends that run on the CPU: without its compiled part, the kernel does not."""
+"""The backends that run on the CPU of this machine. The kernel is missing if it was not built."""
 
 ARGUMENTS = ("input", "weight_ih", "weight_hh", "bias", "h0")
 
@@ -30,7 +30,7 @@ class Case:
     seed: int = 0
 
     def tensors(self, dtype=torch.float64, device="cpu") -> list[Tensor | None]:
-        """input, weight_ih, weight_hh, bias, h0, all of which want a gradient; None for those that are not there."""
+        """Return input, weight_ih, weight_hh, bias and h0, all with gradients; None for those that are left out."""
         N = self.schedule.hidden_size
         generator = torch.Generator().manual_seed(self.seed)
         shapes = [(self.T, self.B, self.I), (N, self.I), (N, N), (N,), (self.B, N)]
@@ -49,12 +49,12 @@ class Case:
         return result
 
     def zeros(self, dtype=torch.float64, device="cpu") -> Tensor:
-        """The initial state where there is none."""
+        """Return the initial state of a case without h0."""
         return torch.zeros(self.B, self.schedule.hidden_size, dtype=dtype, device=device)
 
 
 def evaluate(case: Case, run=None, dtype=torch.float64, device="cpu") -> dict[str, Tensor]:
-    """Output, final state and every gradient of `run` (a backend), or of the specification if there is none.
+    """Return output, final state and every gradient of `run` (a backend), or of the specification if it is None.
 
     The loss weighs output and final state by random cotangents, so that no gradient can hide behind another.
     """
@@ -68,7 +68,7 @@ def evaluate(case: Case, run=None, dtype=torch.float64, device="cpu") -> dict[st
         done = run(*tensors, case.schedule, case.t0, case.nonlinearity)
         output, final = done.hold(), done.final()
     generator = torch.Generator().manual_seed(case.seed + 1)
-    # a loss that wants a gradient even if nothing ticks
+    # the loss requires a gradient even if no module ticks
     loss = torch.zeros((), dtype=dtype, device=device, requires_grad=True)
     for value in (output, final):
         cotangent = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
@@ -81,7 +81,7 @@ def evaluate(case: Case, run=None, dtype=torch.float64, device="cpu") -> dict[st
 
 @st.composite
 def schedules(draw, longest: int = 12, modules: int = 5, size: int = 4) -> Schedule:
-    """Any periods: nested or not, the lowest above 1 or not; any sizes."""
+    """Draw schedules with any sizes and any periods, nested or not."""
     nested = draw(st.booleans())
     if nested:
         periods = [draw(st.integers(1, 3))]
@@ -95,7 +95,7 @@ def schedules(draw, longest: int = 12, modules: int = 5, size: int = 4) -> Sched
 
 @st.composite
 def cases(draw) -> Case:
-    """Mostly horizons beyond twice the longest period; sometimes none or a step or two."""
+    """Draw cases. Most sequences are longer than twice the longest period; some have few steps or none."""
     schedule = draw(schedules())
     longest = schedule.periods[-1]
     return Case(

@@ -1,4 +1,4 @@
-"""Runs of Python in processes of their own."""
+"""Run Python code in a new process."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
-    """Runs `code` in a new process with these environment variables, and captures its output."""
+    """Run `code` in a new process with these environment variables, and capture its output."""
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
     )

@@ -1,4 +1,4 @@
-"""Makes small sweeps, and turns stores into plain values that can be compared."""
+"""Small sweeps, and the content of stores as plain values that can be compared."""
 
 import math
 
@@ -20,13 +20,13 @@ def wave(name="wave", phase=0.0, steps=STEPS):
 
 
 def plan(datasets, **options):
-    """The runs of two methods, two sizes and two seeds, unless options say otherwise."""
+    """Return the runs of two methods, two sizes and two seeds; `options` replace these."""
     options = {"methods": ["srn", "cw"], "sizes": [100, 250], "runs": 2, "epochs": 3, **options}
     return GENERATION.plan(datasets, **options)
 
 
 def sweep(path, datasets, runs, train=None, observe=lambda event: None):
-    """Trains the runs that the store at `path` lacks, in this process unless `train` is another engine."""
+    """Train the runs that the store at `path` lacks, in this process or with the engine `train`."""
     with Store.open(path, create=True) as store:
         for dataset in datasets:
             store.add_dataset(dataset)
@@ -36,7 +36,7 @@ def sweep(path, datasets, runs, train=None, observe=lambda event: None):
 
 
 def contents(path, task="generation"):
-    """Everything in a store except times, by key."""
+    """Return everything in a store except times: records by key, and data sets by name."""
     with Store.read(path) as store:
         records = {
             record.key: (
@@ -62,7 +62,7 @@ def contents(path, task="generation"):
 
 
 def times(path):
-    """When each run was finished, by key; empty if there is no store yet."""
+    """Return when each run was finished, by key. The dictionary is empty if there is no store."""
     try:
         with Store.read(path) as store:
             return {record.key: record.finished_at for record in store.records()}

@@ -1,4 +1,4 @@
-"""Sounds, files of them, and folders of such files, for tests of corpora."""
+"""Made-up sounds, sound files and folders of sound files for tests of corpora."""
 
 import csv
 

@@ -6,7 +6,7 @@ from cwrnn.experiments.generation.plan import plan
 from cwrnn.experiments.sweep.run import Dataset
 
 
-def test_the_papers_runs():
+def test_the_plan_has_the_papers_runs():
     datasets = [Dataset(str(i), 44100, np.linspace(-1, 1, 320) * (-1) ** i * (i + 1) / 5, "") for i in range(5)]
     runs = plan(datasets)
     assert len({run.key for run in runs}) == 6000

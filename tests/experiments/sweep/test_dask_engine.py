@@ -22,7 +22,7 @@ pytest.importorskip("distributed")
 
 @contextmanager
 def processes(count, *words):
-    """Starts `count` processes of Dask."""
+    """Start `count` processes of Dask."""
     # workers import the modules that the client imports
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
@@ -37,7 +37,7 @@ def processes(count, *words):
 
 
 def find_in_output(process, pattern):
-    """The first group of the pattern in the first line of the process that has it."""
+    """Return the first group of the pattern in the first line of the process that matches it."""
     return next(found[1] for line in process.stderr if (found := re.search(pattern, line)))
 
 
@@ -71,7 +71,7 @@ def test_a_killed_worker_does_not_change_the_store(scheduler, tmp_path):
 
 
 def test_a_killed_scheduler_leaves_the_finished_runs(tmp_path, monkeypatch):
-    """No run is at fault: those that were finished are kept, the others have no record."""
+    """Finished runs are kept, and the others have no record: they have not failed."""
     monkeypatch.setattr(dask_engine, "JOIN", 10.0)
     waves = [small_sweeps.wave()]
     runs = small_sweeps.plan(waves, methods=["srn"], sizes=[100, 150, 200, 250], runs=1)
@@ -134,7 +134,7 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
 
 
 def test_a_batch_that_no_worker_survives_is_tried_run_by_run():
-    """Dask raises an exception for the batch; that of a single run becomes its traceback."""
+    """Dask raises an exception for the batch. The exception of a single run becomes its traceback."""
     waves = [small_sweeps.wave()]
 
     class Lost:

@@ -27,9 +27,9 @@ HERE = [*ARGUMENTS, "--workers", "1", "--resume"]
 
 
 def run(arguments, calls, path):
-    """Runs the command, and kills it at the `calls`-th call or return of a function after it opened the store.
+    """Run the command, and kill it at the `calls`-th call or return of a function after it opened the store.
 
-    Otherwise writes how it ended, and how many there were until the first and the last batch was added.
+    A command that is not killed writes its exit code, its errors, and the number of calls until each batch was added.
     """
     import warnings
 
@@ -38,7 +38,7 @@ def run(arguments, calls, path):
     from cwrnn.experiments.sweep.store import Store
 
     warnings.simplefilter("error")
-    # neither figures nor page: they are made from the store, when all runs are done
+    # no page is written: it takes long, and needs nothing but the store
     reproduction_result.write_page = lambda store, folder: folder
     count = 0
     batches = []
@@ -60,7 +60,7 @@ def run(arguments, calls, path):
 
 
 def serve():
-    """For every line of jobs: runs them at once, each in a process of its own, and prints their exit codes."""
+    """Read lines of jobs. Run the jobs of a line at once, each in its own process, and print their exit codes."""
     for module in ("cwrnn.commands.app", "jinja2", "matplotlib"):
         importlib.import_module(module)
 
@@ -82,7 +82,7 @@ def serve():
 
 @pytest.fixture(scope="module")
 def commands():
-    """Runs commands at once, each of them (arguments, the call at which it is killed, the file that it writes)."""
+    """A function that runs commands at once: (arguments, the call at which it is killed, the file that it writes)."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "error", __file__]
     with subprocess.Popen(
@@ -114,17 +114,17 @@ def undisturbed(commands, tmp_path_factory):
     return contents, end["batches"]
 
 
-def test_killed_again_and_again(commands, undisturbed, tmp_path):
+def test_a_sweep_killed_again_and_again_loses_no_finished_run(commands, undisturbed, tmp_path):
     from support import small_sweeps
 
     expected, batches = undisturbed
     chance = random.Random(0)
     finished = {}
     for kill in range(KILLS):
-        # sometimes before the first batch is stored, else early, so that some batches are left for the tenth time
+        # some kills come before the first batch is stored; the others come early enough to leave batches for the last
         moment = chance.randrange(1, batches[0]) if kill % 4 == 0 else chance.randrange(batches[0], batches[2])
         assert commands(([*HERE, "--out", tmp_path], moment, tmp_path / "end.json")) == [-signal.SIGKILL]
-        # nothing that was finished is lost, and nothing of it repeated
+        # finished runs are neither lost nor repeated
         now = small_sweeps.times(tmp_path)
         assert {key: now[key] for key in finished} == finished
         finished = now
@@ -154,10 +154,10 @@ def test_a_killed_command_leaves_no_workers_and_whole_records(commands, undistur
 
     command = [sys.executable, "-W", "error", "-m", "cwrnn", *ARGUMENTS, "--workers", "2", "--out", tmp_path]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        # the first batch is there
+        # wait until the first batch is stored
         next(line for line in process.stderr if "%" in line)
         (os.killpg if kill == signal.SIGINT else os.kill)(process.pid, kill)
-        # workers hold the pipe too: it ends with the last of them
+        # the workers hold the pipe as well, so it ends with the last of them
         rest = process.stderr.read()
     assert process.returncode == (130 if kill == signal.SIGINT else -kill)
     if kill == signal.SIGINT:

@@ -16,7 +16,7 @@ def test_an_interrupt_that_python_drops_is_raised_later(monkeypatch):
     class Destroyed:
         def __del__(self):
             os.kill(os.getpid(), signal.SIGINT)
-            # where the signal arrives, at the latest
+            # the signal arrives during this loop at the latest
             for _ in range(1000):
                 pass
 

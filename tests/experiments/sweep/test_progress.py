@@ -48,22 +48,22 @@ def test_the_estimate_follows_the_measured_times(waves):
     estimate.observe(finished(batches[0], 10.0))
     ratio = batches[2].work / batches[0].work
     assert estimate.seconds_left() == pytest.approx(10.0 + 10.0 * ratio)
-    # half of the second batch is done; what the third takes is still a guess
+    # half of the second batch is done; the time of the third is still estimated from its work
     estimate.observe(EpochsDone(batches[1], 50))
     assert estimate.seconds_left() == pytest.approx(5.0 + 10.0 * ratio)
     assert estimate.fraction() == pytest.approx(15.0 / (20.0 + 10.0 * ratio))
     estimate.observe(finished(batches[2], 40.0))
     assert estimate.seconds_left() == pytest.approx(5.0)
     assert estimate.fraction() == pytest.approx(55 / 60)
-    # two workers share what is left, but not a batch
+    # two workers share the remaining batches, but one batch is not divided
     estimate.observe(WorkerCount(2))
     assert estimate.seconds_left() == pytest.approx(5.0)
-    # its worker died
+    # the worker died, so the batch starts again
     estimate.observe(EpochsDone(batches[1], 0))
     assert estimate.seconds_left() == pytest.approx(5.0)
     estimate.observe(WorkerCount(1))
     assert estimate.seconds_left() == pytest.approx(10.0)
-    # another process was quicker
+    # another process has trained the batch in the meantime
     estimate.observe(BatchDone(batches[1], ()))
     assert (estimate.fraction(), estimate.seconds_left(), estimate.runs_done) == (1.0, 0.0, 12)
 

@@ -26,7 +26,7 @@ def test_every_field_of_a_run_changes_its_key():
     ]
     assert len({run.key, *(other.key for other in others)}) == 10
     assert dataclasses.replace(run).key == run.key
-    # the same in every store, on every machine, in every version that trains the same
+    # the key is the same in every store, on every machine and in every version with the same training
     assert run.key == "4e1089aceef3d2efa89454f85e73d297630312962bcf1a355c5c790aefb8965c"
 
 

@@ -61,7 +61,7 @@ def test_a_stored_record_is_read_back_unchanged(tmp_path, status):
     expected = record(status=status)
     with new(tmp_path) as first:
         first.add(expected)
-        # before it is closed: another process would see it too
+        # a second connection sees the record before the first is closed, as another process would
         with Store.read(tmp_path) as second:
             (found,) = second.records()
     assert_same(found, expected)
@@ -179,7 +179,7 @@ def test_a_store_knows_every_command_that_added_runs(tmp_path):
     for seed, command in enumerate(["first", "second", "", "first", *(f"number {place}" for place in range(3, 12))]):
         with new(tmp_path, command=command) as opened:
             opened.add(record(seed=seed))
-    # one that finds all its runs there, and one that adds none
+    # commands that add no run are not kept: one finds all its runs, one stops before the first
     with new(tmp_path, command="late") as opened:
         opened.add(record())
     new(tmp_path, command="refused").close()

@@ -22,7 +22,7 @@ from cwrnn.experiments.sweep.workers import EngineError, train_locally
 
 
 def test_training_stops_when_its_events_are_closed(waves, monkeypatch):
-    """Its batch does not fail, and its runs are not tried one by one."""
+    """The batch does not fail, and its runs are not tried one by one."""
     asked = []
 
     def endless(method, hidden, targets, seeds, settings, *, progress=None):
@@ -87,7 +87,7 @@ def start(tmp_path, **options):
 def test_a_killed_worker_process_does_not_change_the_store(tmp_path, waves):
     with start(tmp_path, kill=True) as process:
         output, _ = process.communicate(timeout=120)
-    # those that are left stay for the second sweep, and no longer
+    # the workers stay for the second sweep, and end with it
     assert output == "2 2 True\nset()\n"
     small_sweeps.sweep(tmp_path / "one", waves, small_sweeps.plan(waves))
     assert small_sweeps.contents(tmp_path / "many") == small_sweeps.contents(tmp_path / "one")
@@ -113,7 +113,7 @@ def test_a_run_that_no_worker_survives_has_failed(waves, monkeypatch):
 
 
 def test_workers_that_die_at_their_start_are_an_error(waves, monkeypatch):
-    """No run is at fault."""
+    """No run is recorded as failed, because no run was tried."""
     monkeypatch.setattr(workers, "_work", dying_workers.fail)
     batches = make_batches(small_sweeps.plan(waves), waves)
     with pytest.raises(
@@ -123,7 +123,7 @@ def test_workers_that_die_at_their_start_are_an_error(waves, monkeypatch):
 
 
 def test_a_worker_that_died_while_idle_is_forgotten():
-    """It gets no batch, and no batch fails."""
+    """The dead worker gets no batch, and no batch fails."""
     crew = workers._Processes(2)
     connection, _ = multiprocessing.Pipe()
     crew._processes[connection] = SimpleNamespace(is_alive=lambda: False)
