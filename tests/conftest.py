@@ -1,3 +1,5 @@
+"""Fixtures and settings of all tests."""
+
 import os
 
 # use_deterministic_algorithms requires this for matrix products on CUDA
@@ -58,3 +60,28 @@ def isa(request):
 def make(request):
     """Run the test with torch.nn.RNN, and with a ClockworkRNN of one module."""
     return LAYERS[request.param]
+
+
+@pytest.fixture(scope="session")
+def sequence_store(tmp_path_factory):
+    """A store of networks of all three methods that generate a sequence."""
+    from support.inspected_networks import HOSTILE, make_sequence_store
+
+    return make_sequence_store(tmp_path_factory.mktemp("sequences"), HOSTILE, methods=["srn", "lstm", "cw"])
+
+
+@pytest.fixture(scope="session")
+def word_store(tmp_path_factory):
+    """A store of networks that tell four words apart."""
+    from support.inspected_networks import make_word_store
+
+    return make_word_store(tmp_path_factory.mktemp("words"), methods=["srn", "cw"], sizes=[600, 700])
+
+
+@pytest.fixture(scope="session")
+def inspected(sequence_store):
+    """The measurements of the best network of the store of sequences."""
+    from cwrnn.experiments.inspect.loading import load_network
+    from cwrnn.experiments.inspect.network import measure_network
+
+    return measure_network(load_network(sequence_store))

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from support.html_pages import Page
-from support.inspected_networks import HOSTILE, make_sequence_store, make_word_store, save_recogniser
+from support.inspected_networks import save_recogniser
 from support.made_corpora import make_corpus
 
 from cwrnn.commands.main import main
@@ -16,18 +16,6 @@ from cwrnn.experiments.inspect.network import measure_network
 from cwrnn.experiments.inspect.page import TITLES
 from cwrnn.experiments.inspect.sentences import describe_inspection
 from cwrnn.experiments.report.svg import VARIABLES
-
-
-@pytest.fixture(scope="module")
-def sequences(tmp_path_factory):
-    """A store of networks that generate, of all three methods."""
-    return make_sequence_store(tmp_path_factory.mktemp("sequences"), HOSTILE, methods=["srn", "lstm", "cw"])
-
-
-@pytest.fixture(scope="module")
-def spoken(tmp_path_factory):
-    """A store of networks that tell four words apart."""
-    return make_word_store(tmp_path_factory.mktemp("spoken"), methods=["srn", "cw"], sizes=[600, 700])
 
 
 @pytest.fixture
@@ -40,7 +28,7 @@ def run(capsys):
     return inspect
 
 
-@pytest.mark.parametrize("kind", ["sequences", "spoken"])
+@pytest.mark.parametrize("kind", ["sequence_store", "word_store"])
 def test_page_is_complete_and_safe(kind, run, request, tmp_path):
     store = request.getfixturevalue(kind)
     code, out, err = run(store, "--out", tmp_path / "deep" / "page.html")
@@ -69,21 +57,21 @@ def unwritten(monkeypatch):
     return pages
 
 
-def test_page_is_written_beside_the_network(run, unwritten, spoken, tmp_path):
-    assert run(spoken)[0] == 0
-    assert run(spoken / "runs.sqlite")[0] == 0
+def test_page_is_written_beside_the_network(run, unwritten, word_store, tmp_path):
+    assert run(word_store)[0] == 0
+    assert run(word_store / "runs.sqlite")[0] == 0
     assert run(save_recogniser(tmp_path / "words.safetensors", make_corpus()), "--data", "bundle")[0] == 1
     assert run(save_recogniser(tmp_path / "words.safetensors"), "--word", "making")[0] == 0
-    assert [path for _, path in unwritten] == [spoken / "inspect.html"] * 2 + [tmp_path / "inspect.html"]
+    assert [path for _, path in unwritten] == [word_store / "inspect.html"] * 2 + [tmp_path / "inspect.html"]
     target = unwritten[-1][0].target
     assert target.words[target.label] == "making"
 
 
-def test_json_has_the_measurements(run, unwritten, sequences, tmp_path):
-    code, out, err = run(sequences, "--json", "--out", tmp_path / "page.html")
+def test_json_has_the_measurements(run, unwritten, sequence_store, tmp_path):
+    code, out, err = run(sequence_store, "--json", "--out", tmp_path / "page.html")
     assert (code, err) == (0, "")
     numbers = json.loads(out)
-    inspected = measure_network(load_network(sequences))
+    inspected = measure_network(load_network(sequence_store))
     assert numbers["intact"] == dict(inspected.intact)
     assert [each["reach"] for each in numbers["modules"]] == [each.reach for each in inspected.modules]
     assert numbers["sentences"] == describe_inspection(inspected)
@@ -103,10 +91,10 @@ def test_json_has_the_measurements(run, unwritten, sequences, tmp_path):
         ([], 2, "MODEL"),
     ],
 )
-def test_errors_have_messages_and_exit_codes(run, sequences, tmp_path, monkeypatch, arguments, code, message):
+def test_errors_have_messages_and_exit_codes(run, sequence_store, tmp_path, monkeypatch, arguments, code, message):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    found, out, err = run(*(word.format(store=sequences) for word in arguments))
+    found, out, err = run(*(word.format(store=sequence_store) for word in arguments))
     assert (found, out) == (code, "")
     assert message in " ".join(err.split())
 

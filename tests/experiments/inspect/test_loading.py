@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 from support.inspected_networks import (
-    HOSTILE,
     make_sequence_store,
     make_word_store,
     read_records,
@@ -20,22 +19,10 @@ from cwrnn.experiments.inspect.network import measure_network
 from cwrnn.experiments.words.bundle import load_bundled_corpus
 
 
-@pytest.fixture(scope="module")
-def sequences(tmp_path_factory):
-    """A store of networks that generate, of all three methods."""
-    return make_sequence_store(tmp_path_factory.mktemp("sequences"), HOSTILE, methods=["srn", "lstm", "cw"])
-
-
-@pytest.fixture(scope="module")
-def spoken(tmp_path_factory):
-    """A store of networks that tell four words apart."""
-    return make_word_store(tmp_path_factory.mktemp("spoken"), methods=["srn", "cw"], sizes=[600, 700])
-
-
-def test_default_is_the_best_clockwork_rnn_of_the_largest_size(sequences):
-    largest = [each for each in read_records(sequences) if (each.run.method, each.run.size) == ("cw", 250)]
+def test_default_is_the_best_clockwork_rnn_of_the_largest_size(sequence_store):
+    largest = [each for each in read_records(sequence_store) if (each.run.method, each.run.size) == ("cw", 250)]
     best = min(largest, key=lambda record: record.error)
-    found = load_network(sequences)
+    found = load_network(sequence_store)
     assert found.facts["run"] == best.key[:12]
     np.testing.assert_array_equal(found.layer.weight_hh_l0.detach().numpy(), best.weights["layer.weight_hh_l0"])
     inspected = measure_network(found)
@@ -49,15 +36,15 @@ def test_srn_is_loaded_if_there_is_no_clockwork_rnn(tmp_path):
     assert (found.method, found.layer.schedule.periods) == ("srn", (1,))
 
 
-def test_run_is_found_by_its_key(sequences):
-    wanted = next(each for each in read_records(sequences) if each.run.method == "srn")
-    assert load_network(sequences, run=wanted.key[:10]).facts["run"] == wanted.key[:12]
+def test_run_is_found_by_its_key(sequence_store):
+    wanted = next(each for each in read_records(sequence_store) if each.run.method == "srn")
+    assert load_network(sequence_store, run=wanted.key[:10]).facts["run"] == wanted.key[:12]
 
 
-def test_words_are_measured_as_in_training(spoken):
-    best = min((each for each in read_records(spoken, "words") if each.run.size == 700 and each.run.method == "cw"),
+def test_words_are_measured_as_in_training(word_store):
+    best = min((each for each in read_records(word_store, "words") if each.run.size == 700 and each.run.method == "cw"),
                key=lambda r: r.error)  # fmt: skip
-    found = load_network(spoken)
+    found = load_network(word_store)
     assert found.facts["run"] == best.key[:12]
     intact = measure_network(found).intact
     labels = [make_corpus().words.index(each.word) for each in make_corpus().test]
@@ -66,8 +53,8 @@ def test_words_are_measured_as_in_training(spoken):
     assert intact["cross_entropy"] == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_chosen_word_is_shown(spoken):
-    found = load_network(spoken, word="word2")
+def test_chosen_word_is_shown(word_store):
+    found = load_network(word_store, word="word2")
     assert isinstance(found.target, SpokenWord)
     assert found.target.words[found.target.label] == "word2"
     corpus = make_corpus()
@@ -78,11 +65,11 @@ def test_chosen_word_is_shown(spoken):
     )
 
 
-def test_other_data_are_normalised_as_the_training_data(spoken, monkeypatch):
+def test_other_data_are_normalised_as_the_training_data(word_store, monkeypatch):
     other = make_corpus(seed=5)
     asked = {}
     monkeypatch.setattr(loading, "load_corpus", lambda source, **options: asked.update(options) or other)
-    found = load_network(spoken, data="folder:elsewhere")
+    found = load_network(word_store, data="folder:elsewhere")
     trained = make_corpus()
     assert asked["words"] == trained.words
     expected = (other.test[0].features - trained.mean) / trained.deviation
@@ -106,22 +93,22 @@ def test_saved_recogniser_is_inspected_with_the_bundled_words(tmp_path):
         ({"word": "making"}, "word is for networks that tell words apart"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(sequences, options, message):
+def test_arguments_that_do_not_fit_are_refused(sequence_store, options, message):
     with pytest.raises(InspectionError, match=re.escape(message)):
-        load_network(sequences, **options)
+        load_network(sequence_store, **options)
 
 
-def test_lstm_is_refused(sequences, tmp_path):
-    [first, *_] = [each for each in read_records(sequences) if each.run.method == "lstm"]
+def test_lstm_is_refused(sequence_store, tmp_path):
+    [first, *_] = [each for each in read_records(sequence_store) if each.run.method == "lstm"]
     with pytest.raises(InspectionError, match="is an LSTM, which has no clocks"):
-        load_network(sequences, run=first.key)
+        load_network(sequence_store, run=first.key)
     with pytest.raises(InspectionError, match="no CW-RNN or SRN finished; an LSTM has no clocks"):
         load_network(make_sequence_store(tmp_path, methods=["lstm"], sizes=[100], runs=1))
 
 
-def test_unknown_word_is_refused(spoken):
+def test_unknown_word_is_refused(word_store):
     with pytest.raises(InspectionError, match="word must be one of word0, word1, word2, word3, got 'word9'"):
-        load_network(spoken, word="word9")
+        load_network(word_store, word="word9")
 
 
 def test_task_must_be_chosen_in_a_store_of_both(tmp_path):
@@ -139,9 +126,9 @@ def test_recogniser_has_no_task_or_run_to_choose(tmp_path):
             load_network(path, **{name: "words"})
 
 
-def test_words_with_other_feature_settings_are_refused(spoken, monkeypatch):
+def test_words_with_other_feature_settings_are_refused(word_store, monkeypatch):
     corpus = make_corpus()
     other = dataclasses.replace(corpus, settings=dataclasses.replace(corpus.settings, step=5.0))
     monkeypatch.setattr(loading, "load_corpus", lambda source, **options: other)
     with pytest.raises(InspectionError, match="not those that the network was trained with"):
-        load_network(spoken, data="bundle")
+        load_network(word_store, data="bundle")

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from support.html_pages import Page
-from support.inspected_networks import HOSTILE, make_sequence_store
 
 from cwrnn import ClockworkRNN
 from cwrnn.experiments.inspect import figures
@@ -15,17 +14,6 @@ from cwrnn.experiments.inspect.sentences import describe_inspection
 from cwrnn.experiments.report import drawing
 from cwrnn.experiments.sweep.run import Dataset
 from cwrnn.network import Network
-
-
-@pytest.fixture(scope="module")
-def sequences(tmp_path_factory):
-    """A store of networks that generate, of all three methods."""
-    return make_sequence_store(tmp_path_factory.mktemp("sequences"), HOSTILE, methods=["srn", "lstm", "cw"])
-
-
-@pytest.fixture(scope="module")
-def inspected(sequences):
-    return measure_network(load_network(sequences))
 
 
 def make_network(layer, target, inputs, outputs=2, facts=None):
@@ -60,7 +48,7 @@ def test_constant_network_is_drawn():
         assert drawing.render(draw(inspected), "svg")
 
 
-def test_figures_show_the_measurements(sequences, inspected):
+def test_figures_show_the_measurements(sequence_store, inspected):
     figure = figures.draw_memories(inspected)
     [panel] = figure.axes
     for i in range(inspected.schedule.modules):
@@ -76,7 +64,7 @@ def test_figures_show_the_measurements(sequences, inspected):
     figure = figures.draw_costs(inspected)
     lengths = np.reshape([patch.get_width() for patch in figure.axes[0].patches], (-1, inspected.schedule.modules))
     np.testing.assert_allclose(lengths.sum(axis=0), inspected.cost.total)
-    found = load_network(sequences)
+    found = load_network(sequence_store)
     image = figures.draw_weights(found).axes[0].images[0].get_array()
     np.testing.assert_array_equal(np.ma.getmaskarray(image), ~inspected.schedule.mask())
     expected = np.abs(found.layer.weight_hh_l0.detach().numpy())[inspected.schedule.mask()]
@@ -104,8 +92,8 @@ def test_page_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [page]
 
 
-def test_result_prints_its_sentences_and_draws_its_figures(sequences, tmp_path):
-    result = inspect_network(sequences)
+def test_result_prints_its_sentences_and_draws_its_figures(sequence_store, tmp_path):
+    result = inspect_network(sequence_store)
     assert str(result).splitlines() == describe_inspection(result.inspection)
     assert result.to_dict()["page"] is None
     paths = result.draw(tmp_path / "figures")

@@ -3,24 +3,8 @@
 import dataclasses
 import math
 
-import pytest
-from support.inspected_networks import HOSTILE, make_sequence_store
-
-from cwrnn.experiments.inspect.loading import load_network
-from cwrnn.experiments.inspect.network import measure_network
 from cwrnn.experiments.inspect.sentences import describe_inspection
 from cwrnn.inspection import Silenced
-
-
-@pytest.fixture(scope="module")
-def sequences(tmp_path_factory):
-    """A store of networks that generate, of all three methods."""
-    return make_sequence_store(tmp_path_factory.mktemp("sequences"), HOSTILE, methods=["srn", "lstm", "cw"])
-
-
-@pytest.fixture(scope="module")
-def inspected(sequences):
-    return measure_network(load_network(sequences))
 
 
 def change_modules(inspected, **fields):
