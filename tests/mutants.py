@@ -73,19 +73,19 @@ ENGINE = "tests/experiments/sweep/test_batches.py::test_a_run_that_fails_does_no
 AGAIN = "tests/experiments/sweep/test_driver.py::test_stored_runs_are_not_trained_again"
 LEFT = "tests/experiments/sweep/test_progress.py::test_the_estimate_follows_the_measured_times"
 AUDIO = "tests/experiments/generation/test_music.py"
-HEARD = "tests/core/test_inspection.py::test_a_unit_forgets_by_its_weight_at_each_of_its_ticks"
+FORGETTING = "tests/core/test_inspection.py::test_a_unit_forgets_by_its_weight_at_each_of_its_ticks"
 MEMORY = "tests/core/test_inspection.py::test_memory_equals_the_derivatives_of_autograd"
 SILENCE = "tests/core/test_inspection.py::test_readers_of_a_silenced_module_read_a_constant"
 SPECTRUM = "tests/core/test_inspection.py::test_the_power_of_a_spectrum_is_the_variance"
 COUNTED = "tests/core/test_inspection.py::test_multiply_adds_equal_a_count_step_by_step"
 INSPECTED = "tests/experiments/inspect/test_loading.py::test_other_data_are_normalised_as_the_training_data"
 FAULTS = "tests/experiments/sweep/test_faults.py::test_a_sweep_killed_again_and_again_loses_no_finished_run"
-WORDS = "tests/experiments/words/test_training.py::test_one_epoch_by_hand"
+WORDS = "tests/experiments/words/test_training.py::test_one_epoch_equals_that_of_torchs_optimiser"
 WORDS_EPOCH = "tests/experiments/words/test_training.py::test_an_epoch_has_every_sequence_once"
 WORDS_NORMAL = "tests/experiments/words/test_corpus.py::test_training_frames_alone_normalise_both_splits"
-SERIES = "tests/experiments/clocks/test_comparison.py::test_holm_by_hand"
+SERIES = "tests/experiments/clocks/test_comparison.py::test_holms_correction_equals_one_by_hand"
 VERDICT = "tests/experiments/clocks/test_verdict.py"
-SEED = "tests/experiments/clocks/test_evolution.py::test_what_the_user_draws_does_not_change_the_search"
+SEED = "tests/experiments/clocks/test_evolution.py::test_random_numbers_of_the_user_do_not_change_the_search"
 IMPORTS = "tests/test_import_direction.py"
 SAVED = "tests/core/test_saved.py::test_a_changed_bit_is_refused"
 SAVING = "tests/core/test_saved.py::test_an_interrupted_save_leaves_the_old_file"
@@ -104,7 +104,7 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = [
-    Mutant("delay: a module hears what is said at its own tick", "cascade.py",
+    Mutant("delay: a module reads the message of its own tick", "cascade.py",
            "mine.at(start + period - 1,", "mine.at(start + period,", BACKENDS),
     Mutant("phase: ticks are counted from the start of the chunk", "backends.py",
            "            return backend\n        # a graph",
@@ -117,10 +117,10 @@ MUTANTS = [
            "schedule.due(t)", "schedule.due(t + 1)", LAYER),
     Mutant("phase: a step does not advance the clock", "layer.py",
            "keep_messages(h, t + 1, self.backend, kept)", "keep_messages(h, t, self.backend, kept)", LAYER),
-    Mutant("hold before the first tick: nothing is said", "cascade.py",
+    Mutant("hold before the first tick: the message is zero", "cascade.py",
            "message = HeldSignal(F.linear(module.values, to_faster),",
            "message = HeldSignal(F.linear(F.pad(module.values[1:], (0, 0, 0, 0, 1, 0)), to_faster),", BACKENDS),
-    Mutant("hold before the first tick: zero is shown", "held.py",
+    Mutant("hold before the first tick: the held output is zero", "held.py",
            "held = torch.cat([module.at(self.t0, 1, self.T) for module in self.modules], dim=-1)",
            "held = torch.cat([m._replace(values=torch.cat((m.values[:1] * 0, m.values[1:]))).at(self.t0, 1, self.T) "
            "for m in self.modules], dim=-1)", BACKENDS),
@@ -128,9 +128,9 @@ MUTANTS = [
            "skip = offset % self.period // step", "skip = (offset - 1) % self.period // step", BACKENDS),
     Mutant("hold: wrong row for periods that do not divide", "held.py",
            "times // self.period)", "(times + 1) // self.period)", BACKENDS),
-    Mutant("hold: streams merge whose clocks do not nest", "held.py",
+    Mutant("hold: held signals merge whose clocks do not nest", "held.py",
            "if other.period % signal.period == 0:", "if other.period > signal.period:", BACKENDS),
-    Mutant("mask: fast modules speak to slow ones", "reference.py",
+    Mutant("mask: fast modules send messages to slow ones", "reference.py",
            "for j in range(i, schedule.modules):", "for j in range(schedule.modules):", PAPER),
     Mutant("mask: a step reads the forbidden weights", "step.py",
            "F.linear(h[..., rows.start :], weight_hh[rows, rows.start :])", "F.linear(h.roll(1, -1), weight_hh[rows])",
@@ -171,7 +171,7 @@ MUTANTS = [
     Mutant("readout: the output is held first", "held.py",
            "columns = weight.split([module.values.shape[-1] for module in self.modules], dim=1)",
            "return F.linear(self.hold(), weight)\n        columns = []", READOUT),
-    Mutant("cost: what is said is not added up on the way", "held.py",
+    Mutant("cost: messages are not added up on the way", "held.py",
            "if other.period % signal.period == 0:", "if False:", COST),
     Mutant("cost: the specification runs in the cascade's place", "backends.py",
            "lambda device, dtype: None, cascade)", "lambda device, dtype: None, run_reference)", COST),
@@ -187,9 +187,9 @@ MUTANTS = [
     Mutant("counts: the cascade counted as the paper counts", "schedule.py",
            "cascade += size * (rows.stop + input_size) / period",
            "cascade += size * (N - rows.start + input_size) / period", PAPER),
-    Mutant("kernel: slower modules are not heard", "kernels/cpu/forward.h",
+    Mutant("kernel: messages of slower modules are not read", "kernels/cpu/forward.h",
            "const int telescope = plan->nested && i + 1 < plan->call->G;", "const int telescope = 0;", KERNEL),
-    Mutant("kernel: fast modules that share a vector are heard", "kernels/cpu/plan.h",
+    Mutant("kernel: fast modules that share a vector are read", "kernels/cpu/plan.h",
            "m->tail = first_lanes((m->end - 1) % LANES + 1);", "m->tail = first_lanes(LANES);", KERNEL_NAN),
     Mutant("kernel: sequences go on beyond their end", "kernels/cpu/forward.h",
            "while (!one && active > 0 && chunk.length[active - 1] <= t) active--;", "", KERNEL),
@@ -278,24 +278,24 @@ MUTANTS = [
     Mutant("engine: one bad run takes its batch with it", "experiments/sweep/batches.py",
            "if len(batch.runs) == 1:\n            return (record_failure(first,",
            "if True:\n            return len(batch.runs) * (record_failure(first,", ENGINE),
-    Mutant("engine: what is there is trained again", "experiments/sweep/driver.py",
+    Mutant("engine: stored runs are trained again", "experiments/sweep/driver.py",
            "if run.key not in keys]\n            if len(places)", "if run.key]\n            if len(places)", AGAIN),
-    Mutant("engine: what is left does not follow what was measured", "experiments/sweep/progress.py",
+    Mutant("engine: the estimate does not follow the measured times", "experiments/sweep/progress.py",
            "return taken / planned\n", "return 1.0\n", LEFT),
     Mutant("audio: one channel for all", "experiments/generation/music.py",
            "samples.mean(axis=1)", "samples[:, 0]", AUDIO),
     Mutant("audio: the offset is in samples", "experiments/generation/music.py",
            "np.rint(offset * sample_rate)", "np.rint(offset)", AUDIO),
-    Mutant("words: every network hears the same noise", "experiments/words/training.py",
+    Mutant("words: every network gets the same noise", "experiments/words/training.py",
            "np.random.default_rng([int(seed), 2])", "np.random.default_rng([0, 2])", WORDS),
-    Mutant("words: a network reads what is not its sequence", "experiments/words/training.py",
+    Mutant("words: a network reads a sequence that is not its own", "experiments/words/training.py",
            "self._lengths.cumsum(1) - self._lengths + total", "self._lengths.cumsum(1) + total", WORDS_EPOCH),
     Mutant("words: the test set is normalised by itself", "experiments/words/corpus.py",
            "((utterance.features - self.mean) / self.deviation)",
            "((utterance.features - utterance.features.mean(0)) / self.deviation)", WORDS_NORMAL),
     Mutant("series: no correction for the number of comparisons", "experiments/clocks/rank_test.py",
            "(len(order) - rank) * probabilities[place]", "probabilities[place]", SERIES),
-    Mutant("evolution: it is not its seed's alone", "experiments/clocks/search.py",
+    Mutant("evolution: the search depends on more than its seed", "experiments/clocks/search.py",
            "np.random.set_state(self._state)", "pass", SEED),
     Mutant("verdict: worse clocks are not called worse", "experiments/clocks/verdict.py",
            "return self.error > self.series_error", "return False", VERDICT),
@@ -339,14 +339,14 @@ MUTANTS = [
            "from .schedule import Schedule\n",
            "from .schedule import Schedule\nfrom .kernels.cpu import loader as loader\n", IMPORTS),
     Mutant("memory: an input at which no module ticks counts", "inspection/memory.py",
-           "slowest = np.full(T, -1)", "slowest = np.full(T, 0)", HEARD),
+           "slowest = np.full(T, -1)", "slowest = np.full(T, 0)", FORGETTING),
     Mutant("memory: the slope is that of the step before", "inspection/memory.py",
            "torch.from_numpy(slopes[t])", "torch.from_numpy(slopes[t - 1])", MEMORY),
     Mutant("silence: only the readout reads the constant", "inspection/silence.py",
            "    if everywhere:", "    if not everywhere:", SILENCE),
     Mutant("spectrum: both signs are counted as one", "inspection/spectrum.py",
            "total[1 : (steps + 1) // 2] *= 2", "total[1 : (steps + 1) // 2] *= 1", SPECTRUM),
-    Mutant("cost: a module sends to all modules", "inspection/cost.py",
+    Mutant("cost: a module sends messages to all modules", "inspection/cost.py",
            "[units.stop for units in schedule.slices]", "[N for units in schedule.slices]", COUNTED),
     Mutant("inspect: other words are normalised by themselves", "experiments/inspect/loading.py",
            "mean, deviation = trained.mean, trained.deviation", "mean, deviation = 0.0, 1.0", INSPECTED),

@@ -174,7 +174,7 @@ def test_every_public_function_has_a_place_in_the_api():
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_examples(example):
+def test_examples_are_short_and_run(example):
     assert len(example.read_text().splitlines()) <= 90
     command = [sys.executable, "-W", "error", str(example), *QUICK.get(example.stem, [])]
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})

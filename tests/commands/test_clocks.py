@@ -59,7 +59,7 @@ def find_printed_command(out):
     return lines[place + 1].strip()
 
 
-def test_compare(tmp_path, capsys):
+def test_compare_prints_stores_and_draws_every_series(tmp_path, capsys):
     arguments = ("compare", "--data", "squares:3,5x2", "--runs", "2", "--schedule", "1:2,5:3", *TINY, "--out", tmp_path)
     code, out, err = run(capsys, *arguments)
     assert (code, err) == (0, "")
@@ -95,7 +95,7 @@ def test_compare(tmp_path, capsys):
     assert "--resume" in err
 
 
-def test_evolve(tmp_path, capsys):
+def test_evolve_finds_the_same_schedule_if_it_is_interrupted(tmp_path, capsys):
     arguments = ("evolve", "--data", "squares:3,5", "--runs", "1", "--generations", "2", "--population", "4", *TINY)
     code, out, err = run(capsys, *arguments, "--out", tmp_path / "a")
     assert (code, err) == (0, "")
@@ -155,7 +155,7 @@ def test_evolve_stops_if_every_run_diverges(tmp_path, capsys):
     assert "try a lower --learning-rate" in err
 
 
-def test_compare_and_evolve_words(tmp_path, capsys, monkeypatch):
+def test_words_can_be_compared_and_evolved(tmp_path, capsys, monkeypatch):
     use_small_corpus(monkeypatch)
     options = ("--task", "words", "--size", "400", "--modules", "3", "--epochs", "2", "--workers", "1", "--quiet")
     compared = ("compare", *options, "--runs", "1", "--series", "linear,spectrum")
@@ -169,7 +169,7 @@ def test_compare_and_evolve_words(tmp_path, capsys, monkeypatch):
     assert find_printed_command(out).startswith("cwrnn reproduce words --data bundle --methods cw --schedule ")
 
 
-def test_learn(tmp_path, capsys):
+def test_learn_writes_its_schedule_numbers_and_picture(tmp_path, capsys):
     arguments = ("learn", "--data", "squares:2,3x2", "--runs", "2", *LEARN_TINY, "--out", tmp_path / "a")
     code, out, err = run(capsys, *arguments)
     assert (code, err) == (0, "")
@@ -198,7 +198,7 @@ def test_learn(tmp_path, capsys):
     assert again["schedule"] == (tmp_path / "b" / "schedule.txt").read_text().strip()
 
 
-def test_learn_words(tmp_path, capsys, monkeypatch):
+def test_clocks_can_be_learned_for_words(tmp_path, capsys, monkeypatch):
     use_small_corpus(monkeypatch)
     sized = (*LEARN_TINY[:3], "300", *LEARN_TINY[4:])
     code, out, _ = run(capsys, "learn", "--task", "words", "--runs", "2", *sized, "--out", tmp_path)

@@ -413,7 +413,7 @@ def test_the_dask_engine_names_its_own_extra(generate, monkeypatch):
 
 
 def test_options_before_the_name_are_refused(capsys, tmp_path):
-    """They would be options of both experiments, and have no effect."""
+    """There they would have no effect: they belong to the command that runs both experiments."""
     assert main(["reproduce", "--out", str(tmp_path / "a"), "generation", "--runs", "1"]) == 2
     assert "options go after the name: cwrnn reproduce generation" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "a").exists()

@@ -383,7 +383,7 @@ def test_interrupted_stream_prints_the_last_decision(pipe, model, monkeypatch):
 
 
 def test_closed_output_is_no_error_message(pipe, model, monkeypatch):
-    """As with `| head -1`."""
+    """The reader closes the pipe early, as `| head -1` does."""
     read, write = os.pipe()
     os.close(read)
     broken = os.fdopen(write, "w")

@@ -1,3 +1,5 @@
+"""Schedules: their values, their forms, the series of periods, and the counts of operations."""
+
 import pickle
 import re
 

@@ -270,7 +270,7 @@ class TestOnDevice:
         [Schedule.exponential(66, 33), Schedule(tuple(range(1, 34)), tuple(1 + j % 3 for j in range(33)))],
         ids=["nested, the slowest period beyond 32 bits", "coprime"],
     )
-    def test_33_modules(self, schedule):
+    def test_33_modules_equal_the_specification(self, schedule):
         values = make_tensors(schedule, 70, 9, 3)
         cotangent = torch.randn(70, 9, schedule.hidden_size, dtype=torch.float64, device=CUDA)
         exact = differentiate(lambda *leaves: clockwork_reference(*leaves, schedule, 2**33 - 20), values, cotangent)
@@ -293,7 +293,7 @@ class TestOnDevice:
         assert torch.equal(found.isnan(), exact.isnan())
         assert 0 < found.isnan().sum() < found.numel() / 10
 
-    def test_tables_that_are_dropped_while_another_stream_reads_them(self):
+    def test_tables_may_be_dropped_while_another_stream_reads_them(self):
         """The tables are made on one stream, and dropped before the other stream has read them."""
         schedule = Schedule.exponential(64, 4)
         values = make_tensors(schedule, 100, 9, 5, torch.float32)
@@ -336,7 +336,7 @@ class TestOnDevice:
         for value, expected in zip(found, right, strict=True):
             torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
 
-    def test_compiled_into_cuda_graphs(self):
+    def test_a_layer_compiled_into_cuda_graphs_has_the_same_gradients(self):
         """torch.compile's mode "reduce-overhead" records every step and replays it."""
         torch.use_deterministic_algorithms(False)
         rnn = ClockworkRNN(5, 64, schedule=4, device=CUDA)

@@ -90,7 +90,7 @@ def test_inference_takes_tensors_of_any_kind(change):
 
 # torch's own forward mode goes through torch.jit
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_inference_under_transforms_and_modes(close):
+def test_inference_works_under_transforms_and_modes(close):
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.testing._internal.two_tensor import TwoTensor
 

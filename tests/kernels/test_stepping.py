@@ -211,7 +211,7 @@ def test_step_computes_with_temporary_weights(stream, close):
         close(stream.run(stream.state), stream.expected(stream.state))
 
 
-def test_step_of_two_layers_and_of_one_sequence(close):
+def test_steps_of_two_layers_and_of_one_sequence_equal_forward(close):
     stream = SteppedStream(num_layers=2)
     close(stream.run(stream.state), stream.expected(stream.state))
     single = SteppedStream()
@@ -244,7 +244,7 @@ def test_step_refuses_inputs_that_do_not_fit(stream):
             stream.layer.step(torch.randn(4, 2, dtype=torch.float64), stream.state)
 
 
-def test_step_in_inference_mode(stream, close):
+def test_steps_in_inference_mode_equal_forward(stream, close):
     expected = stream.expected(stream.state)
     with torch.inference_mode():
         close(stream.run(stream.state), expected)

@@ -11,7 +11,10 @@ from cwrnn import ClockworkRNN
 
 
 def check_refusal(make, kind, text, call):
-    """Check that `call(make)` raises `kind` with `text`. Older versions of torch may accept it."""
+    """Check that `call(make)` raises `kind` with `text`.
+
+    Older versions of torch.nn.RNN may accept the call, or word the error differently.
+    """
     error = refusal(call, make)
     if make is nn.RNN and torch.__version__ < (2, 13):
         assert error is None or type(error) is kind, error

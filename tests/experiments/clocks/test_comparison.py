@@ -67,7 +67,7 @@ def test_runs_are_planned_for_sequences_and_words():
     assert [(run.task, run.schedule, run.hidden) for run in runs] == [("clocks words", "1:3,5:4", 7)] * 3
 
 
-def test_holm_by_hand():
+def test_holms_correction_equals_one_by_hand():
     assert correct_by_holm([0.01, 0.2, 0.02, 0.5]) == pytest.approx([0.04, 0.4, 0.06, 0.5])
     assert correct_by_holm([0.9, 0.8]) == [1.0, 1.0]
     assert correct_by_holm([]) == []
@@ -80,7 +80,7 @@ def make_records(errors, data=None, **options):
     ]
 
 
-def test_compared_by_ranks():
+def test_series_are_compared_by_ranks():
     first, better, same = [0.5, 0.6, 0.7, 0.8, 0.9], [0.1, 0.2, 0.3, 0.4, 0.45], [0.55, 0.65, 0.75, 0.85, math.inf]
     groups = {"first": first, "better": better, "same": same}
     series = compare_records({name: make_records(errors) for name, errors in groups.items()})

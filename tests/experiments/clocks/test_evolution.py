@@ -27,7 +27,7 @@ def distance_to(*periods):
     return judge
 
 
-def test_evolution_finds_what_is_best():
+def test_evolution_finds_the_best_schedule():
     *_, last = search_schedules(SPACE, distance_to(3, 7, 21), generations=25, population=12)
     assert last.best.periods == (3, 7, 21)
     assert last.best.parameter_count(0, 1) <= 200
@@ -52,7 +52,7 @@ def test_a_search_leaves_numpys_generator_alone():
     np.testing.assert_array_equal(np.random.rand(3), expected)
 
 
-def test_what_the_user_draws_does_not_change_the_search():
+def test_random_numbers_of_the_user_do_not_change_the_search():
     def draws(schedules):
         np.random.rand(5)
         return distance_to(5)(schedules)

@@ -183,7 +183,7 @@ def test_activations_show_the_states():
     for panel, module in zip(panels, (3, 2, 1, 0), strict=True):
         drawn = np.array([line.get_ydata() for line in panel.lines])
         np.testing.assert_array_equal(drawn, states[:, schedule.slices[module]].T)
-        # what is drawn is held between ticks, and moves at some
+        # the drawn states are held between ticks, and change at some ticks
         moved = np.flatnonzero(np.diff(drawn, axis=1).any(axis=0)) + 1
         assert set(moved % schedule.periods[module]) == {0}
 
@@ -230,7 +230,7 @@ def test_a_search_counts_diverged_runs_as_infinitely_bad():
     assert [each.diverged for each in found] == [0, 0, 3, 5]
     assert [each.runs for each in found] == [5] * 4
     assert (found[0].lower, found[0].median, found[0].upper) == pytest.approx((0.2, 0.3, 0.4))
-    # most of them diverged: that the others did not makes it no better
+    # most runs diverged, so the median is infinite although some runs finished
     assert (found[2].lower, found[2].median) == (pytest.approx(2.0), math.inf)
     figure = search_curve(searches(), paper.GENERATION_LEARNING_RATES)
     for method in METHODS:

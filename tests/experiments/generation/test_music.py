@@ -1,3 +1,5 @@
+"""Sound files become sequences of samples between -1 and 1."""
+
 import os
 
 import numpy as np
@@ -44,14 +46,14 @@ def test_scaling_is_affine():
 
 @pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.ogg", "a.WAV", "a.sound"])
 @pytest.mark.parametrize("channels", [1, 2])
-def test_formats_and_channels(tmp_path, name, channels):
+def test_every_format_is_read_and_its_channels_are_averaged(tmp_path, name, channels):
     kind = {"flac": "FLAC", "ogg": "OGG"}.get(name[2:], "WAV")
     signal = tone(5000, channels)
     path = write(tmp_path / name, signal, format=kind)
     (found,) = music.load_sequences([path], offset=0.1, length=400)
     assert (found.name, found.rate, found.source) == ("a", RATE, f"{path}, from 0.1 s on")
     expected = music.scale(signal.mean(axis=1)[1600:2000])
-    # Vorbis is lossy, 16 bits are coarse
+    # Vorbis is lossy, and 16 bits round
     assert np.abs(found.samples - expected).max() < (0.1 if kind == "OGG" else 1e-3)
 
 
@@ -114,7 +116,7 @@ def test_a_file_that_cannot_be_learned_is_refused_with_the_reason(tmp_path, prep
 
 @pytest.mark.parametrize("kind", ["wav", "flac", "ogg"])
 def test_a_truncated_file_is_refused(tmp_path, kind):
-    """Its header promises more samples than there are."""
+    """The header of the file promises more samples than there are."""
     path = write(tmp_path / f"a.{kind}", tone(60_000), format=kind.upper())
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 4])
     with pytest.raises(MusicError, match=r"too short|not a sound file"):
@@ -147,7 +149,7 @@ def test_a_file_that_is_no_sound_is_named_by_its_path(tmp_path):
         music.load_sequences([tmp_path / "a.wav"])
 
 
-def test_a_name_that_is_not_utf_8(tmp_path):
+def test_a_name_that_is_not_utf_8_is_shown_with_question_marks(tmp_path):
     path = tmp_path / os.fsdecode(b"bad\xff.wav")
     try:
         write(tmp_path / "good.wav").rename(path)

@@ -1,4 +1,4 @@
-"""Training: what a run is, and that many at once are what each is alone."""
+"""Training a network to generate a sequence, alone and among others, with the same result."""
 
 import dataclasses
 import json
@@ -179,7 +179,7 @@ def test_a_run_that_diverged_keeps_its_best_weights(method):
     assert np.isfinite(result.curve).all()
     assert result.curve[-1, 0] == result.epochs - 1
     assert result.best_error == pytest.approx(result.curve[:, 1].min(), rel=1e-5)
-    # what is left is the best: the output, and the weights that generate it
+    # output and weights are those of the best epoch
     assert result.best_error == nmse(result.output, decay())
     again = generate(method, HIDDEN[method], result.weights, 20, GenerationSettings(1e6, modules=4))
     np.testing.assert_array_equal(again, result.output)
@@ -187,11 +187,11 @@ def test_a_run_that_diverged_keeps_its_best_weights(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_that_ends_hopeless_has_diverged(method):
-    """Its error is finite, but would dominate every mean."""
+    """The error of such a run is finite, but would dominate every mean."""
     result = train_many(method, 12, [np.sin(np.arange(40) / 3)], [0], GenerationSettings(0.3, epochs=2, modules=4))[0]
     assert (result.status, result.epochs) == ("diverged", 2)
     assert math.isnan(result.error)
-    # the curve goes to its end, and what is left is the best
+    # the curve reaches the last epoch, and the output is that of the best
     assert result.curve[-1, 0] == 2
     assert result.curve[-1, 1] > HOPELESS > result.best_error
     assert result.best_error == nmse(result.output, np.sin(np.arange(40) / 3))
@@ -229,13 +229,13 @@ def mixed(method, S):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_run_gives_the_same_bits_alone(method, threads):
-    """Bit for bit. The tests of the kernels check the kernels alone; this one checks everything around them."""
+    """The tests of the kernels check this for the kernels; this test checks it for the whole training."""
     torch.set_num_threads(threads)
     S, hidden = 21, HIDDEN[method] + 1
     targets, settings = mixed(method, S)
     seeds = [7 * s % 20 for s in range(S)]
     together = train_many(method, hidden, targets, seeds, settings)
-    # some leave the others before the end
+    # some runs diverge before the end
     assert 3 <= sum(result.epochs < settings.epochs for result in together) <= 10
     torch.set_num_threads(1)
     for s in range(S):
@@ -246,7 +246,7 @@ def test_a_run_gives_the_same_bits_alone(method, threads):
 @KERNEL
 @pytest.mark.parametrize("method", METHODS)
 def test_large_batches_give_the_same_bits_on_any_number_of_threads(method):
-    """Tensors that torch divides among threads, at places where no vector ends."""
+    """torch divides these tensors among threads, and no part ends at the end of a vector."""
     targets = targets_of(70, 301)
     settings = GenerationSettings(RATES[method] / 30, epochs=3)
     results = []
@@ -286,7 +286,7 @@ def test_training_without_the_kernel_agrees(method, monkeypatch):
 def test_each_run_has_its_share_of_the_time():
     targets, settings = mixed("srn", 6)
     results = train_many("srn", 5, targets, range(6), settings)
-    # who leaves early has less
+    # a run that diverges early has less time
     assert results[4].epochs == 0
     assert all(0 < results[4].seconds < result.seconds for result in results if result.epochs > 0)
 
@@ -329,8 +329,8 @@ def test_arguments_are_checked():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_replicas_are_their_networks(method, close):
-    """Also with inputs and several outputs."""
+def test_replicas_equal_their_networks(method, close):
+    """The networks have inputs and several outputs."""
     networks = [build_network(method, 9, 3, 2, modules=3, deviation=0.5, seed=s).double() for s in range(5)]
     replicas = Replicas(networks)
     x = torch.randn(5, 14, 3, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The weights as a code: every bit counted, and what comes out of it."""
+"""The weights as a code of the sequence: the number of bits, and the error after decoding."""
 
 import dataclasses
 
@@ -12,11 +12,11 @@ from cwrnn.experiments.generation.weight_coding import baselines, code_bits, dec
 
 def test_bits_by_hand():
     record = make_record(0.5, method="cw", hidden=4)
-    # W_hh: 2 fast units hear 4, 2 slow ones 2; biases 4; readout 4 + 1; periods 2
+    # W_hh: 2 fast units read 4 units each, 2 slow ones 2; 4 biases; a readout of 4 + 1; 2 periods
     parameters = 8 + 4 + 4 + 5 + 2
     assert record.parameters == parameters
     assert code_bits(record, 32) == 32 * parameters
-    # recurrent weights, biases, readout's weights and its bias: an offset and a scale each; no input, no tensor
+    # recurrent weights, biases, the readout's weights and its bias have an offset and a scale each
     assert code_bits(record, 8) == 8 * parameters + 4 * 64
 
 
@@ -39,7 +39,7 @@ def test_no_weight_is_further_off_than_half_a_step(method):
         if weight.size:
             step = (weight.max() - weight.min()) / 255
             assert np.abs(decoded[name] - weight).max() <= step / 2 * (1 + 1e-5)
-    # and they are not simply kept
+    # the weights do change
     assert any(not np.array_equal(decoded[name], weight) for name, weight in record.weights.items())
 
 

@@ -1,4 +1,4 @@
-"""The networks of the paper's experiments: how large they are, how they begin, what they compute."""
+"""The networks of the paper's experiments have its sizes, initial weights and outputs."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_parameter_counts_of_the_paper(method, hidden_size, input_size, output_s
     network = build_network(*sizes, modules=modules, peepholes=False)
     built = sum(parameter.numel() for parameter in network.parameters())
     if method == "cw":
-        # stored dense; the paper counts the periods, but not what is masked
+        # the weights are stored dense; the paper counts the periods, but no forbidden weights
         built += modules - int((~network.layer.schedule.mask()).sum())
     assert built == count
 
@@ -93,7 +93,7 @@ def test_hidden_units_are_those_of_table_1():
     for method in METHODS:
         assert tuple(paper.GENERATION_HIDDEN_UNITS[method]) == paper.GENERATION_SIZES
         assert [hidden_for(method, size) for size in paper.GENERATION_SIZES] == list(TASK_1[method])
-        # its LSTM is that size with and without peepholes
+        # the table's LSTM has this size with and without peepholes
         assert [hidden_for(method, size, peepholes=False) for size in paper.GENERATION_SIZES] == list(TASK_1[method])
 
 
@@ -132,6 +132,6 @@ def test_a_softmax_readout_gives_log_probabilities(method):
     x = torch.randn(7, 2, 3)
     torch.testing.assert_close(softmax(x).exp().sum(-1), torch.ones(7, 2))
     torch.testing.assert_close(softmax(x), linear(x).log_softmax(-1))
-    # many at once as each alone
+    # many networks at once give what each gives alone
     replicas = Replicas([softmax, build_network(method, 12, 3, 5, seed=2, softmax=True)])
     torch.testing.assert_close(replicas.outputs(x.transpose(0, 1))[0], softmax(x)[:, 0])

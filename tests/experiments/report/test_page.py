@@ -1,4 +1,4 @@
-"""The report: self-contained, safe for any name of a data set, the same for the same store, and true."""
+"""The report is self-contained, safe for any name of a data set, and the same for the same store."""
 
 import base64
 import contextlib
@@ -99,11 +99,11 @@ def test_sounds_are_the_outputs(page, records, data):
     assert len(page.sounds) == len(expected) == 12
     for uri, samples in zip(page.sounds, expected, strict=True):
         assert uri.startswith("data:audio/wav;base64,")
-        heard, rate = soundfile.read(io.BytesIO(base64.b64decode(uri.split(",")[1])))
+        played, rate = soundfile.read(io.BytesIO(base64.b64decode(uri.split(",")[1])))
         assert rate == 8000
-        assert len(heard) / rate == pytest.approx(1, abs=0.01)
+        assert len(played) / rate == pytest.approx(1, abs=0.01)
         # at half of full scale, and again and again
-        np.testing.assert_allclose(heard.reshape(-1, 48), np.tile(samples / 2, (len(heard) // 48, 1)), atol=1e-4)
+        np.testing.assert_allclose(played.reshape(-1, 48), np.tile(samples / 2, (len(played) // 48, 1)), atol=1e-4)
 
 
 def test_every_player_has_a_label(page):
@@ -120,8 +120,8 @@ def test_the_page_names_the_runs_that_it_shows(page, records):
 
 def test_sound_beyond_full_scale_is_cut_off():
     soundfile = pytest.importorskip("soundfile")
-    heard, _ = soundfile.read(io.BytesIO(encode_wav(np.array([3.0, -3.0, 0.5]), 8000)))
-    np.testing.assert_allclose(heard[:3], [1, -1, 0.25], atol=1e-4)
+    played, _ = soundfile.read(io.BytesIO(encode_wav(np.array([3.0, -3.0, 0.5]), 8000)))
+    np.testing.assert_allclose(played[:3], [1, -1, 0.25], atol=1e-4)
     assert len(soundfile.read(io.BytesIO(encode_wav(np.zeros(20000), 8000)))[0]) == 20000
 
 
@@ -248,7 +248,7 @@ def test_diverged_runs_of_table_and_search_are_counted_apart(tmp_path):
 
 
 def test_a_search_shows_one_set_of_hyper_parameters(tmp_path):
-    """Apart from the learning rate, it shows the hyper-parameters of most runs."""
+    """The search shows the runs with the most frequent hyper-parameters, apart from the learning rate."""
     records = [searching(0.3, method="lstm", seed=s, learning_rate=r) for r in (1e-4, 1e-3) for s in range(2)]
     records += [searching(0.01, method="lstm", learning_rate=1e-3, peepholes=False)]
     records += [searching(0.01, method="lstm", seed=s, learning_rate=1e-3, epochs=9) for s in range(2)]

@@ -1,3 +1,5 @@
+"""The store keeps records and data sets unchanged, and refuses files that are broken or not its own."""
+
 import dataclasses
 import math
 import shutil

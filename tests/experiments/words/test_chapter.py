@@ -1,4 +1,4 @@
-"""The chapter of spoken words: safe for any word, beside the first task on one page, and true."""
+"""The chapter of spoken words is safe for any word, and shares a page with the chapter of generation."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""The cache of features: it saves the computing, and never gives the features of anything else."""
+"""The cache of features saves time, and never returns the features of another sound or other settings."""
 
 import os
 from dataclasses import replace

@@ -182,7 +182,7 @@ def test_model_with_a_step_below_one_sample_is_refused():
 
 @pytest.mark.parametrize("sample_rate", [8000, 11025, 22050, 44100, 48000])
 def test_resampled_tone_is_the_same_tone(sample_rate):
-    """Except at the ends, where the filter reaches beyond the sound."""
+    """The ends are left out, because there the filter reaches beyond the sound."""
     times = np.arange(sample_rate // 2) / sample_rate
     found = resample(np.sin(2 * np.pi * 440 * times), sample_rate, 16000)
     expected = np.sin(2 * np.pi * 440 * np.arange(8000) / 16000)

@@ -22,7 +22,7 @@ def texts(figure):
 
 
 @pytest.fixture(scope="module")
-def heard():
+def trained_record():
     """Returns the record of a network that learnt for a few epochs, so that even its slowest module has moved."""
     [record] = train_words_runs(make_words_run(hidden=7, learning_rate=0.01, epochs=3, modules=4), corpus=make_corpus())
     return record
@@ -39,9 +39,9 @@ def test_answers_are_counted_by_word_and_by_cluster():
     np.testing.assert_array_equal(figures.group_by_cluster(counts, corpus), [[1, 1], [0, 3]])
 
 
-def test_counted_answers_agree_with_the_error(heard):
-    counts = figures.count_answers(heard, make_corpus())
-    assert 1 - np.trace(counts) / counts.sum() == pytest.approx(heard.error)
+def test_counted_answers_agree_with_the_error(trained_record):
+    counts = figures.count_answers(trained_record, make_corpus())
+    assert 1 - np.trace(counts) / counts.sum() == pytest.approx(trained_record.error)
 
 
 def test_clusters_are_named_by_their_endings():
@@ -53,7 +53,7 @@ def test_the_drawn_word_is_the_longest_that_is_recognised():
     lengths = [len(each.features) for each in corpus.test]
     assert lengths.index(max(lengths)) == 4
     assert figures.choose_utterance(make_words_record(0.4), corpus) == 4
-    # none is recognised: the longest of all
+    # if no word is recognised, the longest of all is drawn
     assert figures.choose_utterance(make_words_record(1.0), corpus) == 4
     record = make_words_record(0.0)
     record.output[4] = record.output[0]
@@ -105,15 +105,15 @@ def test_a_run_that_ended_continues_with_the_network_it_kept():
     assert "CW-RNN: 1 of 3 diverged" in texts(figure)
 
 
-def test_hearing_shows_states_and_probabilities(heard):
+def test_hearing_shows_states_and_probabilities(trained_record):
     corpus = make_corpus()
     features, label = corpus.normalised("test")[3]
-    states, logarithms = training.follow("cw", 7, heard.weights, features, heard.run.settings)
+    states, logarithms = training.follow("cw", 7, trained_record.weights, features, trained_record.run.settings)
     assert states.shape == (len(features), 7)
-    # the last step is what the training noted
-    np.testing.assert_allclose(logarithms[-1], heard.output[3], rtol=1e-4, atol=1e-5)
-    figure = figures.hearing(heard, corpus, 3)
-    schedule = Schedule.parse(heard.schedule)
+    # the last step equals the output in the record
+    np.testing.assert_allclose(logarithms[-1], trained_record.output[3], rtol=1e-4, atol=1e-5)
+    figure = figures.hearing(trained_record, corpus, 3)
+    schedule = Schedule.parse(trained_record.schedule)
     images = {image.get_gid(): np.asarray(image.get_array()) for axes in figure.axes for image in axes.images}
     assert images["spectrogram"].shape == (26, len(features))
     for module in range(4):

@@ -132,7 +132,7 @@ def test_words_with_too_few_speakers_are_reported(tmp_path):
 
 
 def test_first_example_of_a_speaker_is_used(tmp_path):
-    """The first by the name of the sentence, then by the place in it."""
+    """Examples are ordered by the name of the sentence, then by the place in it."""
     write_timit(tmp_path, speakers=7)
     folder = next(tmp_path.glob("TRAIN/*/FSP00"))
     for seed, sentence in enumerate(("SI9", "SA2"), start=100):

@@ -1,3 +1,5 @@
+"""Training networks to tell words apart: epochs, noise, early stopping, and the store."""
+
 import dataclasses
 import math
 
@@ -44,8 +46,8 @@ def same(one, other):
         np.testing.assert_array_equal(value, other.weights[name])
 
 
-def test_the_papers_settings():
-    """Section 4.2 of the paper."""
+def test_default_settings_are_the_papers():
+    """They stand in section 4.2 of the paper."""
     (run,) = WORDS.plan([make_corpus()], methods=["cw"], sizes=[10000], runs=1)
     assert run.settings == WordSettings(
         3e-4, momentum=0.9, modules=7, noise=0.6, patience=5, forget_bias=5.0, deviation=0.1, inputs=13, outputs=4
@@ -54,7 +56,7 @@ def test_the_papers_settings():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_one_epoch_by_hand(method):
+def test_one_epoch_equals_that_of_torchs_optimiser(method):
     """torch's own optimiser makes the same updates, with the order and the noise of the seed."""
     train, test = sets()
     own = settings(epochs=1)
@@ -76,9 +78,9 @@ def test_one_epoch_by_hand(method):
     before = judge(train)
     for place in order:
         features, label = train[place]
-        heard = features + np.float32(own.noise) * noise[: len(features)]
+        noisy = features + np.float32(own.noise) * noise[: len(features)]
         noise = noise[len(features) :]
-        loss = -network(torch.from_numpy(heard)[:, None])[-1, 0, label]
+        loss = -network(torch.from_numpy(noisy)[:, None])[-1, 0, label]
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -97,7 +99,7 @@ def test_one_epoch_by_hand(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_gives_the_same_result_alone(method):
-    """Whatever trains beside it and whenever that ends, on any number of threads."""
+    """The result depends neither on the other runs of the batch nor on the number of threads."""
     train, test = sets()
     own = settings(epochs=12, patience=1, learning_rate=0.1, noise=2.0)
     together = train_many(method, METHODS[method], train, test, [0, 1, 2, 3, 4], own)
@@ -169,7 +171,7 @@ def test_a_diverged_run_has_no_error():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_final_states_with_and_without_kernel(method, monkeypatch):
+def test_final_states_are_equal_with_and_without_the_kernel(method, monkeypatch):
     own = settings()
     networks = [training.build_untrained(method, METHODS[method], own, seed) for seed in range(3)]
     input = torch.randn(3, 9, 4, 13, generator=torch.Generator().manual_seed(0))
@@ -184,7 +186,7 @@ def test_final_states_with_and_without_kernel(method, monkeypatch):
     torch.testing.assert_close(Replicas(networks).decide(input, lengths), expected)
 
 
-def test_gradients_through_the_ends():
+def test_gradients_through_final_states_equal_finite_differences():
     """The kernel's gradients for many networks agree with differences in float64."""
     generator = torch.Generator().manual_seed(1)
     schedule = build.build_network("cw", 5, 2, 3, modules=3).layer.schedule
@@ -222,9 +224,9 @@ def test_sequences_of_the_wrong_shape_are_refused():
 
 
 def test_a_progress_callback_can_stop_the_training():
-    told = []
-    train_many("srn", 5, *sets(), [0], settings(), progress=told.append)
-    assert told[-1] == 3
+    epochs = []
+    train_many("srn", 5, *sets(), [0], settings(), progress=epochs.append)
+    assert epochs[-1] == 3
 
     def stop(epochs):
         raise InterruptedError
@@ -238,7 +240,7 @@ def plan(corpus, **options):
     return WORDS.plan([corpus], **options)
 
 
-def test_words_go_through_engine_and_store(tmp_path):
+def test_words_are_trained_and_stored_by_a_sweep(tmp_path):
     corpus = make_corpus(words=3, speakers=4)
     runs = plan(corpus)
     small_sweeps.sweep(tmp_path, [corpus], runs)
@@ -270,7 +272,7 @@ def test_a_batch_has_one_corpus():
     assert len(batches) == 4
 
 
-def test_both_tasks_in_one_store(tmp_path):
+def test_one_store_may_have_both_tasks(tmp_path):
     corpus, wave = make_corpus(), small_sweeps.wave()
     small_sweeps.sweep(
         tmp_path, [corpus, wave], [*plan(corpus, runs=1), *small_sweeps.plan([wave], sizes=[100], runs=1)]
@@ -301,7 +303,6 @@ def test_source_and_clusters_of_a_stored_corpus_are_updated(tmp_path):
 
 
 def test_parameter_counts_are_those_of_table_2():
-    """Table 2 of the paper."""
     counts = {
         method: [build.parameter_count(method, hidden, 13, 25, modules=7, peepholes=False) for hidden in sizes.values()]
         for method, sizes in paper.WORDS_HIDDEN_UNITS.items()
