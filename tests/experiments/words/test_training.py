@@ -47,7 +47,7 @@ def same(one, other):
 
 
 def test_default_settings_are_the_papers():
-    """They stand in section 4.2 of the paper."""
+    """Section 4.2 of the paper gives these settings."""
     (run,) = WORDS.plan([make_corpus()], methods=["cw"], sizes=[10000], runs=1)
     assert run.settings == WordSettings(
         3e-4, momentum=0.9, modules=7, noise=0.6, patience=5, forget_bias=5.0, deviation=0.1, inputs=13, outputs=4
