@@ -342,7 +342,7 @@ def test_report_shows_its_progress(generate, tmp_path, monkeypatch):
 
     assert generate("--methods", "cw", "--runs", "1", "--quiet")[0] == 0
     monkeypatch.setattr("cwrnn.commands.report.show_progress", record_progress)
-    assert cli.main(["report", str(tmp_path / "out")]) == 0
+    assert main(["report", str(tmp_path / "out")]) == 0
     assert {progress.activity for progress in shown} == {"drawing"}
     assert shown[-1].fraction == 1.0
 
