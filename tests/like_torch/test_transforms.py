@@ -253,6 +253,8 @@ def test_derivatives_inside_a_compiled_function_equal_eager_ones(close, periods)
         close(torch.compile(function, fullgraph=True, backend="eager")(x), expected)
 
 
+# torch's own forward mode goes through torch.jit
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_the_hessian_equals_that_of_the_specification(close):
     layer = ClockworkRNN(2, 4, schedule=(1, 2), dtype=torch.float64)
     specified = ClockworkRNN(2, 4, schedule=(1, 2), dtype=torch.float64, backend="reference")
@@ -269,7 +271,7 @@ def test_the_hessian_equals_that_of_the_specification(close):
 
 @pytest.mark.parametrize("backend", ["auto", "torch"])
 @pytest.mark.parametrize("periods", PERIODS, ids=str)
-def test_jacobian_by_batched_gradients(close, periods, backend):
+def test_batched_gradients_equal_single_ones(close, periods, backend):
     """torch.autograd.grad maps `is_grads_batched` by other means than torch.func, and so does `vectorize`."""
     layer = ClockworkRNN(I, 9, schedule=periods, dtype=torch.float64, backend=backend)
     wanted = list(layer.parameters())
@@ -283,7 +285,7 @@ def test_jacobian_by_batched_gradients(close, periods, backend):
 
 
 @pytest.mark.parametrize("backend", ["auto", "torch"])
-def test_vectorized_jacobian_and_hessian(close, backend):
+def test_vectorized_jacobians_and_hessians_equal_plain_ones(close, backend):
     layer = ClockworkRNN(2, 4, schedule=(1, 2), dtype=torch.float64, backend=backend).requires_grad_(False)
     x = randn(5, 2, 2)
 
