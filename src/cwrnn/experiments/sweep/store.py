@@ -5,8 +5,7 @@
                     runs       one row per run, by its key
                     arrays     curve, output and weights of a run: raw numbers with dtype and shape
 
-What a killed process leaves on the disk: everything for which `add` has returned, and nothing of the transaction in
-which it was killed, so a store holds whole records only. SQLite's rollback journal guarantees that, and its locks let
+A store holds whole records only: `crash_safety.py` decides what a killed process leaves on the disk. SQLite's locks let
 several processes share one store. Nothing that is read is executed: text, numbers, JSON and the bytes of arrays.
 """
 
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from ..task import Data, all_tasks, find_task_of_data
+from .crash_safety import write_all_or_nothing
 from .run import FAILED, SEQUENCE, Dataset, Record
 from .store_file import StoreError, explain_errors, locate_file, open_file, open_file_for_reading
 from .store_rows import COLUMNS, order_row, pack_arrays, pack_record, unpack_array, unpack_record
@@ -228,17 +228,12 @@ class Store:
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
         with explain_errors(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
             try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException as error:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                if isinstance(error, (OverflowError, TypeError, ValueError, sqlite3.IntegrityError)):
-                    # the values are at fault: nothing is wrong with the store
-                    raise StoreError(f"{self.path}: cannot be stored: {type(error).__name__}: {error}") from error
-                raise
+                with write_all_or_nothing(self._connection):
+                    yield self._connection
+            except (OverflowError, TypeError, ValueError, sqlite3.IntegrityError) as error:
+                # the values are at fault: nothing is wrong with the store
+                raise StoreError(f"{self.path}: cannot be stored: {type(error).__name__}: {error}") from error
 
 
 def _later_commands(connection: sqlite3.Connection) -> list[str]:

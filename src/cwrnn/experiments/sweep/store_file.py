@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ..errors import ExperimentError
+from .crash_safety import connect_durably
 
 FILE = "runs.sqlite"
 MAGIC = b"SQLite format 3\x00"
@@ -59,7 +60,7 @@ def open_file(path: Path, *, create: bool, command: str) -> sqlite3.Connection:
     elif not create:
         raise StoreError(f"{path}: there is no store")
     with explain_errors(path):
-        connection = _connect(path, "rwc" if create else "rw")
+        connection = connect_durably(path, "rwc" if create else "rw", LOCK_SECONDS)
         try:
             if create and _is_empty(connection):
                 # only one process finds it empty twice: the others wait here, and then find it made
@@ -82,7 +83,7 @@ def open_file_for_reading(path: Path) -> sqlite3.Connection:
     # a process that was killed may have left half a transaction: SQLite rolls it back now, if the file is writable
     is_writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
     with explain_errors(path):
-        connection = _connect(path, "rw" if is_writable else "ro")
+        connection = connect_durably(path, "rw" if is_writable else "ro", LOCK_SECONDS)
         try:
             connection.execute("PRAGMA query_only = ON")
             _check_contents(connection, path)
@@ -119,20 +120,6 @@ def _read_status(path: Path) -> os.stat_result | None:
         return None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=LOCK_SECONDS, isolation_level=None
-    )
-    try:
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA trusted_schema = OFF")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def _create_tables(connection: sqlite3.Connection, command: str) -> None:
