@@ -2,40 +2,13 @@
 
 import numpy as np
 import pytest
-from support.made_recognisers import SCHEDULE, WORDS, load_recordings, train_on_recordings, write_recordings
+from support.made_recognisers import SCHEDULE, WORDS
 from support.sound_files import make_voice
 
 from cwrnn.experiments.words.features import mfcc, resample
 from cwrnn.experiments.words.recogniser.model import Recogniser, trim_silence
 from cwrnn.experiments.words.sound_files import SoundError, decode_sound
 from cwrnn.saved import ModelError, SavedNetwork
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_recordings(tmp_path_factory.mktemp("recordings"))
-
-
-@pytest.fixture(scope="module")
-def corpus(folder):
-    return load_recordings(folder)
-
-
-@pytest.fixture(scope="module")
-def trained(folder):
-    return train_on_recordings(folder)
-
-
-@pytest.fixture(scope="module")
-def recogniser(trained):
-    return trained.recogniser
-
-
-@pytest.fixture
-def model(recogniser, tmp_path):
-    path = tmp_path / "model.safetensors"
-    recogniser.save(path)
-    return path
 
 
 def test_recogniser_decides_as_in_training(corpus, folder, trained):

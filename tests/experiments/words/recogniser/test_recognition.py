@@ -4,23 +4,12 @@ import io
 
 import numpy as np
 import pytest
-from support.made_recognisers import train_on_recordings, write_recordings
 from support.sound_files import make_voice
 
 from cwrnn.experiments import recognise, recognise_stream
 from cwrnn.experiments.errors import ArgumentError
 from cwrnn.experiments.words.sound_files import SoundError, decode_sound
 from cwrnn.saved import ModelError
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_recordings(tmp_path_factory.mktemp("recordings"))
-
-
-@pytest.fixture(scope="module")
-def recogniser(folder):
-    return train_on_recordings(folder).recogniser
 
 
 def encode_pcm(samples):

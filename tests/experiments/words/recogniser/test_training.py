@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from support.made_recognisers import SCHEDULE, load_recordings, make_settings, train_on_recordings, write_recordings
+from support.made_recognisers import SCHEDULE, make_settings
 from support.sound_files import make_voice
 
 from cwrnn.experiments.errors import ArgumentError
@@ -17,33 +17,6 @@ from cwrnn.experiments.words.recogniser.training import (
 )
 from cwrnn.experiments.words.training import train_many
 from cwrnn.schedule import Schedule
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_recordings(tmp_path_factory.mktemp("recordings"))
-
-
-@pytest.fixture(scope="module")
-def corpus(folder):
-    return load_recordings(folder)
-
-
-@pytest.fixture(scope="module")
-def trained(folder):
-    return train_on_recordings(folder)
-
-
-@pytest.fixture(scope="module")
-def recogniser(trained):
-    return trained.recogniser
-
-
-@pytest.fixture
-def model(recogniser, tmp_path):
-    path = tmp_path / "model.safetensors"
-    recogniser.save(path)
-    return path
 
 
 def test_best_learner_of_the_training_words_is_chosen(corpus, trained):
