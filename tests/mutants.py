@@ -89,6 +89,8 @@ SEED = "tests/experiments/clocks/test_evolution.py::test_random_numbers_of_the_u
 IMPORTS = "tests/test_import_direction.py"
 SAVED = "tests/core/test_saved.py::test_a_changed_bit_is_refused"
 SAVING = "tests/core/test_saved.py::test_an_interrupted_save_leaves_the_old_file"
+FORESEEN = "tests/core/test_writing.py::test_the_temporary_name_cannot_be_foreseen"
+DEVICE = "tests/core/test_writing.py::test_a_target_that_is_no_regular_file_is_refused"
 STREAM = "tests/experiments/words/recogniser/test_model.py::test_stream_decides_as_the_whole_sound"
 CHOICE = "tests/experiments/words/recogniser/test_training.py::test_best_learner_of_the_training_words_is_chosen"
 
@@ -304,7 +306,11 @@ MUTANTS = [
     Mutant("saved: a changed bit goes unnoticed", "saved.py",
            'if metadata.pop("sha256", None) != _digest(metadata, arrays):', 'if metadata.pop("sha256", None) is None:',
            SAVED),
-    Mutant("saved: written in place", "saved.py", "with beside.open(", "with path.open(", SAVING),
+    Mutant("writing: written in place", "writing.py", "with temporaries[path].open(\"xb\")", "with path.open(\"wb\")",
+           SAVING),
+    Mutant("writing: the temporary name can be foreseen", "writing.py",
+           "secrets.token_hex(8)", "path.name", FORESEEN),
+    Mutant("writing: a device is replaced", "writing.py", "if not stat.S_ISREG(mode):", "if False:", DEVICE),
     Mutant("recogniser: a stream is not normalised", "experiments/words/recogniser/model.py",
            "torch.from_numpy(self._recogniser.normalise(features))", "torch.from_numpy(features)", STREAM),
     Mutant("recogniser: every frame is the first", "experiments/words/recogniser/model.py",

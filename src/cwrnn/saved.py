@@ -12,7 +12,6 @@ same bytes.
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from .extras import require
 from .layer import ClockworkRNN
 from .network import Network
 from .schedule import Schedule
+from .writing import write_files
 
 KEY = "cwrnn"
 """The key of our JSON object in the metadata of the file."""
@@ -111,7 +111,7 @@ class SavedNetwork:
         arrays |= {name: np.ascontiguousarray(value, "<f8") for name, value in self.tensors.items()}
         text = json.dumps(metadata | {"sha256": _digest(metadata, arrays)}, ensure_ascii=False, allow_nan=False)
         safetensors = require("safetensors.numpy", extra="experiments", purpose="saving networks")
-        _write(path, safetensors.save(arrays, {KEY: text}))
+        write_files({path: safetensors.save(arrays, {KEY: text})})
 
     @classmethod
     def load(cls, path: Path) -> "SavedNetwork":
@@ -244,17 +244,3 @@ def _digest(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> 
     for name in sorted(arrays):
         digest.update(np.ascontiguousarray(arrays[name]).tobytes())
     return digest.hexdigest()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Writes a new file and moves it into place, so that a killed process leaves the old file as it was."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..backends import BACKENDS, select_backend
+from ..writing import write_files
 from . import gpu, layers, regimes
 from .layers import Size
 from .timing import describe_machine, format_load, measure_floor, measure_peak
@@ -21,7 +22,9 @@ STEP_UNITS = (128, 1024)
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn.bench") -> int:
-    """Runs the benchmark and returns its exit code: 0 done, 1 a backend is wrong, 2 wrong usage, 130 interrupted.
+    """Runs the benchmark and returns its exit code: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
+
+    A backend that computes something wrong is an error, and so is a file that cannot be written.
 
     Args:
         arguments: those of the command line. Default: those of the process
@@ -59,15 +62,18 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(record, indent=2) + "\n")
-        print(f"written to {options.json}")
-    if options.picture is not None:
-        from .picture import draw_picture
+    try:
+        if options.json is not None:
+            write_files({options.json: (json.dumps(record, indent=2) + "\n").encode()})
+            print(f"written to {options.json}")
+        if options.picture is not None:
+            from .picture import draw_picture
 
-        draw_picture(record, options.picture)
-        print(f"drawn to {options.picture}")
+            draw_picture(record, options.picture)
+            print(f"drawn to {options.picture}")
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -1,9 +1,11 @@
 """The picture of a benchmark: how many times faster than torch, and how time grows."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from ..extras import require
+from ..writing import write_files
 
 
 def draw_picture(record: dict[str, Any], file: Path) -> None:
@@ -21,9 +23,10 @@ def draw_picture(record: dict[str, Any], file: Path) -> None:
         f"kernel {environment['CPU kernel']}",
         fontsize=9,
     )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=130)
+    picture = BytesIO()
+    figure.savefig(picture, format=file.suffix[1:] or None, dpi=130)
     plt.close(figure)
+    write_files({file: picture.getvalue()})
 
 
 def _draw_ratios(axes: Any, record: dict[str, Any]) -> None:

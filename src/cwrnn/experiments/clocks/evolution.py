@@ -17,10 +17,10 @@ import numpy as np
 
 from ...environment import environment
 from ...schedule import Schedule
+from ...writing import write_files
 from ..errors import ArgumentError, ExperimentError
 from ..json_safe import make_json_safe
 from ..progress import ProgressCallback
-from ..report.writing import write_files
 from ..sweep.driver import Sweep, check_engine, open_sweep
 from ..sweep.run import FAILED, FINISHED, Record
 from ..task import Data, find_task

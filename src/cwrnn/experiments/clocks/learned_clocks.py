@@ -13,10 +13,10 @@ import numpy as np
 
 from ...environment import environment
 from ...schedule import Schedule
+from ...writing import write_files
 from ..json_safe import make_json_safe
 from ..report import drawing
 from ..report.drawing import write_figure
-from ..report.writing import write_files
 from ..task import Data, find_task
 from ..text_table import format_table
 from .objectives import name_target

@@ -10,10 +10,10 @@ from typing import Any
 from ... import __version__
 from ...inspection import Inspection, compute_outputs, compute_states, measure_spectrum
 from ...schedule import Schedule
+from ...writing import write_files
 from ..report.numbers import format_error
 from ..report.svg import inline_figure
 from ..report.templates import make_template_environment
-from ..report.writing import write_files
 from ..sweep.run import Dataset
 from . import figures
 from .loading import InspectedNetwork

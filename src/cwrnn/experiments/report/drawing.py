@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ...extras import require
 from ...schedule import Schedule
+from ...writing import write_files
 from .numbers import format_count
-from .writing import write_files
 
 NAMES = {"srn": "SRN", "lstm": "LSTM", "cw": "CW-RNN"}
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...writing import write_files
 from .. import paper
 from ..clocks import chapter as clocks_chapter
 from ..errors import ExperimentError
@@ -31,7 +32,6 @@ from .drawing import render_files
 from .privacy import hide_command_folders
 from .svg import inline_svg
 from .templates import make_template_environment
-from .writing import write_files
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@
 A bundle is an .npz without pickles: reading it executes nothing.
 """
 
+import io
 import json
 import zipfile
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...writing import write_files
 from .corpus import Corpus, CorpusError, Utterance
 from .features import FeatureSettings
 
@@ -35,8 +37,9 @@ def write_bundle(path: Path, corpus: Corpus, about: Mapping[str, Any]) -> None:
     """
     text = json.dumps({**about, **describe_corpus(corpus)}, ensure_ascii=False, sort_keys=True, allow_nan=False)
     features, lengths = join_features(corpus)
-    with path.open("wb") as file:
-        np.savez_compressed(file, features=features, lengths=lengths, about=np.frombuffer(text.encode(), np.uint8))
+    file = io.BytesIO()
+    np.savez_compressed(file, features=features, lengths=lengths, about=np.frombuffer(text.encode(), np.uint8))
+    write_files({path: file.getvalue()})
 
 
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:
