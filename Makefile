@@ -3,19 +3,20 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test install lint types unit mutants docs bench gpu clean
+.PHONY: help demo test install lint types unit mutants integrations docs bench gpu clean
 
 help:
-	@echo "make demo     install into .venv, repeat both experiments of the paper on a small scale, write a page about them"
-	@echo "make test     install into .venv, then lint, types, unit, mutants"
-	@echo "make lint     check style and format with ruff"
-	@echo "make types    check the types of src with mypy"
-	@echo "make unit     run the tests, the examples, and the code of docstrings and documents"
-	@echo "make mutants  break the code on purpose; every break must make a test fail"
-	@echo "make docs     build the documentation into out/docs"
-	@echo "make bench    time the layer against torch's layers"
-	@echo "make gpu      run the GPU tests from source; PYTHON=python3 must have torch, pytest and hypothesis"
-	@echo "make clean    remove .venv and everything that was built"
+	@echo "make demo          install into .venv, repeat both experiments of the paper on a small scale, write a page about them"
+	@echo "make test          install into .venv, then lint, types, unit, mutants"
+	@echo "make lint          check style and format with ruff"
+	@echo "make types         check the types of src with mypy"
+	@echo "make unit          run the tests, the examples, and the code of docstrings and documents"
+	@echo "make mutants       break the code on purpose; every break must make a test fail"
+	@echo "make integrations  install Lightning, Accelerate and skorch; fit a small network with each, and with FSDP2"
+	@echo "make docs          build the documentation into out/docs"
+	@echo "make bench         time the layer against torch's layers"
+	@echo "make gpu           run the GPU tests from source; PYTHON=python3 must have torch, pytest and hypothesis"
+	@echo "make clean         remove .venv and everything that was built"
 
 install: .venv/installed
 
@@ -40,10 +41,17 @@ types: install
 	$(BIN)/mypy
 
 unit: install
-	$(BIN)/python -m pytest -q -n 2 -r s
+	$(BIN)/python -m pytest -q -n 2 -r s -m 'not integrations'
 
 mutants: install
 	$(BIN)/python tests/mutants.py
+
+.venv/integrations: .venv/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,integrations]'
+	touch $@
+
+integrations: .venv/integrations
+	$(BIN)/python -m pytest -q -m integrations tests/integrations
 
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

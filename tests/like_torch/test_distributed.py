@@ -3,8 +3,6 @@
 Run as a script, this file is one of the two processes.
 """
 
-import os
-import subprocess
 import sys
 from datetime import timedelta
 from functools import partial
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from support.python_processes import run_two_ranks
 from support.rnn_pairs import LAYERS, I
 from torch import nn
 
@@ -62,18 +61,7 @@ def two_processes(tmp_path_factory):
     layers = {kind: make(I, 9, 2, dtype=torch.float64) for kind, make in REPLICATED.items()}
     states = {kind: layer.state_dict() for kind, layer in layers.items()}
     torch.save({"input": x, "states": states}, folder / "job.pt")
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    environment = os.environ | paths | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, str(folder)]
-    processes = [
-        subprocess.Popen([*command, str(rank)], env=environment, stderr=subprocess.PIPE, text=True) for rank in (0, 1)
-    ]
-    try:
-        errors = [process.communicate(timeout=120)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
+    run_two_ranks(__file__, folder)
     halves = [torch.load(folder / f"result{rank}.pt", weights_only=True) for rank in (0, 1)]
     whole = {kind: train(layer, dict(layer.named_parameters()), x) for kind, layer in layers.items()}
     return whole, halves
