@@ -90,6 +90,7 @@ IMPORTS = "tests/test_import_direction.py"
 SAVED = "tests/core/test_saved.py::test_a_changed_bit_is_refused"
 SAVING = "tests/core/test_saved.py::test_an_interrupted_save_leaves_the_old_file"
 FORESEEN = "tests/core/test_writing.py::test_the_temporary_name_cannot_be_foreseen"
+ABANDONED = "tests/core/test_writing.py::test_temporary_files_of_killed_processes_are_removed"
 DEVICE = "tests/core/test_writing.py::test_a_target_that_is_no_regular_file_is_refused"
 STREAM = "tests/experiments/words/recogniser/test_model.py::test_stream_decides_as_the_whole_sound"
 CHOICE = "tests/experiments/words/recogniser/test_training.py::test_best_learner_of_the_training_words_is_chosen"
@@ -306,8 +307,10 @@ MUTANTS = [
     Mutant("saved: a changed bit goes unnoticed", "saved.py",
            'if metadata.pop("sha256", None) != _digest(metadata, arrays):', 'if metadata.pop("sha256", None) is None:',
            SAVED),
-    Mutant("writing: written in place", "writing.py", "with temporaries[path].open(\"xb\")", "with path.open(\"wb\")",
-           SAVING),
+    Mutant("writing: written in place", "writing.py", 'file = temporary.open("xb")', 'file = path.open("wb")', SAVING),
+    Mutant("writing: what a killed process left stays", "writing.py", "os.unlink(folder / name)", "pass", ABANDONED),
+    Mutant("writing: the file of a living process is removed", "writing.py",
+           "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass", ABANDONED),
     Mutant("writing: the temporary name can be foreseen", "writing.py",
            "secrets.token_hex(8)", "path.name", FORESEEN),
     Mutant("writing: a device is replaced", "writing.py", "if not stat.S_ISREG(mode):", "if False:", DEVICE),

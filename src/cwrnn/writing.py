@@ -1,16 +1,27 @@
 """Writing files whole or not at all: a full disk or a kill leaves the old files, never half of a new one.
 
 Every file of this package is written here. A temporary file lies beside its target under a random name that nobody can
-foresee. It is made anew (O_EXCL), so a link or a file that is there already is never written through.
+foresee. It is made anew (O_EXCL), so a link or a file that is there already is never written through. Its process
+holds a lock on it until it is in place. A temporary file without a lock was left by a process that was killed, and the
+next write into that folder removes it.
 """
 
 import errno
 import os
+import re
 import secrets
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import BinaryIO
+
+if sys.platform != "win32":
+    import fcntl
+
+TEMPORARY = re.compile(r"\.cwrnn-[0-9a-f]{16}\.part")
+"""The names of temporary files."""
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:
@@ -22,24 +33,67 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 
     Raises an OSError if a file cannot be written, or if its target is there and is no regular file.
     """
+    for path in contents:
+        _check_target(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in {path.parent for path in contents}:
+        _remove_abandoned(folder)
     temporaries: dict[Path, Path] = {}
-    try:
-        for path, content in contents.items():
-            _check_target(path)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # shorter than most targets' names: a name as long as the file system allows can be written
-            temporaries[path] = path.with_name(f".{secrets.token_hex(8)}.part")
-            with temporaries[path].open("xb") as file:
+    with ExitStack() as locks:
+        try:
+            for path, content in contents.items():
+                for temporary in _draw_names(path):
+                    temporaries[path] = temporary
+                    file = temporary.open("xb")
+                    if _lock(file):
+                        break
+                locks.enter_context(file)
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-        for path, temporary in temporaries.items():
-            os.replace(temporary, path)
-    except BaseException:
-        for temporary in temporaries.values():
+                if sys.platform == "win32":
+                    # Windows does not replace open files
+                    file.close()
+            for path, temporary in temporaries.items():
+                os.replace(temporary, path)
+        except BaseException:
+            for temporary in temporaries.values():
+                with suppress(OSError):
+                    temporary.unlink()
+            raise
+
+
+def _draw_names(path: Path) -> Iterator[Path]:
+    """Temporary names beside a target, which are shorter than most: a target may have the longest name there is."""
+    while True:
+        yield path.with_name(f".cwrnn-{secrets.token_hex(8)}.part")
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Locks a file until it is closed; False if another process took it for abandoned and removed it before."""
+    if sys.platform != "win32":
+        # a file system without locks: its temporary files are not removed either
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+    if os.fstat(file.fileno()).st_nlink > 0:
+        return True
+    file.close()
+    return False
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Removes the temporary files of processes that were killed: nobody holds a lock on them."""
+    if sys.platform == "win32":
+        return
+    with suppress(OSError):
+        for name in filter(TEMPORARY.fullmatch, os.listdir(folder)):
             with suppress(OSError):
-                temporary.unlink()
-        raise
+                descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(folder / name)
+                finally:
+                    os.close(descriptor)
 
 
 def _check_target(path: Path) -> None:

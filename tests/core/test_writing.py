@@ -57,6 +57,51 @@ def test_an_interrupt_leaves_no_temporary_file(tmp_path, monkeypatch):
     assert names(tmp_path) == []
 
 
+def test_temporary_files_of_killed_processes_are_removed(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    abandoned, held = (tmp_path / f".cwrnn-{digit * 16}.part" for digit in "0f")
+    others = [".cwrnn-0.part", ".0000000000000000.part", "cwrnn-0000000000000000.part"]
+    for name in (abandoned, held, *others):
+        (tmp_path / name).write_bytes(b"half of a page")
+    with held.open("rb") as file:
+        # its process lives: it holds the lock until the file is in place
+        fcntl.flock(file, fcntl.LOCK_EX)
+        write_files({tmp_path / "page.html": b"page"})
+        assert names(tmp_path) == sorted([held.name, *others, "page.html"])
+    write_files({tmp_path / "page.html": b"page"})
+    assert names(tmp_path) == sorted([*others, "page.html"])
+
+
+def test_two_processes_that_write_at_once_leave_each_other_alone(tmp_path, monkeypatch):
+    replace = os.replace
+
+    def write_another(source, target):
+        monkeypatch.setattr(os, "replace", replace)
+        write_files({tmp_path / "numbers.json": b"numbers"})
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", write_another)
+    write_files({tmp_path / "page.html": b"page"})
+    assert names(tmp_path) == ["numbers.json", "page.html"]
+
+
+def test_a_temporary_file_that_another_process_removes_is_made_again(tmp_path, monkeypatch):
+    """A process that cleans up can take a file in the moment between its creation and its lock."""
+    fcntl = pytest.importorskip("fcntl")
+    lock, removed = fcntl.flock, []
+
+    def remove_then_lock(file, operation):
+        if not removed:
+            removed.extend(tmp_path.glob(".cwrnn-*.part"))
+            removed[0].unlink()
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_then_lock)
+    write_files({tmp_path / "page.html": b"page"})
+    assert len(removed) == 1
+    assert names(tmp_path) == ["page.html"]
+
+
 def test_the_temporary_name_cannot_be_foreseen(tmp_path, monkeypatch):
     temporaries = []
     replace = os.replace
@@ -80,7 +125,7 @@ def test_a_file_that_has_the_temporary_name_is_not_written_through(tmp_path, mon
     monkeypatch.setattr(secrets, "token_hex", lambda size: "known")
     other = tmp_path / "other"
     other.write_bytes(b"not ours")
-    (tmp_path / ".known.part").symlink_to(other)
+    (tmp_path / ".cwrnn-known.part").symlink_to(other)
     with pytest.raises(FileExistsError):
         write_files({tmp_path / "page.html": b"page"})
     assert other.read_bytes() == b"not ours"

@@ -1,16 +1,21 @@
 """A sweep trains the runs that its store lacks, and stores what training returns."""
 
+import errno
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support import small_sweeps
 
+from cwrnn.experiments.errors import ArgumentError, ExperimentError
 from cwrnn.experiments.generation.training import train_many
 from cwrnn.experiments.report.statistics import summarise
 from cwrnn.experiments.sweep.batches import (
     BatchDone,
 )
+from cwrnn.experiments.sweep.driver import make_folder
 from cwrnn.experiments.sweep.store import Store
 
 
@@ -67,3 +72,19 @@ def test_an_interrupt_leaves_the_finished_runs(tmp_path, waves):
     with pytest.raises(KeyboardInterrupt):
         small_sweeps.sweep(tmp_path, waves, small_sweeps.plan(waves), observe=interrupt)
     assert len(small_sweeps.times(tmp_path)) == 4
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(errno.ENOSPC, ExperimentError), (errno.EDQUOT, ExperimentError), (errno.EACCES, ArgumentError)],
+)
+def test_a_full_disk_is_not_the_fault_of_the_argument(tmp_path, monkeypatch, number, kind):
+    def refuse(self, **options):
+        raise OSError(number, os.strerror(number), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(
+        ExperimentError, match=f"cannot make the folder {tmp_path}/mine: {os.strerror(number)}"
+    ) as raised:
+        make_folder(tmp_path / "mine")
+    assert type(raised.value) is kind

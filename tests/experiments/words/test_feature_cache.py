@@ -105,6 +105,14 @@ def test_cache_that_cannot_be_written_is_no_error(tmp_path):
     assert len(load_corpus(str(root), cache=tmp_path / "cache").utterances) == 14
 
 
+def test_what_a_killed_process_left_in_the_cache_is_removed(tmp_path):
+    root, cache = write_word_folders(tmp_path / "mine"), tmp_path / "cache"
+    cache.mkdir()
+    (cache / f".cwrnn-{'0' * 16}.part").write_bytes(b"half of a cache file")
+    load_corpus(str(root), cache=cache)
+    assert [path.suffix for path in cache.iterdir()] == [".npz"]
+
+
 def test_problems_are_not_cached(tmp_path):
     root, cache = write_word_folders(tmp_path / "mine"), tmp_path / "cache"
     write_sound(root / "yes" / "s3.wav", np.zeros(4000))

@@ -9,6 +9,7 @@ the store, in one transaction, before the next event is handled: killing the pro
 batches that are being trained, and `resume=True` trains those again.
 """
 
+import errno
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -147,12 +148,18 @@ def open_store(out: str | PathLike[str], *, resume: bool = False, command: str =
 
 
 def make_folder(out: str | PathLike[str]) -> Path:
-    """Makes the folder of an argument `out` if it does not exist, and returns it; an ArgumentError if that fails."""
+    """Makes the folder of an argument `out` if it does not exist, and returns it.
+
+    An ArgumentError if that fails; on a full disk, where the argument is not at fault, an ExperimentError.
+    """
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArgumentError("out", f"cannot make the folder {folder}: {error.strerror}") from error
+        message = f"cannot make the folder {folder}: {error.strerror}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ExperimentError(message) from error
+        raise ArgumentError("out", message) from error
     return folder
 
 

@@ -7,9 +7,9 @@ written again.
 """
 
 import hashlib
+import io
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import __version__
+from ...writing import write_files
 from ..progress import Progress, ProgressCallback
 from .clips import Clip
 from .features import FeatureSettings, describe_engine
@@ -144,16 +145,8 @@ def _read_cache_file(file: Path, count: int, settings: FeatureSettings) -> list[
 
 
 def _write_cache_file(file: Path, features: Sequence[NDArray[np.float32]]) -> None:
-    """Write beside and move into place; a folder that cannot be written to is no error."""
+    """Write a cache file; a folder that cannot be written to is no error."""
+    contents = io.BytesIO()
+    np.savez(contents, features=np.concatenate(features), lengths=np.array([len(frames) for frames in features]))
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
-        try:
-            with os.fdopen(descriptor, "wb") as opened:
-                np.savez(
-                    opened, features=np.concatenate(features), lengths=np.array([len(frames) for frames in features])
-                )
-            os.replace(name, file)
-        except BaseException:
-            os.unlink(name)
-            raise
+        write_files({file: contents.getvalue()})
