@@ -23,7 +23,7 @@ EXAMPLES = """\
 scenarios:
   kills   `cwrnn reproduce` of each task: SIGKILL to all its processes, to the main one, to a worker, and before or in
           the middle of a file operation; then SIGTERM, Ctrl-C and SIGSTOP, a tenth as often each
-  full    the same commands on a disk that is full from a file operation on, and on a small file system, which needs root
+  full    the same commands on a disk that is full from a file operation on, and on a small file system (as root)
   models  `cwrnn words train`: the same faults, on the model file and the cache of features
   dask    `cwrnn reproduce --engine dask`: a worker is killed, the scheduler is killed, the command is killed
 
@@ -50,11 +50,23 @@ def main() -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--kills", type=int, default=200, metavar="N", help="kills of sweeps (default: 200); the other scenarios are scaled with it")  # fmt: skip
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=200,
+        metavar="N",
+        help="kills of sweeps (default: 200); the number of all other faults follows from it",
+    )
     parser.add_argument("--only", action="append", choices=SCENARIOS, help="a scenario; may be repeated (default: all)")
     parser.add_argument("--seed", type=int, default=None, help="the seed of the times (default: a random one)")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="sweeps at once (default: 2)")
-    parser.add_argument("--out", type=Path, default=Path("out/chaos"), metavar="FOLDER", help="results and evidence (default: out/chaos); what an earlier call left there is removed")  # fmt: skip
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="commands at once (default: 2)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("out/chaos"),
+        metavar="FOLDER",
+        help="results and evidence (default: out/chaos); those of an earlier call are removed",
+    )
     arguments = parser.parse_args()
     if arguments.kills < 1 or arguments.jobs < 1:
         parser.error("--kills and --jobs: expected at least 1")
@@ -121,9 +133,7 @@ class Chaos:
     def _disturb_sweeps(self, name: str, faults: list[str]) -> None:
         queue = FaultQueue(faults, tries=3 * len(faults))
         bar = self.bars.add_task(f"{name}: undisturbed sweeps", total=len(faults))
-        undisturbed = [
-            sweeps.run_undisturbed(task, self.out / name, self.library) for task in sweeps.TASKS
-        ]
+        undisturbed = [sweeps.run_undisturbed(task, self.out / name, self.library) for task in sweeps.TASKS]
         self.bars.update(bar, description=f"{name}: faults")
         lock = threading.Lock()
         numbers = iter(range(10**6))

@@ -6,7 +6,7 @@
  *     CHAOS_FAULT    none, before, half or full
  *     CHAOS_AT       the number of the operation, from 1 on
  *
- * before: SIGKILL before the operation.  half: a write is done by half, then SIGKILL.  full: a write is done by half, and
+ * before: SIGKILL before the operation.  half: the next write is done by half, then SIGKILL.  full: a write is done by half, and
  * from then on all that needs space fails with ENOSPC.
  */
 #define _GNU_SOURCE
@@ -54,7 +54,9 @@ __attribute__((constructor)) static void prepare(void) {
     if (memory == MAP_FAILED) return;
     strcpy(folder, where);
     folder_length = strlen(folder);
-    fault = !kind ? NONE : !strcmp(kind, "before") ? BEFORE : !strcmp(kind, "half") ? HALF : !strcmp(kind, "full") ? FULL : NONE;
+    if (kind && !strcmp(kind, "before")) fault = BEFORE;
+    if (kind && !strcmp(kind, "half")) fault = HALF;
+    if (kind && !strcmp(kind, "full")) fault = FULL;
     at = number ? strtoull(number, NULL, 10) : 0;
     count = memory;
 }
@@ -83,14 +85,14 @@ static int is_file_inside(int file, char *path) {
 /* Counts an operation, and decides what becomes of it. */
 static enum verdict decide(const char *name, const char *path, int is_write, int needs_space) {
     uint64_t number = __atomic_add_fetch(&count->operations, 1, __ATOMIC_SEQ_CST);
-    if (fault == NONE || number < at) return GO;
+    if (fault == NONE || number < at || (fault == HALF && !is_write)) return GO;
     int is_first = !__atomic_exchange_n(&count->hit, 1, __ATOMIC_SEQ_CST);
     if (is_first) {
         size_t length = strlen(path);
         snprintf(count->name, sizeof count->name, "%s", name);
         snprintf(count->path, sizeof count->path, "%s", length < sizeof count->path ? path : path + length - 255);
     }
-    if (fault == BEFORE || (fault == HALF && !is_write)) {
+    if (fault == BEFORE) {
         kill(0, SIGKILL);
         pause();
     }

@@ -18,6 +18,8 @@ TIMES = {"seconds", "finished_at", "record_digest"}
 SUMMARY_TIMES = {"created", "seconds"}
 """Entries of summary.json that differ between two sweeps."""
 COMMANDS = "commands"
+ENDINGS = {".html": b"</html>", ".svg": b"</svg>", ".png": b"IEND\xaeB`\x82"}
+"""The last bytes of whole files."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,8 @@ def _read_as_cwrnn_does(path: Path, count: int) -> None:
 def _read_page(folder: Path, files: frozenset[str]) -> dict[str, Any] | None:
     """The numbers of a page that is whole; None if there is no page."""
     for name in files:
-        if name.endswith((".html", ".svg")) and not (folder / name).read_bytes().rstrip().endswith((b"</html>", b"</svg>")):
-            raise ValueError(f"{name} is cut off")
-        if name.endswith(".png") and not (folder / name).read_bytes().endswith(b"IEND\xaeB`\x82"):
+        ending = ENDINGS.get(Path(name).suffix)
+        if ending is not None and not (folder / name).read_bytes().rstrip().endswith(ending):
             raise ValueError(f"{name} is cut off")
     if "summary.json" not in files:
         return None

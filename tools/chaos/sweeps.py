@@ -21,10 +21,8 @@ from .snapshot import Snapshot, check_kept, compare, take_snapshot
 from .trial import Comparison, FaultQueue, Trial
 
 TASKS = {
-    "generation": ["--data", "bundle", "--length", "60", "--epochs", "60", "--runs", "1"]
-    + ["--sizes", "100,140,180,220", "--workers", "2"],
-    "words": ["--words", "making,subway", "--epochs", "12", "--runs", "2", "--sizes", "500,600,700,800"]
-    + ["--workers", "2"],
+    "generation": ["--data", "bundle", "--length", "60", "--epochs", "60", "--runs", "1", "--sizes", "100,140,180,220"],
+    "words": ["--words", "making,subway", "--epochs", "12", "--runs", "2", "--sizes", "500,600,700,800"],
 }
 """The options of a small sweep of each task."""
 
@@ -64,7 +62,7 @@ class Undisturbed:
 
 def make_arguments(task: str, folder: Path) -> list[str]:
     """The arguments of a small sweep."""
-    return ["reproduce", task, *TASKS[task], "--out", str(folder), "--resume"]
+    return ["reproduce", task, *TASKS[task], "--workers", "2", "--out", str(folder), "--resume"]
 
 
 def run_undisturbed(task: str, where: Path, library: Path | None) -> Undisturbed:
@@ -74,13 +72,14 @@ def run_undisturbed(task: str, where: Path, library: Path | None) -> Undisturbed
     folder.parent.mkdir(parents=True)
     count = folder.parent / "count"
     environment = {} if library is None else faults.plan_fault(library, folder, count)
-    seconds = []
+    operations, seconds = 0, []
     for number in range(2):
-        command = Command(make_arguments(task, folder), folder.parent / f"{number}.log", environment if number == 0 else {})
+        command = Command(make_arguments(task, folder), folder.parent / f"{number}.log", environment)
         if command.wait() != 0:
             raise SystemExit(f"the undisturbed command failed: {command.log}\n{command.read_log()}")
         seconds.append(command.seconds)
-    operations = 0 if library is None else faults.read_count(count).operations
+        if number == 0 and library is not None:
+            operations = faults.read_count(count).operations
     return Undisturbed(task, take_snapshot(folder), *seconds, operations)
 
 
@@ -197,15 +196,16 @@ class _Disturbance:
         return True
 
     def _note_phase(self) -> None:
-        names = {path.name for path in self._folder.rglob("*")} if self._folder.is_dir() else set()
-        page = self._folder / "index.html"
+        # an earlier command may have left some files
+        new = [path for path in self._folder.rglob("*") if path.stat().st_mtime > self._began]
+        names = {path.name for path in new}
         if any(name.endswith("-journal") for name in names):
             phase = RECORD
         elif any(name.endswith(".part") for name in names):
             phase = PAGE
         elif "; the store is" not in self._command.read_log():
             phase = START
-        elif page.exists() and page.stat().st_mtime > self._began:
+        elif "index.html" in names:
             phase = END
         elif len(take_snapshot(self._folder).finished) == len(self._undisturbed.snapshot.runs):
             phase = DRAWING

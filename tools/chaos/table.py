@@ -38,25 +38,31 @@ def format_markdown(
     ]
     for command, fault in dict.fromkeys((trial.command, trial.fault) for trial in trials):
         chosen = [trial for trial in trials if (trial.command, trial.fault) == (command, fault)]
-        phases = ", ".join(f"{phase} {count}" for phase, count in Counter(trial.phase for trial in chosen).most_common())
+        counts = Counter(trial.phase for trial in chosen).most_common()
+        phases = ", ".join(f"{phase} {count}" for phase, count in counts)
         wrong = sum(bool(trial.problems) for trial in chosen)
         lines.append(f"| `{command}` | {fault} | {len(chosen)} | {phases} | {wrong} |")
     lines += ["", "| command | brought to its end | faults, median and most | not equal |", "|---|---|---|---|"]
     for command in dict.fromkeys(comparison.command for comparison in comparisons):
         chosen_ends = [comparison for comparison in comparisons if comparison.command == command]
-        counts = sorted(comparison.faults for comparison in chosen_ends)
+        made = sorted(comparison.faults for comparison in chosen_ends)
         wrong = sum(bool(comparison.problems) for comparison in chosen_ends)
-        lines.append(f"| `{command}` | {len(counts)} | {counts[len(counts) // 2]}, {counts[-1]} | {wrong} |")
+        lines.append(f"| `{command}` | {len(made)} | {made[len(made) // 2]}, {made[-1]} | {wrong} |")
     lines += ["", *(f"* {note}" for note in notes)]
     for trial in trials:
-        lines += [f"* `{trial.command}`, {trial.fault} at {trial.at}: {problem} ({trial.folder})" for problem in trial.problems]
+        about_trial = f"`{trial.command}`, {trial.fault} at {trial.at}"
+        lines += [f"* {about_trial}: {problem} ({trial.folder})" for problem in trial.problems]
     for comparison in comparisons:
         lines += [f"* `{comparison.command}`: {problem} ({comparison.folder})" for problem in comparison.problems]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def write_results(
-    folder: Path, about: dict[str, Any], trials: Sequence[Trial], comparisons: Sequence[Comparison], notes: Sequence[str]
+    folder: Path,
+    about: dict[str, Any],
+    trials: Sequence[Trial],
+    comparisons: Sequence[Comparison],
+    notes: Sequence[str],
 ) -> Path:
     """Writes chaos.json and chaos.md into the folder, and returns the path of the second."""
     results = {
