@@ -49,6 +49,7 @@ KEPT = "tests/kernels/test_blocks.py::test_the_next_tensor_of_that_size_gets_the
 KEPT_MOST = "tests/kernels/test_blocks.py::test_no_more_is_kept_than_was_lent_at_once"
 KEPT_SIZES = "tests/kernels/test_blocks.py::test_similar_sizes_share_a_block"
 KERNEL_NAN = "tests/kernels/test_sequence.py::test_nan_of_a_fast_module_does_not_reach_a_slower_one"
+KERNEL_MEMORY = "tests/kernels/test_memory.py"
 KERNEL_ODD = "tests/kernels/test_inference.py::test_inference_takes_tensors_of_any_kind"
 GPU_MODULES = "tests/kernels/test_gpu.py::test_table_of_modules_by_hand"
 GPU_WEIGHTS = "tests/kernels/test_gpu.py::test_parts_and_blocks_cover_every_weight_once"
@@ -221,6 +222,10 @@ MUTANTS = [
            "and bias.dtype is dtype and bias.device", "and bias.device", KERNEL_ODD),
     Mutant("kernel: tensors that lie otherwise are read as if they did not", "kernels/tensors.py",
            "    size = 1\n    for d in range(1, dims + 1):", "    size = 1\n    for d in ():", KERNEL_ODD),
+    Mutant("memory: zeros without memory are refused", "kernels/tensors.py",
+           "if tensor._is_zerotensor():", "if False:", KERNEL_MEMORY),
+    Mutant("memory: a freed gradient counts as none", "kernels/cpu/sequence.py",
+           "safe = safe and at_g_held >= LOW_ADDRESS", "pass", KERNEL_MEMORY),
     Mutant("inference: a bias that is computed is left out", "kernels/eligibility.py",
            "(bias is not None) != has_bias", "False", KERNEL_ODD),
     Mutant("kernel: an output past the caches lacks the start of each row", "kernels/cpu/vectors.h",

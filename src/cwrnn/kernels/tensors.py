@@ -1,19 +1,47 @@
 """Tensors as kernels read them: dense memory whose shape, dtype and device were checked.
 
 A kernel reads and writes memory by shapes and strides. It must never be given a tensor whose elements lie elsewhere
-than its strides say (`dense`, `whole`), or whose shape, dtype or device differs from the expected one (`check_shapes`,
-`check_network`).
+than its strides say (`dense`, `whole`), whose shape, dtype or device differs from the expected one (`check_shapes`,
+`check_network`), or that has no memory (`with_memory`).
 """
 
-from typing import overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
+
+LOW_ADDRESS = 1 << 36
+"""A first element below this address may be an offset into memory that does not exist: ask `with_memory`."""
 
 
 def pointer(tensor: Tensor | None) -> int:
     """The address of the tensor's first element, or 0 for None."""
     return 0 if tensor is None else tensor.data_ptr()
+
+
+def with_memory(**tensors: Tensor | None) -> list[Any]:
+    """The tensors in their order, with zeros in memory of their own in place of those that are zero and have no memory.
+
+    torch makes such zeros in forward-mode AD. Raises a RuntimeError that names a tensor whose storage was freed, as
+    FSDP does between two uses of a weight.
+    """
+    return [
+        tensor if tensor is None or tensor.data_ptr() >= LOW_ADDRESS else _allocate(name, tensor)
+        for name, tensor in tensors.items()
+    ]
+
+
+def _allocate(name: str, tensor: Tensor) -> Tensor:
+    if tensor.numel() == 0:
+        return tensor
+    if tensor._is_zerotensor():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    if tensor.untyped_storage().data_ptr() == 0:
+        raise RuntimeError(
+            f"{name} has a non-zero number of elements, but its data is not allocated: its storage was freed, or was "
+            "never filled"
+        )
+    return tensor
 
 
 @overload
@@ -28,7 +56,7 @@ def dense(tensor: Tensor | None, dims: int) -> Tensor | None:
     """`tensor`, or a copy if its last `dims` dimensions are not contiguous, or if it is a negated view."""
     if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
         return tensor
-    tensor = tensor.resolve_neg()
+    tensor = _resolve(tensor)
     size = 1
     for d in range(1, dims + 1):
         if tensor.shape[-d] != 1 and tensor.stride(-d) != size:
@@ -49,7 +77,14 @@ def whole(tensor: Tensor | None) -> Tensor | None:
     """`tensor`, or a copy if it is not contiguous as a whole, or if it is a negated view."""
     if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
         return tensor
-    return tensor.resolve_neg().contiguous()
+    return _resolve(tensor).contiguous()
+
+
+def _resolve(tensor: Tensor) -> Tensor:
+    if tensor.layout is not torch.strided:
+        raise RuntimeError(f"the kernel reads dense tensors only, got one with the layout {tensor.layout}")
+    # torch copies a tensor whose storage was freed without a check
+    return _allocate("a tensor", tensor).resolve_neg()
 
 
 def check_shapes(dtype: torch.dtype, **tensors: tuple[Tensor | None, tuple[int, ...]]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..tensors import check_shapes, dense, pointer
+from ..tensors import check_shapes, dense, pointer, with_memory
 from .blocks import empty
 from .loader import invoke
 
@@ -70,8 +70,10 @@ class _LstmFunction(torch.autograd.Function):
         bias: Tensor,
         lengths: Tensor | None,
     ) -> Tensor:
-        input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
-        weight_ch, bias, lengths = dense(weight_ch, 2), dense(bias, 1), dense(lengths, 1)
+        input, weight_ih, weight_hh, weight_ch, bias, lengths = with_memory(
+            input=dense(input, 1), weight_ih=dense(weight_ih, 2), weight_hh=dense(weight_hh, 2),
+            weight_ch=dense(weight_ch, 2), bias=dense(bias, 1), lengths=dense(lengths, 1),
+        )  # fmt: skip
         S, T, _ = input.shape
         N = weight_hh.shape[2]
         fields = _describe_networks(input, weight_ih, weight_hh, weight_ch, bias, lengths)
@@ -89,8 +91,11 @@ class _LstmFunction(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g_hidden: Tensor) -> tuple[Tensor | None, ...]:
         input, weight_ih, weight_hh, weight_ch, bias, lengths, kept = ctx.saved_tensors
+        input, weight_ih, weight_hh, weight_ch, bias, lengths, kept, g_hidden = with_memory(
+            input=input, weight_ih=weight_ih, weight_hh=weight_hh, weight_ch=weight_ch, bias=bias, lengths=lengths,
+            kept=kept, gradient_of_output=dense(g_hidden, 2),
+        )  # fmt: skip
         input_wanted, *_ = ctx.needs_input_grad
-        g_hidden = dense(g_hidden, 2)
         g_input = empty(kept, input.shape) if input_wanted else None
         g_weight_ih, g_weight_hh = empty(kept, weight_ih.shape), empty(kept, weight_hh.shape)
         g_weight_ch = None if weight_ch is None else empty(kept, weight_ch.shape)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..tensors import check_shapes, dense
+from ..tensors import check_shapes, dense, whole, with_memory
 from .blocks import empty
 from .loader import invoke
 
@@ -36,7 +36,7 @@ class _ReadoutFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        hidden, weight, bias = dense(hidden, 2), dense(weight, 2), dense(bias, 1)
+        hidden, weight, bias = with_memory(hidden=dense(hidden, 2), weight=dense(weight, 2), bias=dense(bias, 1))
         S, T, _ = hidden.shape
         output = empty(hidden, (S, T, weight.shape[1]))
         fields = _describe_readouts(hidden, weight, bias)
@@ -49,7 +49,9 @@ class _ReadoutFunction(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g_output: Tensor) -> tuple[Tensor, ...]:
         hidden, weight, bias = ctx.saved_tensors
-        g_output = g_output.contiguous()
+        hidden, weight, bias, g_output = with_memory(
+            hidden=hidden, weight=weight, bias=bias, gradient_of_output=whole(g_output)
+        )
         g_hidden, g_weight, g_bias = (empty(tensor, tensor.shape) for tensor in (hidden, weight, bias))
         fields = _describe_readouts(hidden, weight, bias)
         fields[FIELD_G_OUTPUT] = g_output.data_ptr()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...held import count_rows
 from ...schedule import Schedule
-from ..tensors import dense, pointer, whole
+from ..tensors import LOW_ADDRESS, dense, pointer, whole, with_memory
 from .blocks import empty
 from .loader import invoke
 
@@ -52,20 +52,26 @@ def _describe_network(
     bias: Tensor | None,
     lengths: Tensor | None,
     nonlinearity: str,
-) -> None:
-    """Writes the fields that forward and backward share. The tensors must be dense."""
+) -> bool:
+    """Writes the fields that forward and backward share. The tensors must be dense.
+
+    Returns False if one of the tensors may have no memory.
+    """
     *_, fields[FIELD_T], fields[FIELD_B], fields[FIELD_I] = input.shape
     *_, fields[FIELD_INPUT_T], fields[FIELD_INPUT_B], _ = input.stride()
     fields[FIELD_S] = 1
     fields[FIELD_RECTIFY] = nonlinearity == "relu"
     fields[FIELD_THREADS] = torch.get_num_threads()
-    fields[FIELD_INPUT] = input.data_ptr()
-    fields[FIELD_WEIGHT_IH] = weight_ih.data_ptr()
-    fields[FIELD_WEIGHT_HH] = weight_hh.data_ptr()
+    fields[FIELD_INPUT] = at_input = input.data_ptr()
+    fields[FIELD_WEIGHT_IH] = at_weight_ih = weight_ih.data_ptr()
+    fields[FIELD_WEIGHT_HH] = at_weight_hh = weight_hh.data_ptr()
+    low = at_input < LOW_ADDRESS or at_weight_ih < LOW_ADDRESS or at_weight_hh < LOW_ADDRESS
     if bias is not None:
-        fields[FIELD_BIAS] = bias.data_ptr()
+        fields[FIELD_BIAS] = at_bias = bias.data_ptr()
+        low = low or at_bias < LOW_ADDRESS
     if lengths is not None:
-        fields[FIELD_LENGTHS] = lengths.data_ptr()
+        fields[FIELD_LENGTHS] = at_lengths = lengths.data_ptr()
+        low = low or at_lengths < LOW_ADDRESS
     if weight_hh.dim() > 2:
         fields[FIELD_S] = weight_hh.shape[0]
         fields[FIELD_INPUT_S] = input.stride(0)
@@ -73,6 +79,7 @@ def _describe_network(
         fields[FIELD_WEIGHT_HH_S] = weight_hh.stride(0)
         fields[FIELD_BIAS_S] = 0 if bias is None else bias.stride(0)
         fields[FIELD_LENGTHS_S] = 0 if lengths is None else lengths.stride(0)
+    return not low
 
 
 def forward(
@@ -101,16 +108,24 @@ def forward(
     ticks = empty(input, (*replicas, B * states)) if keep_ticks else None
     held = empty(input, (*replicas, T, B, N)) if hold else None
     fields = template[:]
-    _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, nonlinearity)
+    safe = _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, nonlinearity)
     fields[FIELD_FINAL] = final.data_ptr()
     if ticks is not None:
         fields[FIELD_TICKS] = ticks.data_ptr()
     if held is not None:
         fields[FIELD_HELD] = held.data_ptr()
     if h0 is not None:
-        fields[FIELD_H0] = h0.data_ptr()
+        fields[FIELD_H0] = at_h0 = h0.data_ptr()
+        safe = safe and at_h0 >= LOW_ADDRESS
         fields[FIELD_H0_S] = h0.stride(0) if replicas else 0
         fields[FIELD_H0_B] = h0.stride(-2)
+    if not safe:
+        given = input, weight_ih, weight_hh, bias, h0, lengths
+        input, weight_ih, weight_hh, bias, h0, lengths = allocated = with_memory(
+            input=input, weight_ih=weight_ih, weight_hh=weight_hh, bias=bias, h0=h0, lengths=lengths
+        )
+        if any(map(operator.is_not, allocated, given)):
+            return forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold, keep_ticks)
     invoke("forward", weight_hh.dtype, fields)
     return final, ticks, held
 
@@ -142,15 +157,32 @@ def backward(
     ticks, g_final, g_ticks, g_held = ticks.contiguous(), whole(g_final), whole(g_ticks), dense(g_held, 1)
     template, _ = _describe_clock(schedule, t0, T)
     fields = template[:]
-    _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, nonlinearity)
-    fields[FIELD_TICKS] = ticks.data_ptr()
-    fields[FIELD_G_TICKS] = pointer(g_ticks)
-    fields[FIELD_G_FINAL] = pointer(g_final)
+    safe = _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, nonlinearity)
+    fields[FIELD_TICKS] = at_ticks = ticks.data_ptr()
+    safe = safe and at_ticks >= LOW_ADDRESS
+    if g_ticks is not None:
+        fields[FIELD_G_TICKS] = at_g_ticks = g_ticks.data_ptr()
+        safe = safe and at_g_ticks >= LOW_ADDRESS
+    if g_final is not None:
+        fields[FIELD_G_FINAL] = at_g_final = g_final.data_ptr()
+        safe = safe and at_g_final >= LOW_ADDRESS
     if g_held is not None:
-        fields[FIELD_G_HELD] = g_held.data_ptr()
+        fields[FIELD_G_HELD] = at_g_held = g_held.data_ptr()
+        safe = safe and at_g_held >= LOW_ADDRESS
         # without replicas there are three strides, and the stride of replicas is 0
         *_, fields[FIELD_G_HELD_S], fields[FIELD_G_HELD_T], fields[FIELD_G_HELD_B], _ = (0, *g_held.stride())
     for field, gradient in zip(range(FIELD_G_INPUT, FIELD_MODULES), gradients, strict=True):
         fields[field] = pointer(gradient)
+    if not safe:
+        given = input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held
+        input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held = allocated = with_memory(
+            input=input, weight_ih=weight_ih, weight_hh=weight_hh, bias=bias, lengths=lengths, ticks=ticks,
+            gradient_of_h_n=g_final, gradient_of_ticks=g_ticks, gradient_of_output=g_held,
+        )  # fmt: skip
+        if any(map(operator.is_not, allocated, given)):
+            return backward(
+                wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
+                schedule, t0, nonlinearity,
+            )  # fmt: skip
     invoke("backward", ticks.dtype, fields)
     return gradients

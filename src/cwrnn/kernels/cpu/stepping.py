@@ -17,7 +17,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ...schedule import Schedule
 from ...step import clockwork_step
 from ..eligibility import is_plain_eager, wants_gradient
-from ..tensors import check_network, dense, whole
+from ..tensors import LOW_ADDRESS, check_network, dense, pointer, whole, with_memory
 from .loader import current_isa, invoke
 
 LONGEST_CYCLE = 2**63 - 1
@@ -38,7 +38,7 @@ class PackedWeights:
     """The weights of one layer in the order in which a step reads them, valid until the weights change."""
 
     def __init__(self, schedule: Schedule, weight_ih: Tensor, weight_hh: Tensor) -> None:
-        weight_ih, weight_hh = dense(weight_ih, 2), dense(weight_hh, 2)
+        weight_ih, weight_hh = with_memory(weight_ih=dense(weight_ih, 2), weight_hh=dense(weight_hh, 2))
         sizes = torch.empty(2, dtype=torch.int64, device="cpu")
         self.fields = array("q", [*[0] * FIELD_MODULES, *schedule.sizes, *schedule.periods])
         self.fields[FIELD_I] = weight_ih.shape[1]
@@ -87,6 +87,7 @@ class Messages:
     ) -> None:
         self.schedule = schedule
         self.weights = weight_ih, weight_hh, bias
+        self.negated = weight_ih.is_neg() or weight_hh.is_neg() or (bias is not None and bias.is_neg())
         self.versions = weight_ih._version, weight_hh._version
         self.shapes = weight_ih.shape, weight_hh.shape, None if bias is None else bias.shape
         self.isa = current_isa()
@@ -131,17 +132,32 @@ class Messages:
         """
         input, h = whole(input), whole(h)
         weight_ih, weight_hh, bias = self.weights
-        if not (weight_ih.is_contiguous() and weight_hh.is_contiguous() and (bias is None or bias.is_contiguous())):
+        if self.negated or not (
+            weight_ih.is_contiguous() and weight_hh.is_contiguous() and (bias is None or bias.is_contiguous())
+        ):
             weight_ih, weight_hh, bias = dense(weight_ih, 2), dense(weight_hh, 2), dense(bias, 1)
         output, after = torch.empty_like(self.output), torch.empty_like(h)
         fields = self.fields
         fields[FIELD_RECTIFY] = nonlinearity == "relu"
         fields[FIELD_THREADS] = torch.get_num_threads()
-        fields[FIELD_WEIGHT_IH] = weight_ih.data_ptr()
-        fields[FIELD_WEIGHT_HH] = weight_hh.data_ptr()
-        fields[FIELD_INPUT] = input.data_ptr()
-        fields[FIELD_BIAS] = 0 if bias is None else bias.data_ptr()
-        fields[FIELD_H] = h.data_ptr()
+        fields[FIELD_WEIGHT_IH] = at_weight_ih = weight_ih.data_ptr()
+        fields[FIELD_WEIGHT_HH] = at_weight_hh = weight_hh.data_ptr()
+        fields[FIELD_INPUT] = at_input = input.data_ptr()
+        fields[FIELD_H] = at_h = h.data_ptr()
+        low = LOW_ADDRESS
+        missing = at_input < low or at_h < low or at_weight_ih < low or at_weight_hh < low
+        if bias is not None:
+            fields[FIELD_BIAS] = at_bias = bias.data_ptr()
+            missing = missing or at_bias < low
+        if missing:
+            weight_ih, weight_hh, bias, input, h = with_memory(
+                weight_ih=weight_ih, weight_hh=weight_hh, bias=bias, input=input, state=h
+            )
+            fields[FIELD_WEIGHT_IH] = weight_ih.data_ptr()
+            fields[FIELD_WEIGHT_HH] = weight_hh.data_ptr()
+            fields[FIELD_INPUT] = input.data_ptr()
+            fields[FIELD_BIAS] = pointer(bias)
+            fields[FIELD_H] = h.data_ptr()
         fields[FIELD_NEXT] = after.data_ptr()
         fields[FIELD_OUTPUT] = output.data_ptr()
         fields[FIELD_KNOWN] = self.steps

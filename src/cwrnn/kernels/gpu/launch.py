@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from ...schedule import Schedule
-from ..tensors import dense, whole
+from ..tensors import dense, whole, with_memory
 from .tables import BLOCK_SIZE, Plan, make_plan, make_weight_tables
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -139,6 +139,9 @@ def forward(
     """
     from .programs import forward as programs
 
+    input, weight_ih, weight_hh, bias, h0, lengths = with_memory(
+        input=input, weight_ih=weight_ih, weight_hh=weight_hh, bias=bias, h0=h0, lengths=lengths
+    )
     input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
     lead = weight_hh.shape[:-2]
     S = lead.numel()
@@ -202,6 +205,10 @@ def backward(
     """The gradients of input, weight_ih, weight_hh, bias and h0; None for those that are not wanted."""
     from .programs import backward as programs
 
+    input, weight_ih, weight_hh, lengths, ticks, g_final, g_ticks, g_held = with_memory(
+        input=input, weight_ih=weight_ih, weight_hh=weight_hh, lengths=lengths, ticks=ticks,
+        gradient_of_h_n=g_final, gradient_of_ticks=g_ticks, gradient_of_output=g_held,
+    )  # fmt: skip
     input, weight_ih, weight_hh, lengths = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2), whole(lengths)
     ticks, g_final, g_ticks, g_held = ticks.contiguous(), whole(g_final), whole(g_ticks), dense(g_held, 1)
     lead = weight_hh.shape[:-2]
