@@ -82,6 +82,18 @@ class Schedule:
             self, "slices", tuple(slice(end - merged[p], end) for p, end in zip(merged, ends, strict=True))
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a pickle holds integers only, and the constructor checks them
+        return Schedule, (self.periods, self.sizes)
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        # pickles of earlier versions set the attributes; only these two count, and they are checked like arguments
+        if not isinstance(state, Mapping) or not {"periods", "sizes"} <= set(state):
+            raise ValueError(f"a pickled schedule has periods and sizes, got {state!r}")
+        object.__setattr__(self, "periods", state["periods"])
+        object.__setattr__(self, "sizes", state["sizes"])
+        self.__post_init__()
+
     @classmethod
     def resolve(cls, value: "Schedule | str | Iterable[int] | int | None", hidden_size: int) -> "Schedule":
         """The schedule of `hidden_size` units that `value` describes, in any form that `ClockworkRNN` accepts.
