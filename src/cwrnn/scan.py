@@ -36,6 +36,9 @@ def scan(drive: Tensor, weight: Tensor, h0: Tensor, nonlinearity: str) -> Tensor
         # one node of the graph however long the sequence, instead of one per tick
         compiled: Tensor = _scan_operator(drive, weight, h0, nonlinearity)
         return compiled
+    if torch._C._get_tracing_state() is not None:
+        # a trace with an autograd function in it cannot be saved
+        return _forward(drive, weight, h0, nonlinearity)
     states: Tensor = _Scan.apply(drive, weight, h0, nonlinearity)  # type: ignore[no-untyped-call]
     return states
 
