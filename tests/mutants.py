@@ -33,6 +33,13 @@ PROCESSES.set_forkserver_preload(["numpy", "pytest", "torch"])
 STARTING = Lock()
 BACKENDS = "tests/core/test_battery.py"
 LAYER = "tests/core/test_layer.py"
+OTHER_CLOCKS = "tests/core/test_state_dicts.py::test_weights_of_other_clocks_are_refused_and_both_schedules_are_named"
+ASSIGNED = "tests/core/test_state_dicts.py::test_assigning_does_not_write_into_the_callers_tensors"
+TORCHS_WEIGHTS = "tests/core/test_state_dicts.py::test_the_state_dict_of_torchs_rnn_loads_into_one_module_of_period_1"
+FORGED = "tests/core/test_state.py::test_a_forged_schedule_in_a_checkpoint_is_refused"
+CHUNKS = "tests/core/test_state.py::test_a_stream_of_chunks_and_steps_needs_no_clock"
+UNFIT_STATE = "tests/core/test_state.py::test_a_state_that_does_not_fit_is_refused"
+NO_TICKS = "tests/core/test_state.py::test_gradients_are_defined_where_no_module_ticks"
 PAPER = "tests/core/test_paper.py"
 SCHEDULE = "tests/core/test_schedule.py"
 READOUT = "tests/core/test_readout.py"
@@ -141,8 +148,22 @@ MUTANTS = [
            LAYER),
     Mutant("mask: the wrong triangle", "schedule.py",
            "return module[:, None] <= module[None, :]", "return module[:, None] >= module[None, :]", SCHEDULE),
-    Mutant("mask: forbidden weights are not cleared", "layer.py",
-           "parameter.masked_fill_(forbidden.to(parameter.device), 0)", "pass", PAPER),
+    Mutant("mask: forbidden weights are not cleared", "state_dicts.py",
+           "local.masked_fill_(forbidden, 0)", "pass", PAPER),
+    Mutant("load: weights of other clocks load in silence", "state_dicts.py",
+           "if not equals_stored(pack_integers((", "if False and not equals_stored(pack_integers((", OTHER_CLOCKS),
+    Mutant("load: zeros are written into the tensors of the caller", "state_dicts.py",
+           "copy = weight.detach().clone()", "copy = weight.detach()", ASSIGNED),
+    Mutant("load: one of torch's two biases is dropped", "state_dicts.py",
+           "= biases[0] + biases[1]", "= biases[0]", TORCHS_WEIGHTS),
+    Mutant("load: a pickled schedule is not checked", "schedule.py",
+           "        self.__post_init__()\n", "        pass\n", FORGED),
+    Mutant("stream: forward does not advance the clock", "layer.py",
+           "State(after, t0 + steps)", "State(after, t0)", CHUNKS),
+    Mutant("stream: forward takes t0 beside a state", "step.py",
+           "if t0 is not UNSET_CLOCK:", "if False:", UNFIT_STATE),
+    Mutant("gradient: of a step without ticks, undefined", "step.py",
+           "if not due and not torch.is_grad_enabled():", "if not due:", NO_TICKS),
     Mutant("gradient: of the weights, one tick late", "scan.py",
            "states[:-1].reshape(-1, K)", "states[1:].reshape(-1, K)", BACKENDS),
     Mutant("gradient: of the initial state, dropped", "scan.py",

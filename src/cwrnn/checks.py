@@ -56,8 +56,8 @@ def check_arguments(
 def check_input(input: Any, hx: Any, input_size: int, weight: Tensor) -> None:
     """Refuses an input whose type, shape, dtype or device does not fit the layer or the state."""
     if hx is not None and not isinstance(hx, Tensor):
-        hint = ": pass its h as hx, and its t as t0" if isinstance(hx, tuple) else ""
-        raise TypeError(f"hx should be a Tensor, got: {type(hx).__name__}{hint}")
+        hint = ": pass State(h, t), or h as hx and t as t0" if isinstance(hx, tuple) else ""
+        raise TypeError(f"hx should be a Tensor or a State, got: {type(hx).__name__}{hint}")
     if isinstance(input, PackedSequence):
         features, expected_dim = input.data, 2
     elif not isinstance(input, Tensor):

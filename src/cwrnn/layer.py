@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,6 @@ from torch.nn.utils.rnn import PackedSequence
 from .backends import check_backend, run_plain_layer, select_backend
 from .checks import (
     check_arguments,
-    check_clock,
     check_features,
     check_hidden,
     check_input,
@@ -21,10 +20,12 @@ from .checks import (
     check_step,
     is_autocast_on,
 )
+from .fx_tracing import is_symbolic, record_call
 from .held import Ticks
 from .schedule import Schedule
 from .sequences import Layout, arrange
-from .step import RunningState, State, keep_messages
+from .state_dicts import clear_forbidden, pack_integers, prepare_entries
+from .step import UNSET_CLOCK, RunningState, State, check_start, keep_messages
 
 
 class ClockworkRNN(nn.Module):
@@ -56,28 +57,35 @@ class ClockworkRNN(nn.Module):
         backend: ``"auto"``, ``"cpu"``, ``"triton"``, ``"torch"`` or ``"reference"``. Default: ``"auto"``, the first of
             these that can run on the device with the dtype
 
-    Inputs: input, hx, t0, lengths
+    Inputs: input, hx, t0, lengths, return_state
         * **input**: (T, B, I), (B, T, I) with ``batch_first``, (T, I) unbatched, or a
           :class:`~torch.nn.utils.rnn.PackedSequence`
         * **hx**: (layers * directions, B, N), without B if unbatched: the state before the first step.
-          Default: zeros
-        * **t0**: the clock at the first step. To continue a stream, pass the number of steps before this call.
-          Default: 0
+          Default: zeros. Or the :class:`State` of a stream that this call continues, which knows its clock
+        * **t0**: the clock at the first step, unless `hx` is a :class:`State`. To continue a stream from a tensor, pass
+          the number of steps before this call. Default: 0
         * **lengths**: B integers, if the sequences of a padded batch have different lengths
+        * **return_state**: if ``True``, the second output is a :class:`State` also where `hx` is none.
+          Default: ``False``
 
     Outputs: output, h_n
         * **output**: (T, B, directions * N), in the form of the input: the state of the last layer at every step,
           zero beyond a sequence's end
-        * **h_n**: (layers * directions, B, N), without B if unbatched: the state at each sequence's own end
+        * **h_n**: (layers * directions, B, N), without B if unbatched: the state at each sequence's own end. If `hx` is
+          a :class:`State`, or with `return_state`, it is a :class:`State` with the clock after the last step, for the
+          next call of the layer or of `step`
 
     Variables:
         * **weight_ih_l[k]** (N, I): the weights from the input of layer k
         * **weight_hh_l[k]** (N, N): the recurrent weights of layer k, stored dense. The blocks below the diagonal, from
-          fast modules to slow ones, are zero, are never read and get no gradient
+          fast modules to slow ones, are zero, are never read and get no gradient. They are no parameters of the
+          model, though ``numel()`` counts them: 44 % of ``weight_hh`` with 8 modules of equal size. `count_parameters`
+          counts the parameters that exist
         * **bias_l[k]** (N): the biases of layer k
 
         The reverse direction has the same variables with the suffix ``_reverse``. In layers k > 0, the input has
-        directions * N features instead of I. Initial values are uniform in +-1 / sqrt(N), as torch's.
+        directions * N features instead of I. Initial values are uniform in +-1 / sqrt(N), as torch's. The
+        ``state_dict`` also holds the schedule: loading it into a layer with other clocks is an error.
 
     Examples::
 
@@ -86,8 +94,8 @@ class ClockworkRNN(nn.Module):
         >>> output, h_n = rnn(x)
         >>> output.shape, h_n.shape
         (torch.Size([200, 4, 104]), torch.Size([1, 4, 104]))
-        >>> first, h = rnn(x[:77])  # the same sequence as a stream of two chunks
-        >>> second, h = rnn(x[77:], h, t0=77)
+        >>> first, state = rnn(x[:77], return_state=True)  # the same sequence as a stream of two chunks
+        >>> second, state = rnn(x[77:], state)
         >>> torch.allclose(output, torch.cat([first, second]), atol=1e-6)
         True
     """
@@ -156,55 +164,122 @@ class ClockworkRNN(nn.Module):
 
         No computation reads them. Call this after you fill `weight_hh` yourself, if you look at it or save it.
         """
-        forbidden = torch.from_numpy(~self.schedule.mask())
-        for name, parameter in self.named_parameters():
-            if name.startswith("weight_hh"):
-                parameter.masked_fill_(forbidden.to(parameter.device), 0)
+        for suffix in self._all_suffixes():
+            # torch.nn.utils.prune keeps the weight under the second name
+            for name in (f"weight_hh{suffix}", f"weight_hh{suffix}_orig"):
+                parameter = self._parameters.get(name)
+                if parameter is not None:
+                    clear_forbidden(parameter, self.schedule)
 
-    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
-        # the state_dict of a layer with other clocks may hold weights that this layer does not have
-        super()._load_from_state_dict(*arguments, **options)
-        self.clear_forbidden_weights()
+    def count_parameters(self) -> int:
+        """The number of parameters that exist: weights from fast modules to slow ones are not counted.
+
+        >>> rnn = ClockworkRNN(13, 104, schedule=8)
+        >>> rnn.count_parameters(), sum(parameter.numel() for parameter in rnn.parameters())
+        (7540, 12272)
+        """
+        layers = 0
+        for layer in range(self.num_layers):
+            features = self.input_size if layer == 0 else self.hidden_size * self.num_directions
+            layers += self.hidden_size * (features + self.bias) + self.schedule.recurrent_parameter_count()
+        return layers * self.num_directions
+
+    def get_extra_state(self) -> Tensor:
+        """The schedule, for the state_dict: the periods and the sizes of the modules, (2, G)."""
+        return pack_integers((self.schedule.periods, self.schedule.sizes))
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        # load_state_dict has copied the dict, so that entries may be replaced
+        problem = prepare_entries(state_dict, prefix, self.schedule, self._all_suffixes(), self.bias)
+        if problem is not None:
+            error_msgs.append(problem)
+            return
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
     def forward(
         self,
         input: Tensor | PackedSequence,
-        hx: Tensor | None = None,
+        hx: Tensor | State | None = None,
         *,
-        t0: int = 0,
+        t0: int = UNSET_CLOCK,
         lengths: Tensor | Sequence[int] | None = None,
-    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        return_state: bool = False,
+    ) -> tuple[Tensor | PackedSequence, Tensor | State]:
         """The output at every time step, and the final hidden state."""
         # the most common call takes the shortest way: a small network computes its output in the time of a few checks
         if (
             hx is None
             and lengths is None
-            and type(t0) is int
-            and t0 >= 0
+            and (t0 is UNSET_CLOCK or (type(t0) is int and t0 >= 0))
             and self.num_layers == 1
-            and not (self.bidirectional or self.batch_first)
+            and not (return_state or self.bidirectional or self.batch_first)
         ):
             outputs = run_plain_layer(
-                self.backend, input, self._parameters, self.input_size, self.bias, self.schedule, t0, self.nonlinearity
+                self.backend,
+                input,
+                self._parameters,
+                self.input_size,
+                self.bias,
+                self.schedule,
+                0 if t0 is UNSET_CLOCK else t0,
+                self.nonlinearity,
             )
             if outputs is not None:
                 return outputs
-        ticks, h_n = self._forward(input, hx, t0, lengths, hold=True)
+        if is_symbolic(input):
+            options = {"t0": t0, "lengths": lengths, "return_state": return_state}
+            recorded: tuple[Tensor, Tensor] = record_call(self, input, hx, options)
+            return recorded
+        ticks, h_n = self._forward(input, hx, t0, lengths, return_state, hold=True)
         return ticks.hold(), h_n
 
+    @overload
     def ticks(
         self,
         input: Tensor | PackedSequence,
         hx: Tensor | None = None,
         *,
-        t0: int = 0,
+        t0: int = UNSET_CLOCK,
         lengths: Tensor | Sequence[int] | None = None,
-    ) -> tuple[Ticks, Tensor]:
+        return_state: Literal[False] = False,
+    ) -> tuple[Ticks, Tensor]: ...
+
+    @overload
+    def ticks(
+        self,
+        input: Tensor | PackedSequence,
+        hx: Tensor | State | None = None,
+        *,
+        t0: int = UNSET_CLOCK,
+        lengths: Tensor | Sequence[int] | None = None,
+        return_state: bool = False,
+    ) -> tuple[Ticks, Tensor | State]: ...
+
+    def ticks(
+        self,
+        input: Tensor | PackedSequence,
+        hx: Tensor | State | None = None,
+        *,
+        t0: int = UNSET_CLOCK,
+        lengths: Tensor | Sequence[int] | None = None,
+        return_state: bool = False,
+    ) -> tuple[Ticks, Tensor | State]:
         """The output before it is held, for a :class:`Readout`, and the final hidden state.
 
         The arguments are those of `forward`, which equals `ticks` followed by `Ticks.hold`.
         """
-        return self._forward(input, hx, t0, lengths, hold=False)
+        return self._forward(input, hx, t0, lengths, return_state, hold=False)
 
     def step(self, input: Tensor, state: "State | tuple[Tensor, int] | None" = None) -> tuple[Tensor, State]:
         """One time step: the output (B, N), and the state to pass to the next step.
@@ -216,8 +291,8 @@ class ClockworkRNN(nn.Module):
 
         Args:
             input: (B, I), or (I,) unbatched
-            state: the state that the last step returned, or `State(h_n, t)` after t steps of `forward`; None starts
-                at t = 0
+            state: the state that the last step returned, or that `forward` returned as a :class:`State`, or
+                `State(h_n, t)` after t steps; None starts at t = 0
 
         >>> rnn = ClockworkRNN(3, 8)
         >>> state = None
@@ -319,13 +394,21 @@ class ClockworkRNN(nn.Module):
     def _forward(
         self,
         input: Tensor | PackedSequence,
-        hx: Tensor | None,
+        hx: Tensor | State | None,
         t0: int,
         lengths: Tensor | Sequence[int] | None,
+        return_state: bool,
         hold: bool,
-    ) -> tuple[Ticks, Tensor]:
-        t0 = check_clock("t0", t0)
+    ) -> tuple[Ticks, Tensor | State]:
+        return_state = return_state or isinstance(hx, State)
+        if return_state and self.bidirectional:
+            raise RuntimeError(
+                "a bidirectional layer reads a sequence from its end, so that its stream cannot be continued: "
+                "pass hx as a Tensor, and no return_state"
+            )
+        hx, t0 = check_start(hx, t0)
         x, h, layout = self._enter(input, hx, lengths)
+        steps = layout.common_length(x.shape[0]) if return_state else 0
         dtype, without_autocast = self._precision(x.device)
         h_n = []
         with without_autocast:
@@ -337,7 +420,8 @@ class ClockworkRNN(nn.Module):
                 x = F.dropout(below.held(), self.dropout, self.training)
             ticks = self._run(last, x, h, t0, layout, hold)
             h_n += [run.h_n() for run in ticks.passes]
-            return ticks, layout.hidden_out(torch.cat(h_n) if len(h_n) > 1 else h_n[0])
+            after = layout.hidden_out(torch.cat(h_n) if len(h_n) > 1 else h_n[0])
+        return ticks, State(after, t0 + steps) if return_state else after
 
     def _run(self, layer: int, x: Tensor, h: Tensor, t0: int, layout: Layout, hold: bool) -> Ticks:
         """One layer, in all directions, over x (T, B, features) from its part of h (layers * directions, B, N)."""
@@ -355,6 +439,9 @@ class ClockworkRNN(nn.Module):
 
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: self.num_directions]
+
+    def _all_suffixes(self) -> list[str]:
+        return [suffix for layer in range(self.num_layers) for suffix in self._suffixes(layer)]
 
     def _weights(self, suffix: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
         weight_ih, weight_hh = self._parameter(f"weight_ih{suffix}"), self._parameter(f"weight_hh{suffix}")

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from .checks import check_arguments, check_clock, check_hidden, check_input, is_autocast_on
+from .checks import check_arguments, check_hidden, check_input, is_autocast_on
 from .layer import ClockworkRNN
 from .schedule import Schedule
 from .sequences import Layout, arrange
 from .soft_clocks import draw_one_hot, list_candidates, settle_clocks, sharp_softmax, sharpness_at, soft_clockwork
+from .state_dicts import EXTRA_STATE, equals_stored, pack_integers
+from .step import UNSET_CLOCK, State, check_start
 
 
 class Hardening(NamedTuple):
@@ -67,7 +69,7 @@ class LearnedClockworkRNN(nn.Module):
         bias: if ``False``, there is no bias. Default: ``True``
         batch_first: if ``True``, input and output are (B, T, ...). Default: ``False``
 
-    Inputs: input, hx, t0, and outputs: output, h_n
+    Inputs: input, hx, t0, return_state, and outputs: output, h_n
         the same as those of :class:`ClockworkRNN`, without support for a :class:`~torch.nn.utils.rnn.PackedSequence`
 
     Variables:
@@ -145,22 +147,39 @@ class LearnedClockworkRNN(nn.Module):
                 nn.init.uniform_(parameter, -bound, bound)
         self.sharpness.fill_(1.0)
 
-    def forward(self, input: Tensor, hx: Tensor | None = None, *, t0: int = 0) -> tuple[Tensor, Tensor]:
+    def forward(
+        self,
+        input: Tensor,
+        hx: Tensor | State | None = None,
+        *,
+        t0: int = UNSET_CLOCK,
+        return_state: bool = False,
+    ) -> tuple[Tensor, Tensor | State]:
         """The output at every time step and the final hidden state.
 
         Args:
             input: (T, B, I), (B, T, I) with `batch_first`, or (T, I) unbatched
-            hx: (1, B, N), or (1, N) unbatched: the state before the first step. Default: zeros
-            t0: the clock at the first step. Default: 0
+            hx: (1, B, N), or (1, N) unbatched: the state before the first step. Default: zeros. Or the State of a
+                stream that this call continues, which knows its clock
+            t0: the clock at the first step, unless `hx` is a State. Default: 0
+            return_state: if True, the final hidden state is a State also where `hx` is none. Default: False
         """
+        h, t = check_start(hx, t0)
+        output, h_n = self._run(input, h, t, self._draw_probabilities())
+        if not (return_state or isinstance(hx, State)):
+            return output, h_n
+        # the axis of time is the second one only if there is a batch
+        return output, State(h_n, t + output.shape[int(self.batch_first and output.dim() == 3)])
+
+    def _draw_probabilities(self) -> Tensor:
+        """The probabilities of the clocks for one call, or one-hot clocks drawn from them."""
         if self.draw_clocks and self.training and self.sharpness < math.inf:
             # minus the logarithm of an exponential variable has the standard Gumbel distribution
             noise = -torch.empty_like(self.clocks).exponential_().log()
-            return self._run(input, hx, t0, draw_one_hot(self.clocks, self.sharpness, noise))
-        return self._run(input, hx, t0, self.probabilities())
+            return draw_one_hot(self.clocks, self.sharpness, noise)
+        return self.probabilities()
 
     def _run(self, input: Tensor, hx: Tensor | None, t0: int, probabilities: Tensor) -> tuple[Tensor, Tensor]:
-        t0 = check_clock("t0", t0)
         x, h, layout = self._enter(input, hx)
         with torch.autocast(x.device.type, enabled=False):
             bias = self.bias_l0 if self.bias else None
@@ -170,6 +189,34 @@ class LearnedClockworkRNN(nn.Module):
         sequence = layout.sequence_out(output)
         assert isinstance(sequence, Tensor)
         return sequence, layout.hidden_out(h_n.unsqueeze(0))
+
+    def get_extra_state(self) -> Tensor:
+        """The sizes of the modules, for the state_dict, (1, G); the candidates and their sharpness are buffers."""
+        return pack_integers([self.sizes])
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        # load_state_dict has copied the dict; state dicts of earlier versions have no sizes
+        own = self.get_extra_state()
+        stored = state_dict.pop(prefix + EXTRA_STATE, own)
+        if not equals_stored(own, stored):
+            sizes = stored.tolist()[0] if isinstance(stored, Tensor) and stored.dim() == 2 else stored
+            error_msgs.append(
+                f'size mismatch for "{prefix}{EXTRA_STATE}": the weights were saved with modules of the sizes {sizes}, '
+                f"but this layer has modules of the sizes {list(self.sizes)}."
+            )
+            return
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
     def probabilities(self) -> Tensor:
         """The probability of each candidate as the clock of each module, (G, C)."""
@@ -208,7 +255,7 @@ class LearnedClockworkRNN(nn.Module):
 
     @torch.no_grad()
     def harden(
-        self, input: Tensor | None = None, hx: Tensor | None = None, *, t0: int = 0
+        self, input: Tensor | None = None, hx: Tensor | State | None = None, *, t0: int = UNSET_CLOCK
     ) -> tuple[ClockworkRNN, Hardening]:
         """The ClockworkRNN with the most probable clocks, and a report of how much its outputs differ.
 
@@ -222,14 +269,15 @@ class LearnedClockworkRNN(nn.Module):
 
         Args:
             input: a sequence on which to compare the outputs. Default: normal(0, 1) noise, four longest periods long
-            hx: the state before that sequence. Default: zeros
-            t0: the clock at its first step. Default: 0
+            hx: the state before that sequence, a tensor or a State. Default: zeros
+            t0: the clock at its first step, unless `hx` is a State. Default: 0
 
         >>> rnn = LearnedClockworkRNN(3, 12, modules=4, candidates=10)
         >>> hardened, report = rnn.harden()
         >>> hardened.schedule.periods == tuple(sorted(set(rnn.periods)))
         True
         """
+        h, t = check_start(hx, t0)
         chosen, start = self._choose()
         periods = self.candidates[chosen, 0].tolist()
         order = sorted(range(len(self.sizes)), key=periods.__getitem__)
@@ -254,8 +302,8 @@ class LearnedClockworkRNN(nn.Module):
             shape = 4 * max(periods), 1, self.input_size
             noise = torch.randn(shape, generator=generator).to(self.clocks)
             input = noise.transpose(0, 1) if self.batch_first else noise
-        before = self._run(input, hx, t0, self.probabilities())[0][..., units].flatten(0, -2).double()
-        after = rnn(input, None if hx is None else hx[..., units], t0=t0 + start)[0].flatten(0, -2).double()
+        before = self._run(input, h, t, self.probabilities())[0][..., units].flatten(0, -2).double()
+        after = rnn(input, None if h is None else h[..., units], t0=t + start)[0].flatten(0, -2).double()
         difference = after - before
         variation = (before - before.mean(0)).square().sum()
         return rnn, Hardening(

@@ -96,7 +96,7 @@ class SavedNetwork:
 
     def save(self, path: Path) -> None:
         """Writes the network to `path`, completely or not at all; an existing file is replaced."""
-        parameters = {name: value.detach().cpu().numpy() for name, value in self.network.state_dict().items()}
+        parameters = {name: value.detach().cpu().numpy() for name, value in self.network.named_parameters()}
         metadata = {
             "version": VERSION,
             "kind": self.kind,

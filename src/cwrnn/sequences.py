@@ -45,6 +45,23 @@ class Layout(NamedTuple):
             return h.index_select(1, self.packed.unsorted_indices)
         return h if self.batched else h.squeeze(1)
 
+    def common_length(self, T: int) -> int:
+        """The number of steps of every sequence in a batch of T steps; refuses sequences of different lengths."""
+        if self.lengths is None or self.lengths.numel() == 0:
+            return T
+        if self.packed is not None:
+            # they lie on the CPU, sorted
+            sizes = self.packed.batch_sizes
+            shortest, longest = int((sizes == sizes[0]).sum()), T
+        else:
+            shortest, longest = int(self.lengths.min()), int(self.lengths.max())
+        if shortest != longest:
+            raise ValueError(
+                f"the sequences end at different times, after {shortest} to {longest} steps, so that they have no "
+                "common State: pass the state as a Tensor, and without return_state"
+            )
+        return longest
+
     def mask(self, value: Tensor) -> Tensor:
         """`value` (T, B, ...) with zeros beyond each sequence's end."""
         return mask(value, self.lengths)

@@ -1,12 +1,14 @@
 """One time step of a Clockwork RNN, and the state that a stream carries from step to step."""
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .checks import check_clock
 from .reference import NONLINEARITIES
 from .schedule import Schedule
 
@@ -16,16 +18,55 @@ class State(NamedTuple):
 
     >>> import cwrnn
     >>> rnn = cwrnn.ClockworkRNN(3, 8)
-    >>> output, h_n = rnn(torch.randn(5, 2, 3))
-    >>> y, state = rnn.step(torch.randn(2, 3), cwrnn.State(h_n, t=5))  # continues after 5 steps
+    >>> output, state = rnn(torch.randn(5, 2, 3), return_state=True)
+    >>> y, state = rnn.step(torch.randn(2, 3), state)  # continues after 5 steps
+    >>> output, state = rnn(torch.randn(4, 2, 3), state)
     >>> state.t
-    6
+    10
     """
 
     h: Tensor
     """(num_layers, B, N), or (num_layers, N) unbatched."""
     t: int
     """The number of steps that the stream has made."""
+
+    def detach(self) -> "State":
+        """The state without the history of its gradients, to train on a stream in chunks.
+
+        >>> State(torch.ones(1, 2, 8, requires_grad=True), t=5).detach().h.requires_grad
+        False
+        """
+        return State(self.h.detach(), self.t) if self.h.requires_grad else self
+
+    def to(self, *arguments: Any, **options: Any) -> "State":
+        """The state on another device or with another dtype; the arguments are those of `torch.Tensor.to`.
+
+        >>> State(torch.ones(1, 2, 8), t=5).to(torch.float64).h.dtype
+        torch.float64
+        """
+        h = self.h.to(*arguments, **options)
+        return self if h is self.h else State(h, self.t)
+
+
+class _Default(Enum):
+    CLOCK = 0
+
+    def __repr__(self) -> str:
+        return "0"
+
+
+UNSET_CLOCK: Any = _Default.CLOCK
+"""The default of `t0`: 0, or the clock of `hx` if that is a State. A number beside a State is an error, even 0."""
+
+
+def check_start(hx: "Tensor | State | None", t0: int) -> tuple[Tensor | None, int]:
+    """The hidden state and the clock from which a call of a layer starts, both checked where they contradict."""
+    if not isinstance(hx, State):
+        return hx, 0 if t0 is UNSET_CLOCK else check_clock("t0", t0)
+    h, t = hx
+    if t0 is not UNSET_CLOCK:
+        raise ValueError(f"hx is a State, which has its own clock t={t}: pass it without t0, or hx.h with t0={t0}")
+    return h, check_clock("hx.t", t)
 
 
 class MessageCache(Protocol):
@@ -57,6 +98,13 @@ class RunningState(State):
     def __reduce__(self) -> tuple[Any, ...]:
         return State, tuple(self)
 
+    def __repr__(self) -> str:
+        return repr(State(*self))
+
+
+# torch.load(weights_only=True) accepts both: they consist of a tensor and integers, and a schedule checks itself
+torch.serialization.add_safe_globals([Schedule, State])
+
 
 def keep_messages(h: Tensor, t: int, backend: str, messages: "list[MessageCache | None]") -> RunningState:
     """The state (h, t) with the messages for the step that comes next."""
@@ -85,7 +133,7 @@ def clockwork_step(
     """
     f = NONLINEARITIES[nonlinearity]
     due = schedule.due(t)
-    if not due:
+    if not due and not torch.is_grad_enabled():
         return h.clone(), h, None
     modules = list(h.split(schedule.sizes, dim=-1))
     for i in due:
@@ -93,5 +141,9 @@ def clockwork_step(
         a = F.linear(h[..., rows.start :], weight_hh[rows, rows.start :])
         a = a + F.linear(input, weight_ih[rows], None if bias is None else bias[rows])
         modules[i] = f(a)
+    if not due:
+        # no units that read everything: the gradients of input and weights are zero, but defined
+        nobody = F.linear(h, weight_hh[:0]) + F.linear(input, weight_ih[:0], None if bias is None else bias[:0])
+        modules.append(nobody)
     after = torch.cat(modules, dim=-1)
     return after.clone(), after, None

@@ -193,7 +193,8 @@ def test_a_very_late_start_equals_one_at_the_same_phase(close):
 
 def test_forbidden_weights_are_loaded_as_zeros():
     dense, rnn = make([1]), make([1, 2, 4])
-    rnn.load_state_dict(dense.state_dict())
+    with pytest.warns(UserWarning, match="names no schedule, and has weights from fast modules to slow ones"):
+        rnn.load_state_dict(dict(dense.named_parameters()))
     allowed = torch.from_numpy(rnn.schedule.mask())
     assert (rnn.weight_hh_l0[~allowed] == 0).all()
     assert torch.equal(rnn.weight_hh_l0[allowed], dense.weight_hh_l0[allowed])
@@ -367,11 +368,11 @@ def test_bad_constructor_arguments_are_refused_with_the_reason(options, error, m
         ({"lengths": [1.0, 2.0]}, TypeError, "lengths must be integers, got torch.float32"),
         ({"lengths": "ab"}, TypeError, "lengths must be integers, got 'ab'"),
         (
-            {"hx": State(torch.zeros(1, 2, 9), 3)},
+            {"hx": (torch.zeros(1, 2, 9), 3)},
             TypeError,
-            "hx should be a Tensor, got: State: pass its h as hx, and its t as t0",
+            "hx should be a Tensor or a State, got: tuple: pass State(h, t), or h as hx and t as t0",
         ),
-        ({"hx": [0.0]}, TypeError, "hx should be a Tensor, got: list"),
+        ({"hx": [0.0]}, TypeError, "hx should be a Tensor or a State, got: list"),
         ({"lengths": [True, True]}, TypeError, "lengths must be integers, got torch.bool"),
         (
             {"hx": torch.zeros(1, 2, 9)},

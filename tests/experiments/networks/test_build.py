@@ -57,8 +57,8 @@ def test_initial_weights_are_the_papers(method):
     )
     assert abs(values.mean().item()) < 0.01
     assert abs(values.std().item() - 0.1) < 0.005
-    same, other = build_network(method, 60, seed=3).state_dict(), build_network(method, 60, seed=4).state_dict()
-    for name, value in network.state_dict().items():
+    same, other = (dict(build_network(method, 60, seed=seed).named_parameters()) for seed in (3, 4))
+    for name, value in network.named_parameters():
         assert torch.equal(value, same[name])
         assert value.numel() == 0 or not torch.equal(value, other[name])
 
