@@ -55,6 +55,7 @@ KERNEL_LARGE = "tests/kernels/test_blocks.py::test_an_output_larger_than_the_cac
 KEPT = "tests/kernels/test_blocks.py::test_the_next_tensor_of_that_size_gets_the_block"
 KEPT_MOST = "tests/kernels/test_blocks.py::test_no_more_is_kept_than_was_lent_at_once"
 KEPT_SIZES = "tests/kernels/test_blocks.py::test_similar_sizes_share_a_block"
+KEPT_CLOCK = "tests/kernels/test_blocks.py::test_old_blocks_are_timed_by_a_clock_that_cannot_be_set"
 KERNEL_NAN = "tests/kernels/test_sequence.py::test_nan_of_a_fast_module_does_not_reach_a_slower_one"
 KERNEL_MEMORY = "tests/kernels/test_memory.py"
 KERNEL_ODD = "tests/kernels/test_inference.py::test_inference_takes_tensors_of_any_kind"
@@ -62,6 +63,7 @@ GPU_MODULES = "tests/kernels/test_gpu.py::test_table_of_modules_by_hand"
 GPU_WEIGHTS = "tests/kernels/test_gpu.py::test_parts_and_blocks_cover_every_weight_once"
 LSTM = "tests/kernels/test_lstm.py::test_kernel_equals_the_plain_loop"
 LSTM_GATES = "tests/kernels/test_lstm.py::test_gates_are_exact_to_some_units_in_the_last_place"
+LSTM_SIZES = "tests/kernels/test_lstm.py::test_sizes_beyond_64_bits_do_not_wrap_around"
 LSTM_END = "tests/kernels/test_lstm.py::test_steps_beyond_the_end_of_a_sequence_are_not_read"
 READOUTS = "tests/experiments/generation/test_training.py::test_the_readout_kernel_agrees_with_torch"
 UPDATES = "tests/experiments/generation/test_training.py::test_training_agrees_with_torchs_optimiser"
@@ -267,6 +269,14 @@ MUTANTS = [
            "if mapped or has_tangents():", "if has_tangents():", BATCHED_GRADIENTS),
     Mutant("readout: the kernel's gradient of a part that is wanted is left out", "kernels/readout_products.py",
            "torch.mm(g, column, out=to)", "to.zero_()", READOUT),
+    Mutant("memory: old blocks are timed by the wall clock", "kernels/cpu/blocks.c",
+           "clock_gettime(CLOCK_MONOTONIC, &time);\n#endif", "clock_gettime(CLOCK_REALTIME, &time);\n#endif",
+           KEPT_CLOCK),
+    Mutant("memory: the condition of old blocks has the wall clock", "kernels/cpu/blocks.c",
+           "    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);\n", "", KEPT_CLOCK),
+    Mutant("memory: a size beyond 64 bits wraps around", "kernels/cpu/memory.h",
+           "return __builtin_mul_overflow(a, b, &size) ? LARGEST_SIZE : smaller(size, LARGEST_SIZE);",
+           "return __builtin_mul_overflow(a, b, &size) ? size : smaller(size, LARGEST_SIZE);", LSTM_SIZES),
     Mutant("lstm: the output gate reads the cell of the step before", "kernels/cpu/lstm.c",
            "logistic(z[3] + load(peephole + 2 * N * LANES + at) * c)",
            "logistic(z[3] + load(peephole + 2 * N * LANES + at) * before)", LSTM),

@@ -4,6 +4,7 @@ import copy
 import gc
 import io
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import time
 
 import pytest
 import torch
+from support.python_processes import run_python
 
 from cwrnn import ClockworkRNN
 from cwrnn.kernels import readout_products
@@ -201,6 +203,75 @@ sys.exit(os.waitstatus_to_exitcode(status))
 def test_blocks_survive_forks_and_the_end_of_the_interpreter():
     result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", AT_THE_END], capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+
+
+ONE_BLOCK = """
+import ctypes, os, sys
+library = ctypes.CDLL(LIBRARY)
+library.cwrnn_keep(ctypes.c_int64(10**15))
+library.cwrnn_lend.restype = ctypes.c_void_p
+tensor = library.cwrnn_lend(ctypes.c_int64(32), ctypes.c_int64(1), (ctypes.c_int64 * 1)(1 << 20))
+# the structures of DLPack in blocks.c: a tensor of 48 bytes, the context, and the deleter
+give_back = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(ctypes.c_void_p.from_address(tensor + 56).value)
+"""
+
+
+def use_one_block(code: str, **environment: str) -> subprocess.CompletedProcess:
+    """Runs `code` in a process that has loaded the library without torch, and has a tensor in a block of 4 MB."""
+    return run_python(ONE_BLOCK.replace("LIBRARY", repr(str(loader.LIBRARY))) + code, **environment)
+
+
+# These functions take the place of those of the C library, for all callers. A wait ends the process: with 42 if the
+# condition is timed by the monotonic clock, and if the wait lasts 10^6 seconds by that clock.
+CLOCK_SHIM = """
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+enum { MANY = 256 };
+static struct { pthread_cond_t *condition; clockid_t clock; } made[MANY];
+static int number;
+int pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes) {
+    *condition = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    clockid_t clock = CLOCK_REALTIME;
+    if (attributes != NULL) pthread_condattr_getclock(attributes, &clock);
+    made[number % MANY].condition = condition;
+    made[number++ % MANY].clock = clock;
+    return 0;
+}
+int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const struct timespec *until) {
+    (void)mutex;
+    int i = number - 1;
+    while (i >= 0 && made[i % MANY].condition != condition) i--;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const time_t wait = until->tv_sec - now.tv_sec;
+    const int right = i >= 0 && made[i % MANY].clock == CLOCK_MONOTONIC && wait > 999000 && wait < 1001000;
+    _exit(right ? 42 : 43);
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None or sys.platform != "linux", reason="needs Linux and a C compiler")
+def test_old_blocks_are_timed_by_a_clock_that_cannot_be_set(tmp_path):
+    """The thread that returns old blocks waits by the monotonic clock, in the process and in a forked child."""
+    source, shim = tmp_path / "shim.c", tmp_path / "shim.so"
+    source.write_text(CLOCK_SHIM)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, source], check=True)
+    preload = ":".join(filter(None, (os.environ.get("LD_PRELOAD"), str(shim))))
+    fork = "child = os.fork()\nif child: os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    for before in ("", fork):
+        result = use_one_block(before + "give_back(tensor)\nos.read(os.pipe()[0], 1)", LD_PRELOAD=preload)
+        assert result.returncode == 42, result.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no mark for libraries that stay")
+def test_the_library_stays_when_it_is_closed():
+    """Its thread still runs, and tensors still call its deleter."""
+    result = use_one_block(
+        "import _ctypes\n_ctypes.dlclose(library._handle)\ngive_back(tensor)\n"
+        "ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)".replace("LIBRARY", repr(str(loader.LIBRARY)))
     )
     assert result.returncode == 0, result.stderr
 

@@ -19,8 +19,24 @@
 #include <sys/mman.h>
 #include <time.h>
 
+/* The address sanitizer does not know which part of a block is lent, so it is told (tests/sanitize). */
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define ALLOW(memory, bytes) ASAN_UNPOISON_MEMORY_REGION(memory, (size_t)(bytes))
+#define FORBID(memory, bytes) ASAN_POISON_MEMORY_REGION(memory, (size_t)(bytes))
+#else
+#define ALLOW(memory, bytes) ((void)(memory), (void)(bytes))
+#define FORBID(memory, bytes) ((void)(memory), (void)(bytes))
+#endif
+
 /* Pages have 4, 16 or 64 KiB; where they have 4 KiB, large ones have 2 MiB. */
 enum { SMALL_PAGE = 64 << 10, LARGE_PAGE = 2 << 20, MAX_DIMS = 8 };
+
+/* More bytes than any memory has: sums of some sizes up to this cannot overflow. */
+static const int64_t LARGEST_BLOCK = (int64_t)1 << 50;
+
+enum { SECOND = 1000000000 }; /* nanoseconds */
+static const int64_t LONGEST_PATIENCE = INT64_MAX / 2;
 
 /* The structures of DLPack, in the layout that all its versions use for a tensor without a version number. */
 typedef struct {
@@ -55,21 +71,50 @@ static struct {
     int64_t kept_bytes, lent_bytes, most_bytes; /* most_bytes: the most that was lent at once */
     int64_t patience;                           /* for how many nanoseconds a block is kept; 0 keeps none */
     int is_watched;                             /* true if the thread runs that returns old blocks */
-} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static void lock(void) { pthread_mutex_lock(&pool.mutex); }
 static void unlock(void) { pthread_mutex_unlock(&pool.mutex); }
 
+/* Makes the condition that a thread waits for by the clock that nobody sets: the wall clock may jump by hours. */
+static void make_condition(void) {
+#if defined(__APPLE__)
+    pthread_cond_init(&pool.changed, NULL);
+#else
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&pool.changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+#endif
+}
+
+/* Waits until the condition is signalled, and at most for so many nanoseconds. The caller holds the lock. */
+static void wait_for_change(int64_t nanoseconds) {
+    struct timespec time = {0};
+#if !defined(__APPLE__)
+    clock_gettime(CLOCK_MONOTONIC, &time);
+#endif
+    const int64_t end = time.tv_nsec + nanoseconds;
+    time.tv_sec += (time_t)(end / SECOND);
+    time.tv_nsec = (long)(end % SECOND);
+#if defined(__APPLE__)
+    pthread_cond_timedwait_relative_np(&pool.changed, &pool.mutex, &time);
+#else
+    pthread_cond_timedwait(&pool.changed, &pool.mutex, &time);
+#endif
+}
+
 static void unlock_in_child(void) {
     pool.is_watched = 0; /* a child process has none of its parent's threads */
-    pthread_cond_init(&pool.changed, NULL);
+    make_condition();
     unlock();
 }
 
 static int64_t read_clock(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+    return (int64_t)time.tv_sec * SECOND + time.tv_nsec;
 }
 
 /* `bytes` of new memory, aligned to a large page; NULL if there is none. */
@@ -87,6 +132,7 @@ static void free_blocks(Block *blocks) {
     while (blocks != NULL) {
         Block *block = blocks;
         blocks = block->next;
+        ALLOW(block->memory, block->bytes);
         munmap(block->memory, (size_t)block->bytes);
         free(block);
     }
@@ -122,7 +168,10 @@ static void lock_for_fork(void) {
     free_blocks(take_out_old(INT64_MAX));
 }
 
-__attribute__((constructor)) static void survive_forks(void) { pthread_atfork(lock_for_fork, unlock, unlock_in_child); }
+__attribute__((constructor)) static void prepare(void) {
+    make_condition();
+    pthread_atfork(lock_for_fork, unlock, unlock_in_child);
+}
 
 /* The thread that returns old blocks to the system, and ends when nothing is kept. */
 static void *watch(void *nothing) {
@@ -140,12 +189,7 @@ static void *watch(void *nothing) {
         unlock();
         free_blocks(old);
         lock();
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        const int64_t end = until.tv_nsec + pool.patience;
-        until.tv_sec += (time_t)(end / 1000000000);
-        until.tv_nsec = (long)(end % 1000000000);
-        pthread_cond_timedwait(&pool.changed, &pool.mutex, &until);
+        wait_for_change(pool.patience);
     }
 }
 
@@ -166,6 +210,7 @@ static int start_watching(void) {
 /* The deleter of a tensor: keeps its block, or returns it to the system. */
 static void give_back(Managed *managed) {
     Block *block = managed->context;
+    FORBID(block->memory, block->bytes);
     lock();
     pool.lent_bytes -= block->bytes;
     const int keep = pool.patience > 0 && start_watching();
@@ -185,7 +230,7 @@ static void give_back(Managed *managed) {
 /* Sets for how many nanoseconds blocks are kept from now on. Blocks that are already kept go back to the system. */
 EXPORT void cwrnn_keep(int64_t patience) {
     lock();
-    pool.patience = patience;
+    pool.patience = patience < LONGEST_PATIENCE ? patience : LONGEST_PATIENCE;
     pool.most_bytes = pool.lent_bytes;
     Block *all = take_out_old(INT64_MAX);
     pthread_cond_signal(&pool.changed);
@@ -225,7 +270,8 @@ EXPORT void *cwrnn_lend(int64_t bits, int64_t ndim, const int64_t *shape) {
     int64_t bytes = bits / 8;
     if (ndim > MAX_DIMS) return NULL;
     for (int64_t d = 0; d < ndim; d++)
-        if (__builtin_mul_overflow(bytes, shape[d], &bytes) || bytes > INT64_MAX / 4) return NULL;
+        if (__builtin_mul_overflow(bytes, shape[d], &bytes) || bytes > LARGEST_BLOCK) return NULL;
+    const int64_t wanted = bytes;
     bytes = round_size(bytes);
 
     lock();
@@ -244,6 +290,8 @@ EXPORT void *cwrnn_lend(int64_t bits, int64_t ndim, const int64_t *shape) {
         unlock();
         return NULL;
     }
+    ALLOW(block->memory, wanted);
+    FORBID((char *)block->memory + wanted, bytes - wanted);
     for (int64_t d = ndim - 1, stride = 1; d >= 0; stride *= shape[d--]) {
         block->shape[d] = shape[d];
         block->strides[d] = stride;
