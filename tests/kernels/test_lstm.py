@@ -1,6 +1,7 @@
 """The LSTM: the plain loop that defines it, and the kernel that must equal it."""
 
 import platform
+from array import array
 
 import numpy as np
 import pytest
@@ -220,3 +221,17 @@ def test_vmap_takes_the_plain_loop():
 
 def test_a_sequence_without_steps_has_no_states():
     assert LSTM(2, 3)(torch.zeros(0, 4, 2)).shape == (0, 4, 3)
+
+
+@KERNEL
+@pytest.mark.parametrize(("T", "I"), [(2**31, 2**30), (2**58, 1), (2**62, 0), (1, 2**62)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sizes_beyond_64_bits_do_not_wrap_around(isa, T, I, dtype):
+    """An expanded axis has any number of steps: the memory for them must not appear small."""
+    size = torch.zeros(1, dtype=torch.int64)
+    fields = array("q", [0] * lstm.FIELDS)
+    fields[lstm.FIELD_S], fields[lstm.FIELD_T], fields[lstm.FIELD_I], fields[lstm.FIELD_N] = 1, T, I, 1
+    fields[lstm.FIELD_THREADS], fields[lstm.FIELD_KEPT_SIZE] = 1, size.data_ptr()
+    loader.invoke("lstm_size", dtype, fields)
+    assert int(size) >= min(T * I, 2**60)
+    assert int(size) >= min(T * 4, 2**60)

@@ -205,7 +205,9 @@ static void backward_chunk(const Plan *plan, const real *weights, real *memory, 
     Product to_input = {
         .X = change, .xm = ldn, .xj = 1, .Y = weights + plan->weight_ih, .ly = plan->ip, .C = dx, .lc = plan->ip, .li = plan->ip,
     };
-    for (int64_t t = c->T - 1; t >= 0; t--) {
+    /* beyond the end of the longest sequence there is nothing to do except to clear g_input */
+    const int64_t end = rows == 0 ? 0 : c->g_input != NULL ? c->T : chunk->length[0];
+    for (int64_t t = end - 1; t >= 0; t--) {
         while (active < rows && chunk->length[active] > t) active++;
         int64_t dues = 0;
         if (active > 0) {

@@ -31,6 +31,9 @@ enum {
     TOGETHER = REGISTERS == 32 ? 12 : 8, /* inputs whose own gradients are summed at once */
 };
 
+/* Lanes that compare a step with the length of a sequence are as wide as `real`. */
+static const int64_t LONGEST = REAL_BITS == 32 ? INT32_MAX : INT64_MAX - 1;
+
 typedef struct {
     const Lstm *call;
     int64_t blocks, workers;
@@ -45,31 +48,34 @@ typedef struct {
 static Plan make_plan(const Lstm *c, int backward) {
     const int64_t T = c->T, I = c->I, N = c->N;
     Plan plan = {.call = c, .blocks = (c->S + LANES - 1) / LANES};
-    plan.x = reserve(&plan.kept_size, T * I * LANES);
-    plan.h = reserve(&plan.kept_size, (T + 1) * N * LANES);
-    plan.c = reserve(&plan.kept_size, (T + 1) * N * LANES);
-    plan.squashed = reserve(&plan.kept_size, T * N * LANES);
-    plan.gates = reserve(&plan.kept_size, T * 4 * N * LANES);
+    const int64_t input = times(I, LANES), cell = times(N, LANES), cells = times(T, cell);
+    const int64_t weights_ih = times(times(4, N), input), weights_hh = times(times(4, N), cell);
+    plan.x = reserve(&plan.kept_size, times(T, input));
+    plan.h = reserve(&plan.kept_size, cells + cell);
+    plan.c = reserve(&plan.kept_size, cells + cell);
+    plan.squashed = reserve(&plan.kept_size, cells);
+    plan.gates = reserve(&plan.kept_size, times(4, cells));
+    if (T > LONGEST) plan.kept_size = LARGEST_SIZE;
 
     int64_t *size = &plan.memory_size;
-    plan.weight_ih = reserve(size, N * I * 4 * LANES);
-    plan.weight_hh = reserve(size, N * N * 4 * LANES);
-    plan.weight_ch = reserve(size, 3 * N * LANES);
-    plan.bias = reserve(size, 4 * N * LANES);
+    plan.weight_ih = reserve(size, weights_ih);
+    plan.weight_hh = reserve(size, weights_hh);
+    plan.weight_ch = reserve(size, 3 * cell);
+    plan.bias = reserve(size, 4 * cell);
     plan.weights_size = *size;
     if (backward) {
-        plan.g_weight_ih = reserve(size, N * I * 4 * LANES);
-        plan.g_weight_hh = reserve(size, N * N * 4 * LANES);
-        plan.g_weight_ch = reserve(size, 3 * N * LANES);
-        plan.g_bias = reserve(size, 4 * N * LANES);
+        plan.g_weight_ih = reserve(size, weights_ih);
+        plan.g_weight_hh = reserve(size, weights_hh);
+        plan.g_weight_ch = reserve(size, 3 * cell);
+        plan.g_bias = reserve(size, 4 * cell);
         plan.sums_size = *size - plan.weights_size;
-        plan.dz = reserve(size, SPAN * 4 * N * LANES);
-        plan.dh = reserve(size, N * LANES);
-        plan.carried = reserve(size, N * LANES);
-        plan.arriving = reserve(size, SPAN * N * LANES);
-        plan.dx = reserve(size, I * LANES);
+        plan.dz = reserve(size, times(SPAN * 4, cell));
+        plan.dh = reserve(size, cell);
+        plan.carried = reserve(size, cell);
+        plan.arriving = reserve(size, times(SPAN, cell));
+        plan.dx = reserve(size, input);
     }
-    const double work = (double)(plan.blocks * T * N) * (double)(4 * (N + I) + 50) * (backward ? 2 : 1);
+    const double work = (double)plan.blocks * (double)T * (double)N * (4 * ((double)N + (double)I) + 50) * (backward ? 2 : 1);
     plan.workers = workers_for(work, plan.blocks, c->threads);
     return plan;
 }
@@ -343,7 +349,7 @@ static void backward_task(void *context, int64_t task, int64_t worker) {
 
 static int run(const Lstm *call, Body *body, int backward) {
     Plan plan = make_plan(call, backward);
-    plan.memory = allocate(plan.workers * plan.memory_size, sizeof(real));
+    plan.memory = allocate(times(plan.workers, plan.memory_size), sizeof(real));
     if (plan.memory == NULL) return OUT_OF_MEMORY;
     cwrnn_parallel(body, &plan, plan.blocks, plan.workers);
     free(plan.memory);
@@ -353,7 +359,7 @@ static int run(const Lstm *call, Body *body, int backward) {
 /* Writes how many numbers forward keeps for backward. */
 EXPORT int NAME(lstm_size)(const Lstm *call) {
     const Plan plan = make_plan(call, 0);
-    *call->kept_size = plan.blocks * plan.kept_size;
+    *call->kept_size = times(plan.blocks, plan.kept_size);
     return FINE;
 }
 

@@ -134,9 +134,9 @@ static Plan *make_plan(const Call *c, Pack *pack, int backward) {
         m->whole = m->start % LANES == 0 && m->K % LANES == 0;
         m->head = ~first_lanes(m->start % LANES);
         m->tail = first_lanes((m->end - 1) % LANES + 1);
-        m->ticks = count_ticks(m, c->T);
+        m->ticks = smaller(count_ticks(m, c->T), LARGEST_SIZE);
         m->values = plan->ticks_size;
-        plan->ticks_size += (m->ticks + 1) * c->B * m->K;
+        plan->ticks_size = smaller(plan->ticks_size + times(times(m->ticks + 1, c->B), m->K), LARGEST_SIZE);
         if (i > 0 && m->P % plan->module[i - 1].P != 0) plan->nested = 0;
     }
     plan->ldn = round_up(plan->N) + LANES;
@@ -153,7 +153,7 @@ static Plan *make_plan(const Call *c, Pack *pack, int backward) {
     for (int64_t i = 0; i < G; i++) {
         Module *m = &plan->module[i];
         double multiplications = (double)((m->ld + I + 30) * m->K) * (backward ? 3 : 1);
-        work += (double)m->ticks * multiplications * (double)(c->S * c->B);
+        work += (double)m->ticks * multiplications * (double)c->S * (double)c->B;
         if (!backward) {
             m->weights = reserve(&plan->weights_size, m->K * m->ld);
             m->message = reserve(&plan->memory_size, rows * m->ld);
@@ -176,11 +176,11 @@ static Plan *make_plan(const Call *c, Pack *pack, int backward) {
     plan->g = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
     plan->carried = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
 
-    const int64_t held = c->held != NULL || c->g_held != NULL ? c->T * c->B * plan->N : 0;
+    const double held = c->held != NULL || c->g_held != NULL ? (double)c->T * (double)c->B * (double)plan->N : 0;
     const double bytes = (double)c->S * sizeof(real);
     const int in_vectors = plan->N % LANES == 0 && (uintptr_t)c->held % VECTOR == 0;
-    plan->streams = c->held != NULL && in_vectors && bytes * (double)held >= LARGEST_CACHED;
-    plan->far = backward && bytes * (double)(held + plan->ticks_size) >= LARGEST_NEAR;
+    plan->streams = c->held != NULL && in_vectors && bytes * held >= LARGEST_CACHED;
+    plan->far = backward && bytes * (held + (double)plan->ticks_size) >= LARGEST_NEAR;
 
     plan->tasks = c->S * (backward ? plan->groups : plan->chunks);
     plan->workers = workers_for(work, plan->tasks, c->threads);
@@ -188,11 +188,11 @@ static Plan *make_plan(const Call *c, Pack *pack, int backward) {
     const int64_t sums = plan->groups > 1 ? plan->tasks : plan->workers;
     plan->same = c->weight_ih_s == 0 && c->weight_hh_s == 0 && c->bias_s == 0;
     plan->shared = plan->same && plan->weights_size >= WORTH_SHARING;
-    plan->holds = malloc((size_t)plan->workers * sizeof *plan->holds);
-    plan->weights = allocate((plan->shared ? 1 : plan->workers) * plan->weights_size, sizeof(real));
-    plan->cursors = allocate(plan->workers * G, sizeof *plan->cursors);
-    plan->memory = allocate(plan->workers * plan->memory_size, sizeof(real));
-    plan->sums = allocate(sums * plan->sums_size, sizeof(real));
+    plan->holds = allocate(plan->workers, sizeof *plan->holds);
+    plan->weights = allocate(times(plan->shared ? 1 : plan->workers, plan->weights_size), sizeof(real));
+    plan->cursors = allocate(times(plan->workers, G), sizeof *plan->cursors);
+    plan->memory = allocate(times(plan->workers, plan->memory_size), sizeof(real));
+    plan->sums = allocate(times(sums, plan->sums_size), sizeof(real));
     plan->order = c->lengths != NULL ? sort_by_length(c) : NULL;
     const int complete = plan->holds && plan->weights && plan->cursors && plan->memory && plan->sums;
     if (!complete || (c->lengths != NULL && !plan->order)) {
@@ -208,10 +208,15 @@ typedef struct {
     int64_t s, rows, b[CHUNK], length[CHUNK];
 } Chunk;
 
+/* The first sequence of a chunk, in Plan's order. The product needs more than 64 bits if there are 2^34 sequences. */
+static int64_t first_row(const Plan *plan, int64_t number) {
+    return (int64_t)((__int128)number * plan->call->B / plan->chunks);
+}
+
 static Chunk make_chunk(const Plan *plan, int64_t s, int64_t number) {
     const int64_t B = plan->call->B;
     Chunk chunk = {.s = s};
-    for (int64_t i = number * B / plan->chunks; i < (number + 1) * B / plan->chunks; i++) {
+    for (int64_t i = first_row(plan, number), end = first_row(plan, number + 1); i < end; i++) {
         int64_t b = plan->order != NULL ? plan->order[s * B + i] : i;
         chunk.b[chunk.rows] = b;
         chunk.length[chunk.rows++] = length_of(plan->call, s, b);

@@ -10,7 +10,7 @@
 /* Adds the halves of the vector repeatedly; the compiler makes one instruction of each exchange of lanes. */
 INLINE real sum_of_lanes(vec value) {
     UNROLL for (int half = LANES / 2; half > 0; half /= 2) {
-        vec other;
+        vec other = value;
         UNROLL for (int i = 0; i < LANES; i++) other[i] = value[i ^ half];
         value += other;
     }
@@ -18,7 +18,7 @@ INLINE real sum_of_lanes(vec value) {
 }
 
 static void forward_network(void *context, int64_t s, int64_t worker) {
-    const Linear *c = context;
+    const Linear *c = *(const Linear **)context;
     const int64_t N = c->N, O = c->O;
     const real *h = (const real *)c->hidden + s * c->hidden_s;
     const real *bias = (const real *)c->bias + s * c->bias_s;
@@ -65,7 +65,7 @@ INLINE void backward_units(const Linear *c, int64_t s, int64_t n, const int some
 }
 
 static void backward_network(void *context, int64_t s, int64_t worker) {
-    const Linear *c = context;
+    const Linear *c = *(const Linear **)context;
     const int64_t O = c->O;
     const real *g = (const real *)c->g_output + s * c->T * O;
     int64_t n = 0;
@@ -80,7 +80,8 @@ static void backward_network(void *context, int64_t s, int64_t worker) {
 }
 
 static int run(const Linear *c, Body *body) {
-    cwrnn_parallel(body, (void *)c, c->S, workers_for((double)(c->S * c->T * c->O * round_up(c->N)), c->S, c->threads));
+    const double work = (double)c->S * (double)c->T * (double)c->O * (double)round_up(c->N);
+    cwrnn_parallel(body, &c, c->S, workers_for(work, c->S, c->threads));
     return FINE;
 }
 

@@ -112,10 +112,10 @@ static void send_messages(StepPlan *plan, int64_t all) {
     for (int64_t i = 0; i < c->G; i++) {
         if (!all && !is_due(c, i)) continue;
         parts += (plan->module[i].ld / LANES + SPAN - 1) / SPAN;
-        work += (double)(plan->module[i].ld * plan->module[i].K * c->B);
+        work += (double)(plan->module[i].ld * plan->module[i].K) * (double)c->B;
     }
     plan->all = all;
-    cwrnn_parallel(send_part, plan, parts, smaller(c->threads, 1 + (int64_t)(work / WORTH_A_THREAD_IN_A_STEP)));
+    cwrnn_parallel(send_part, plan, parts, threads_worth(work, WORTH_A_THREAD_IN_A_STEP, c->threads));
 }
 
 EXPORT int NAME(step)(const Step *c) {

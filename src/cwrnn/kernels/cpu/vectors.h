@@ -112,11 +112,11 @@ OPTIONAL INLINE void stream(real *to, const real *from, int64_t n) {
     for (int64_t i = 0; i < n; i += LANES) {
         const vec value = load(from + i);
 #if defined(__AVX512F__)
-        _mm512_stream_si512((__m512i *)(to + i), (__m512i)value);
+        _mm512_stream_si512((void *)(to + i), (__m512i)value);
 #elif defined(__AVX2__)
-        _mm256_stream_si256((__m256i *)(to + i), (__m256i)value);
+        _mm256_stream_si256((void *)(to + i), (__m256i)value);
 #elif defined(__x86_64__)
-        _mm_stream_si128((__m128i *)(to + i), (__m128i)value);
+        _mm_stream_si128((void *)(to + i), (__m128i)value);
 #else
         store(to + i, value);
 #endif
@@ -153,9 +153,11 @@ enum { TERMS = 7, MANTISSA = 23 };
 enum { TERMS = 13, MANTISSA = 52 };
 #endif
 
+#define INVERSE(factorial) ((real)(1. / factorial))
 static const real INVERSE_FACTORIALS[] = {
-    1. / 1,     1. / 1,      1. / 2,       1. / 6,        1. / 24,        1. / 120,        1. / 720,
-    1. / 5040,  1. / 40320,  1. / 362880,  1. / 3628800,  1. / 39916800,  1. / 479001600,  1. / 6227020800,
+    INVERSE(1),       INVERSE(1),        INVERSE(2),         INVERSE(6),          INVERSE(24),
+    INVERSE(120),     INVERSE(720),      INVERSE(5040),      INVERSE(40320),      INVERSE(362880),
+    INVERSE(3628800), INVERSE(39916800), INVERSE(479001600), INVERSE(6227020800),
 };
 
 INLINE vec exponential_less_1(vec y) {
