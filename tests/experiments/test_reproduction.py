@@ -150,7 +150,7 @@ def test_a_result_without_a_folder_can_write_its_page_later(tmp_path):
         ({"sizes": [10**10]}, "sizes", "at most 1000000000"),
         ({"runs": 0}, "runs", "at least 1, got 0"),
         ({"epochs": 0}, "epochs", "at least 1, got 0"),
-        ({"seed": -1}, "seed", "from 0 to"),
+        ({"seed": -1}, "seed", "at least 0"),
         ({"learning_rate": -1.0}, "learning_rate", "above 0, got -1"),
         ({"learning_rate": {"cw": float("nan")}}, "learning_rate", "above 0, got nan"),
         ({"learning_rate": {"gru": 1.0}}, "learning_rate", "expected methods among srn, lstm, cw, got 'gru'"),
@@ -165,7 +165,7 @@ def test_a_result_without_a_folder_can_write_its_page_later(tmp_path):
         ({"data": []}, "data", "expected one or more sources of generation, got 0"),
         ({"data": make_corpus()}, "data", "expected data of sequence generation"),
         ({"data": [small_sweeps.wave(), small_sweeps.wave()]}, "data", "2 data sets named 'wave'"),
-        ({"length": 1}, "length", "at least 2 samples"),
+        ({"length": 1}, "length", "at least 2"),
         ({"offset": float("inf")}, "offset", "a number of seconds"),
     ],
 )
@@ -210,3 +210,24 @@ def test_a_task_packs_and_unpacks_its_data():
         again = task.unpack(data.name, data.source, *task.pack(data))
         assert (again.name, again.source, again.digest) == (data.name, data.source, data.digest)
         assert np.isfinite(task.signal(data)).all()
+
+
+@pytest.mark.parametrize("argument", ["runs", "epochs", "seed", "length", "workers"])
+def test_a_count_has_an_upper_bound_and_is_an_integer(argument):
+    with pytest.raises(ArgumentError, match="expected at most") as refused:
+        reproduce_generation(**{argument: 10**30})
+    assert refused.value.argument == argument
+    with pytest.raises(ArgumentError, match="expected an integer, got 1.5"):
+        reproduce_generation(**{argument: 1.5})
+
+
+def test_a_sweep_has_at_most_a_million_runs():
+    with pytest.raises(ArgumentError, match="at most 1000000 runs in all, got 6000000"):
+        reproduce_generation(runs=100_000)
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", b"bytes", 3])
+def test_a_path_that_no_folder_can_have_is_refused(path):
+    with pytest.raises(ArgumentError) as refused:
+        reproduce_generation(methods=["cw"], sizes=[100], runs=1, epochs=1, length=20, workers=1, out=path)
+    assert refused.value.argument == "out"

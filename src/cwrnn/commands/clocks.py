@@ -10,6 +10,7 @@ from ..experiments.clocks.evolution import GenerationReport, evolve_clocks
 from ..experiments.clocks.learning import learn_clocks
 from ..experiments.clocks.series import SERIES
 from ..experiments.generation.task import GENERATION
+from ..experiments.limits import LARGEST_EPOCHS, LARGEST_GENERATIONS, LARGEST_POPULATION, LARGEST_RUNS
 from ..experiments.sweep.store_file import FILE
 from . import options
 from .clocks_options import (
@@ -96,7 +97,7 @@ def compare(
     size: SizeOption = None,
     modules: ModulesOption = None,
     runs: Annotated[
-        int, typer.Option("--runs", min=1, metavar="N", help="Networks for each series and sequence.")
+        int, typer.Option("--runs", min=1, max=LARGEST_RUNS, metavar="N", help="Networks for each series and sequence.")
     ] = 20,
     epochs: EpochsOption = None,
     learning_rate: LearningRateOption = None,
@@ -121,7 +122,7 @@ def compare(
     Prints the errors of every series, and whether they differ from the first one's by more than chance; draws them.
     """
     folder = out or COMPARE_FOLDER
-    with handle_errors(context.obj):
+    with handle_errors(context.obj, {"schedules": "--schedule"}):
         with show_progress(quiet=quiet, store=folder / FILE) as progress:
             result = compare_clocks(
                 task,
@@ -166,12 +167,16 @@ def evolve(
         ),
     ] = None,
     sizes: Annotated[bool, typer.Option("--sizes", help="Evolve the sizes of the modules too.")] = False,
-    generations: Annotated[int, typer.Option("--generations", min=1, metavar="N", help="Number of generations.")] = 15,
+    generations: Annotated[
+        int, typer.Option("--generations", min=1, max=LARGEST_GENERATIONS, metavar="N", help="Number of generations.")
+    ] = 15,
     population: Annotated[
-        int, typer.Option("--population", min=4, metavar="N", help="Candidates in each generation.")
+        int,
+        typer.Option("--population", min=4, max=LARGEST_POPULATION, metavar="N", help="Candidates in each generation."),
     ] = 12,
     runs: Annotated[
-        int, typer.Option("--runs", min=1, metavar="N", help="Networks for each candidate and sequence.")
+        int,
+        typer.Option("--runs", min=1, max=LARGEST_RUNS, metavar="N", help="Networks for each candidate and sequence."),
     ] = 3,
     epochs: EpochsOption = None,
     learning_rate: LearningRateOption = None,
@@ -208,7 +213,8 @@ def evolve(
             stderr.print(f"{report}; {format_duration(report.seconds)} gone{left}")
 
     with handle_errors(context.obj):
-        with show_progress(quiet=quiet, lines=False) as progress:
+        plan = f"up to {generations} generations of {population} candidates, {runs} networks each for every sequence"
+        with show_progress(quiet=quiet, lines=False, plan=plan) as progress:
             result = evolve_clocks(
                 task,
                 data,
@@ -251,11 +257,24 @@ def learn(
     longest: Annotated[int, typer.Option("--longest", min=2, max=4096, metavar="P", help="The longest period.")] = 32,
     runs: Annotated[
         int,
-        typer.Option("--runs", min=1, metavar="N", help="Networks of each kind for every sequence; for words, in all."),
+        typer.Option(
+            "--runs",
+            min=1,
+            max=LARGEST_RUNS,
+            metavar="N",
+            help="Networks of each kind for every sequence; for words, in all.",
+        ),
     ] = 8,
     epochs: Annotated[
         int | None,
-        typer.Option("--epochs", min=2, metavar="N", help="Epochs of each training.", show_default="1000, words: 200"),
+        typer.Option(
+            "--epochs",
+            min=2,
+            max=LARGEST_EPOCHS,
+            metavar="N",
+            help="Epochs of each training.",
+            show_default="1000, words: 200",
+        ),
     ] = None,
     learning_rate: Annotated[
         float | None,
@@ -283,7 +302,8 @@ def learn(
     smallest share of the series' on the same data.
     """
     with handle_errors():
-        with show_progress(quiet=quiet, lines=False) as progress:
+        plan = f"{2 * runs} networks, half of them with learned clocks, for every sequence; for words, in all"
+        with show_progress(quiet=quiet, lines=False, plan=plan) as progress:
             result = learn_clocks(
                 task,
                 data,

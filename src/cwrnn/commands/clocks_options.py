@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..experiments.sweep.run import LARGEST_SIZE
+from ..experiments.limits import LARGEST_EPOCHS, LARGEST_MODULES, LARGEST_SIZE
 from ..experiments.task import Task, all_tasks
 from .options import TASK_NAMES
 
@@ -34,7 +34,9 @@ DataOption = Annotated[
 ]
 EpochsOption = Annotated[
     int | None,
-    typer.Option("--epochs", min=1, metavar="N", help="Epochs of each training.", show_default="the paper's"),
+    typer.Option(
+        "--epochs", min=1, max=LARGEST_EPOCHS, metavar="N", help="Epochs of each training.", show_default="the paper's"
+    ),
 ]
 LearningRateOption = Annotated[
     float | None,
@@ -45,7 +47,7 @@ ModulesOption = Annotated[
     typer.Option(
         "--modules",
         min=1,
-        max=64,
+        max=LARGEST_MODULES,
         metavar="N",
         help="Number of modules.",
         show_default=_format_defaults(lambda task: task.modules),

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,12 +48,15 @@ def make_error_console() -> Console:
 
 
 @contextmanager
-def handle_errors(resumable_arguments: Sequence[str] | None = None) -> Iterator[None]:
+def handle_errors(
+    resumable_arguments: Sequence[str] | None = None, option_names: Mapping[str, str] | None = None
+) -> Iterator[None]:
     """Prints the errors of a command and exits with their exit codes.
 
     Args:
         resumable_arguments: the arguments of a command that has a store, which can go on with --resume; None for a
             command that has none
+        option_names: the names of the options, by the names of arguments that differ from them
     """
     stderr = make_error_console()
     resume = None if resumable_arguments is None else format_resume_command(resumable_arguments)
@@ -67,7 +70,8 @@ def handle_errors(resumable_arguments: Sequence[str] | None = None) -> Iterator[
             stderr.print(f"To go on:\n  {resume}")
         raise typer.Exit(130) from None
     except ArgumentError as error:
-        raise typer.BadParameter(error.message, param_hint=f"--{error.argument.replace('_', '-')}") from error
+        name = (option_names or {}).get(error.argument, f"--{error.argument.replace('_', '-')}")
+        raise typer.BadParameter(replace_undecodable(error.message), param_hint=name) from error
     except (ExperimentError, ModelError, ImportError) as error:
         stderr.print(f"cwrnn: {replace_undecodable(str(error))}")
         raise typer.Exit(1) from error
@@ -75,8 +79,8 @@ def handle_errors(resumable_arguments: Sequence[str] | None = None) -> Iterator[
         # the reader of the output has read enough: no error
         raise
     except OSError as error:
-        where = "" if error.filename is None else f"{error.filename}: "
-        stderr.print(f"cwrnn: {where}{error.strerror or error}")
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        stderr.print(f"cwrnn: {replace_undecodable(where)}{error.strerror or error}")
         if resume:
             stderr.print(f"The runs that were trained are in the store. To go on:\n  {resume}")
         raise typer.Exit(1) from error
@@ -163,7 +167,7 @@ def exit_if_failed(records: Sequence[Record]) -> None:
 
 @contextmanager
 def show_progress(
-    *, quiet: bool = False, unit: str = "runs", lines: bool = True, store: Path | None = None
+    *, quiet: bool = False, unit: str = "runs", lines: bool = True, store: Path | None = None, plan: str = ""
 ) -> Iterator[ProgressCallback]:
     """A callback that shows progress on stderr: as a bar on a terminal, elsewhere in plain lines.
 
@@ -175,6 +179,7 @@ def show_progress(
         lines: whether to print plain lines where there is no terminal
         store: if given, the first report prints how many runs there are and where they are kept, and the end prints
             how long they took
+        plan: the planned work, printed before the first report; empty for nothing
     """
     stderr = make_error_console()
     if quiet:
@@ -186,12 +191,15 @@ def show_progress(
     with _show_bar(stderr, unit) if stderr.is_terminal else _show_lines(stderr, unit, lines) as show:
 
         def report(progress: Progress) -> None:
-            nonlocal first, last, started
+            nonlocal first, last, plan, started
+            if plan:
+                stderr.print(plan)
+                plan = ""
             if store is not None and progress.activity == TRAINING:
                 if first is None:
                     first, started = progress, time.monotonic()
                     there = f", {progress.done} of them there already" if progress.done else ""
-                    stderr.print(f"{progress.total} {unit}{there}; the store is {store}")
+                    stderr.print(f"{progress.total} {unit}{there}; the store is {replace_undecodable(str(store))}")
                 last = progress
             show(progress)
 

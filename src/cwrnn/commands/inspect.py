@@ -26,7 +26,9 @@ def inspect(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", help="The --out of `cwrnn reproduce`, or the file that `cwrnn words train` wrote."
+            parser=options.parse_path,
+            metavar="MODEL",
+            help="The --out of `cwrnn reproduce`, or the file that `cwrnn words train` wrote.",
         ),
     ],
     task: Annotated[
@@ -64,7 +66,11 @@ def inspect(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="PAGE", help="The page to write.", show_default="inspect.html, beside the network"
+            "--out",
+            parser=options.parse_path,
+            metavar="PAGE",
+            help="The page to write.",
+            show_default="inspect.html, beside the network",
         ),
     ] = None,
     as_json: options.Json = False,
@@ -78,7 +84,7 @@ def inspect(
 
     In Python: cwrnn.experiments.inspect_network.
     """
-    with handle_errors():
+    with handle_errors(option_names={"model": "MODEL"}):
         with show_progress(quiet=quiet, lines=False) as progress:
             result = inspect_network(
                 model,

@@ -8,10 +8,19 @@ from typing import Annotated
 import typer
 
 from ..experiments.errors import ArgumentError
+from ..experiments.file_names import check_path
+from ..experiments.limits import LARGEST_EPOCHS, LARGEST_RUNS, LARGEST_SEED, LARGEST_WORKERS
 from ..experiments.networks.build import METHODS
 from ..experiments.sweep.driver import DASK, LOCAL
-from ..experiments.sweep.run import LARGEST_SEED
 from ..experiments.task import all_tasks
+
+
+def parse_path(text: str) -> Path:
+    """The path that an option names; a BadParameter, which names the option, if no file or folder can have it."""
+    try:
+        return check_path("path", text)
+    except ArgumentError as error:
+        raise typer.BadParameter(error.message) from error
 
 
 class EngineName(str, Enum):
@@ -74,7 +83,11 @@ Vocabulary = Annotated[
 WordEpochs = Annotated[
     int,
     typer.Option(
-        "--epochs", min=1, metavar="N", help="The most epochs. Training ends earlier, when the error stops falling."
+        "--epochs",
+        min=1,
+        max=LARGEST_EPOCHS,
+        metavar="N",
+        help="The most epochs. Training ends earlier, when the error stops falling.",
     ),
 ]
 Noise = Annotated[
@@ -96,7 +109,9 @@ Scheduler = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", min=1, metavar="N", help="Number of processes.", show_default="one per core"),
+    typer.Option(
+        "--workers", min=1, max=LARGEST_WORKERS, metavar="N", help="Number of processes.", show_default="one per core"
+    ),
 ]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the store in DIR: runs that it has are not trained again.")
@@ -110,7 +125,7 @@ def make_out_option(
 ) -> object:
     """The option --out with this help and these defaults."""
     shown = str(default) if search_default is None else f"{default}; --search: {search_default}"
-    return typer.Option("--out", metavar="DIR", help=help, show_default=shown)
+    return typer.Option("--out", parser=parse_path, metavar="DIR", help=help, show_default=shown)
 
 
 def make_sizes_option(quick: Sequence[int], paper: Sequence[int], search: Sequence[int]) -> object:
@@ -124,6 +139,7 @@ def make_runs_option(combination: str, quick: int, paper: int, search: int) -> o
     return typer.Option(
         "--runs",
         min=1,
+        max=LARGEST_RUNS,
         metavar="N",
         help=f"Trainings with different initial weights for each {combination}.",
         show_default=f"{quick}; --paper: {paper}; --search: {search}",

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ..experiments.file_names import format_page_path
+from ..experiments.limits import LARGEST_EPOCHS, LARGEST_LENGTH
 from ..experiments.paper import GENERATION_EPOCHS, GENERATION_SAMPLES, GENERATION_SEQUENCES, WORDS_NOISE
 from ..experiments.reproduction import (
     GENERATION_PAPER,
@@ -133,7 +134,9 @@ def generation(
             "method, size and sequence", GENERATION_QUICK.runs, GENERATION_PAPER.runs, GENERATION_SEARCH.runs
         ),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Updates of each network.")] = GENERATION_EPOCHS,
+    epochs: Annotated[
+        int, typer.Option(min=1, max=LARGEST_EPOCHS, metavar="N", help="Updates of each network.")
+    ] = GENERATION_EPOCHS,
     paper: Annotated[bool, options.make_paper_option(GENERATION_PAPER_RUNS)] = False,
     search: options.Search = False,
     seed: options.Seed = 0,
@@ -143,9 +146,9 @@ def generation(
     offset: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="Where in each sound file the sequence begins.")
     ] = 0.0,
-    length: Annotated[int, typer.Option(min=2, metavar="SAMPLES", help="Length of each sequence.")] = (
-        GENERATION_SAMPLES
-    ),
+    length: Annotated[
+        int, typer.Option(min=2, max=LARGEST_LENGTH, metavar="SAMPLES", help="Length of each sequence.")
+    ] = (GENERATION_SAMPLES),
     engine_name: options.Engine = EngineName.LOCAL,
     scheduler: options.Scheduler = None,
     workers: options.Workers = None,

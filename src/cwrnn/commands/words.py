@@ -9,8 +9,8 @@ import typer
 
 from ..experiments import paper
 from ..experiments.errors import ExperimentError
+from ..experiments.limits import LARGEST_SIZE
 from ..experiments.sweep.batches import MOST_RUNS
-from ..experiments.sweep.run import LARGEST_SIZE
 from ..experiments.words.corpus import BUNDLE
 from ..experiments.words.features import SAMPLE_RATES
 from ..experiments.words.recogniser.model import Decision, Recogniser

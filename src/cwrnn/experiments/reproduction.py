@@ -23,12 +23,13 @@ from ..schedule import Schedule
 from . import reproduction_result
 from .errors import ArgumentError
 from .generation.task import GENERATION
+from .limits import LARGEST_EPOCHS, LARGEST_LENGTH, LARGEST_RUNS, LARGEST_SEED, LARGEST_SIZE, check_count, check_plan
 from .networks.build import METHODS
 from .paper import GENERATION_EPOCHS, GENERATION_SAMPLES, GENERATION_SIZES, RUNS, WORDS_NOISE, WORDS_SIZES
 from .progress import ProgressCallback
 from .reproduction_result import Reproduction, TaskReproduction
 from .sweep.driver import LOCAL, check_engine, open_sweep
-from .sweep.run import LARGEST_SEED, LARGEST_SIZE, Dataset, Run
+from .sweep.run import Dataset, Run
 from .task import Data, Task
 from .words.corpus import Corpus, select_words
 from .words.task import WORDS
@@ -127,6 +128,7 @@ def reproduce_generation(
     check_engine(engine, scheduler, workers)
     scale = _choose_scale(paper, search, GENERATION_QUICK, GENERATION_PAPER, GENERATION_SEARCH)
     asked = _check_arguments(methods, sizes, runs, epochs, seed, schedule, scale)
+    check_count("length", length, LARGEST_LENGTH, least=2)
     datasets = GENERATION.load_data(data, progress, offset=offset, length=length)
     plan = _plan(GENERATION, datasets, search, learning_rate, peepholes=peepholes, **asked)
     where: dict[str, Any] = {"engine": engine, "scheduler": scheduler, "workers": workers, "out": out, "resume": resume}
@@ -275,6 +277,8 @@ def _plan(
         if search
         else _check_learning_rates(learning_rate, asked["methods"], task.learning_rates)
     )
+    networks = len(asked["methods"]) * len(asked["sizes"]) * (len(rates) if search else 1)
+    check_plan(networks * len(data) * asked["runs"])
     plan = task.plan_search if search else task.plan
     try:
         planned = plan(data, learning_rates=rates, **asked)
@@ -339,12 +343,10 @@ def _check_arguments(
         raise ArgumentError("sizes", f"expected numbers of parameters, 1 or more, got {given}")
     if sizes[-1] > LARGEST_SIZE:
         raise ArgumentError("sizes", f"expected at most {LARGEST_SIZE} parameters, got {sizes[-1]}")
-    runs = scale.runs if runs is None else runs
-    for argument, value in (("runs", runs), ("epochs", epochs)):
-        if value < 1:
-            raise ArgumentError(argument, f"expected at least 1, got {value}")
-    if not 0 <= seed <= LARGEST_SEED:
-        raise ArgumentError("seed", f"expected a number from 0 to 2^62, got {seed}")
+    sizes = tuple(check_count("sizes", size, LARGEST_SIZE) for size in sizes)
+    runs = check_count("runs", scale.runs if runs is None else runs, LARGEST_RUNS)
+    epochs = check_count("epochs", epochs, LARGEST_EPOCHS)
+    seed = check_count("seed", seed, LARGEST_SEED, least=0)
     try:
         schedule = Schedule.parse(schedule) if isinstance(schedule, str) else schedule
     except ValueError as error:

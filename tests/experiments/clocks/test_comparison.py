@@ -178,7 +178,7 @@ def test_compare_clocks_needs_no_folder(tmp_path):
         ({"data": []}, "data"),
         ({"data": made_corpora.make_corpus()}, "data"),
         ({"task": "words", "data": make_square_waves([3])}, "data"),
-        ({"schedules": ["1:9,x"]}, "schedule"),
+        ({"schedules": ["1:9,x"]}, "schedules"),
         ({"engine": "magic"}, "engine"),
     ],
 )

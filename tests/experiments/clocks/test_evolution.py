@@ -95,9 +95,9 @@ def test_sizes_are_searched():
 
 
 def test_impossible_searches_are_refused():
-    with pytest.raises(ArgumentError, match="expected at least 1 generation, got 0"):
+    with pytest.raises(ArgumentError, match="generations: expected at least 1, got 0"):
         next(search_schedules(SPACE, distance_to(5), generations=0))
-    with pytest.raises(ArgumentError, match="expected at least 4 candidates in a generation, got 3"):
+    with pytest.raises(ArgumentError, match="population: expected at least 4, got 3"):
         next(search_schedules(SPACE, distance_to(5), population=3))
     with pytest.raises(ArgumentError, match="longest period of at least 2, got 1"):
         SearchSpace(3, 1, 200, 0, 1)

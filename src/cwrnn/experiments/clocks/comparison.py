@@ -15,6 +15,7 @@ from ...environment import environment
 from ...schedule import Schedule
 from ..errors import ArgumentError
 from ..json_safe import make_json_safe
+from ..limits import check_plan
 from ..progress import ProgressCallback
 from ..report.drawing import write_figure
 from ..report.statistics import Box, box
@@ -188,6 +189,7 @@ def compare_clocks(
     for schedule in schedules:
         name = f"own {schedule.spec if isinstance(schedule, Schedule) else schedule}"
         own[name] = _check_schedule(schedule, request.size, find_shape(datasets[0]))
+    check_plan((len(names) + len(own)) * len(datasets) * request.runs)
     planned = plan_comparison(request, datasets, names, own)
     every = list({run.key: run for group in planned.values() for run in group}.values())
     with open_sweep(out, engine=engine, scheduler=scheduler, workers=workers, resume=resume, command=command) as sweep:
@@ -288,11 +290,11 @@ def _check_schedule(schedule: Schedule | str, size: int, shape: tuple[int, int])
     try:
         checked = Schedule.parse(schedule) if isinstance(schedule, str) else schedule
     except ValueError as error:
-        raise ArgumentError("schedule", str(error)) from error
+        raise ArgumentError("schedules", str(error)) from error
     parameters = checked.parameter_count(*shape)
     if parameters > size:
         raise ArgumentError(
-            "schedule",
+            "schedules",
             f"expected at most {size} parameters, the size of all networks, got {checked.spec} with {parameters}",
         )
     return checked

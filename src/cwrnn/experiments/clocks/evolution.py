@@ -20,6 +20,7 @@ from ...schedule import Schedule
 from ...writing import write_files
 from ..errors import ArgumentError, ExperimentError
 from ..json_safe import make_json_safe
+from ..limits import check_plan
 from ..progress import ProgressCallback
 from ..sweep.driver import Sweep, check_engine, open_sweep
 from ..sweep.run import FAILED, FINISHED, Record
@@ -247,6 +248,7 @@ def evolve_clocks(
     check_search(generations, population, seed)
     sources = list_sources(data)
     datasets = load_data(task, sources, progress)
+    check_plan(population * len(datasets) * request.runs)
     shape = find_shape(datasets[0])
     if longest is None:
         longest = min(LONGEST_PERIOD, max(32, 2 ** (request.modules - 1)))

@@ -5,6 +5,7 @@ result can say which clocks are better.
 """
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,8 @@ from os import PathLike
 from pathlib import Path
 
 from ..errors import ArgumentError, ExperimentError
+from ..file_names import check_path
+from ..limits import check_plan
 from ..networks.descent import use_one_thread
 from ..progress import Progress, ProgressCallback
 from ..sweep.driver import make_folder
@@ -91,6 +94,7 @@ def learn_clocks(
     _refuse_results(out)
     sources = list_sources(data)
     datasets = load_data(task, sources, progress)
+    check_plan(2 * len(datasets) * request.runs)
     shape = find_shape(datasets[0])
     settings = LearningSettings(
         hidden=make_paper_schedule(request.modules, request.size, *shape).hidden_size,
@@ -158,6 +162,10 @@ def train_both_kinds(
 
 def _refuse_results(out: str | PathLike[str] | None) -> None:
     """Raise an ArgumentError if the folder has results already."""
+    if out is None:
+        return
+    folder = check_path("out", out)
     for name in (NUMBERS_FILE, SCHEDULE_FILE):
-        if out is not None and (Path(out) / name).exists():
-            raise ArgumentError("out", f"{Path(out)} has a {name} already: choose another folder")
+        # a path that is too long for a file has no results; making its folder says so
+        if os.path.lexists(folder / name):
+            raise ArgumentError("out", f"{folder} has a {name} already: choose another folder")

@@ -12,8 +12,9 @@ from ...schedule import Schedule
 from ..errors import ArgumentError
 from ..generation.music import BUNDLE
 from ..generation.task import GENERATION
+from ..limits import LARGEST_EPOCHS, LARGEST_MODULES, LARGEST_RUNS, LARGEST_SEED, LARGEST_SIZE, check_count
 from ..progress import ProgressCallback
-from ..sweep.run import LARGEST_SEED, LARGEST_SIZE, Dataset, Run
+from ..sweep.run import Dataset, Run
 from ..task import Data, all_tasks, find_task, find_task_of_data
 from ..words.corpus import Corpus
 from .square_waves import PREFIX, load_square_waves
@@ -69,25 +70,17 @@ def make_request(
     names = [known.name for known in all_tasks()]
     if task not in names:
         raise ArgumentError("task", f"expected one of {', '.join(names)}, got {task!r}")
-    counts = {"size": size, "modules": modules, "runs": runs, "epochs": epochs}
-    for argument, value in counts.items():
-        if value is not None and value < 1:
-            raise ArgumentError(argument, f"expected at least 1, got {value}")
-    if size is not None and size > LARGEST_SIZE:
-        raise ArgumentError("size", f"expected at most {LARGEST_SIZE} parameters, got {size}")
-    if not 0 <= seed <= LARGEST_SEED:
-        raise ArgumentError("seed", f"expected a number from 0 to 2^62, got {seed}")
     if learning_rate is not None and not 0 < learning_rate <= 1e30:
         raise ArgumentError("learning_rate", f"expected a number above 0, up to 1e30, got {learning_rate}")
     defaults = find_task(task)
     return ClockRequest(
         task=task,
-        size=size or defaults.clocks_size,
-        modules=modules or defaults.modules,
-        runs=runs,
-        epochs=epochs or defaults.most_epochs,
+        size=check_count("size", defaults.clocks_size if size is None else size, LARGEST_SIZE),
+        modules=check_count("modules", defaults.modules if modules is None else modules, LARGEST_MODULES),
+        runs=check_count("runs", runs, LARGEST_RUNS),
+        epochs=check_count("epochs", defaults.most_epochs if epochs is None else epochs, LARGEST_EPOCHS),
         learning_rate=learning_rate or defaults.learning_rates["cw"],
-        seed=seed,
+        seed=check_count("seed", seed, LARGEST_SEED, least=0),
     )
 
 

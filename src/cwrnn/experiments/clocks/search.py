@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...extras import require
 from ...schedule import Schedule
 from ..errors import ArgumentError
+from ..limits import LARGEST_GENERATIONS, LARGEST_POPULATION, check_count
 from .series import fit_budget
 
 SPREAD = 1.2
@@ -138,10 +139,8 @@ def search_schedules(
 
 def check_search(generations: int, population: int, seed: int) -> None:
     """Raise an ArgumentError if there are too few generations or candidates, or if the seed is too large."""
-    if generations < 1:
-        raise ArgumentError("generations", f"expected at least 1 generation, got {generations}")
-    if population < 4:
-        raise ArgumentError("population", f"expected at least 4 candidates in a generation, got {population}")
+    check_count("generations", generations, LARGEST_GENERATIONS)
+    check_count("population", population, LARGEST_POPULATION, least=4)
     if not 0 <= seed <= LARGEST_SEED:
         raise ArgumentError("seed", f"expected a number from 0 to 2^31, got {seed}")
 

@@ -8,6 +8,7 @@ A sequence has `length` samples from `offset` seconds on, scaled to [-1, 1]. (Th
 are 7 ms only at 44.1 kHz.) The file snippets/COPYRIGHT names the author and the licence of the bundled song.
 """
 
+import stat
 from collections.abc import Iterable
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from ...extras import require
 from .. import paper
 from ..errors import ArgumentError
-from ..file_names import replace_undecodable
+from ..file_names import check_path, replace_undecodable
 from ..sweep.run import Dataset
 
 BUNDLE = "bundle"
@@ -124,23 +125,26 @@ def _load(source: str | Path, offset: float, length: int) -> list[Dataset]:
     if source == "":
         # Path("") is the current folder
         raise MusicError("expected a file, a folder or 'bundle', got ''")
-    path = Path(source)
+    path = check_path("data", source)
     try:
-        is_folder, is_there = path.is_dir(), path.exists()
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise MusicError(f"{path}: there is no such file or folder") from error
     except OSError as error:
         raise MusicError(f"{path}: cannot be read: {error.strerror}") from error
-    if is_folder:
+    if stat.S_ISDIR(mode):
         paths = _find_sound_files(path)
         if not paths:
             raise MusicError(f"{path}: no sound in this folder: no file ends in {', '.join(SUFFIXES)}")
         return [read_sequence(file, offset=offset, length=length) for file in paths]
-    if not is_there:
-        raise MusicError(f"{path}: there is no such file or folder")
+    if not stat.S_ISREG(mode):
+        # a pipe would wait for a writer, and a device may have no end
+        raise MusicError(f"{path}: is not a file")
     return [read_sequence(path, offset=offset, length=length)]
 
 
 def _find_sound_files(folder: Path) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.is_dir())
+        return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
     except OSError as error:
         raise MusicError(f"{folder}: cannot be read: {error.strerror}") from error

@@ -16,7 +16,7 @@ from ...inspection import Array, Measure
 from ...layer import ClockworkRNN
 from ...network import Network
 from ..errors import ExperimentError
-from ..file_names import replace_undecodable
+from ..file_names import is_folder, replace_undecodable
 from ..generation import training as generation_training
 from ..generation.task import GENERATION
 from ..progress import ProgressCallback
@@ -119,7 +119,7 @@ def load_network(
         word: the word that figures show; None for the first
         progress: called while words are read
     """
-    if path.is_dir() or path.suffix == ".sqlite":
+    if is_folder(path) or path.suffix == ".sqlite":
         return _load_from_store(path, task, run, data, word, progress)
     for name, value in (("task", task), ("run", run)):
         if value is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...inspection import Inspection, inspect
 from ..errors import ArgumentError
-from ..file_names import format_page_path, replace_undecodable
+from ..file_names import check_path, format_page_path, is_folder, replace_undecodable
 from ..json_safe import make_json_safe
 from ..networks.descent import use_one_thread
 from ..progress import ProgressCallback
@@ -121,11 +121,11 @@ def inspect_network(
     names = [known.name for known in all_tasks()]
     if task is not None and task not in names:
         raise ArgumentError("task", f"expected one of {', '.join(names)}, got {task!r}")
-    page = None if out is None else Path(out)
-    if page is not None and page.is_dir():
+    page = None if out is None else check_path("out", out)
+    if page is not None and is_folder(page):
         raise ArgumentError("out", f"{page} is a folder: name a file")
     with use_one_thread():
-        network = load_network(Path(model), task=task, run=run, data=data, word=word, progress=progress)
+        network = load_network(check_path("model", model), task=task, run=run, data=data, word=word, progress=progress)
         inspection = measure_network(network)
         if page is not None:
             # importing matplotlib takes long
@@ -144,4 +144,4 @@ def measure_network(network: InspectedNetwork) -> Inspection:
 
 def find_default_page(model: Path) -> Path:
     """Return the path of the page that `cwrnn inspect` writes by default: beside the network."""
-    return (model if model.is_dir() else model.parent) / "inspect.html"
+    return (model if is_folder(model) else model.parent) / "inspect.html"

@@ -21,7 +21,7 @@ from ...writing import write_files
 from .. import paper
 from ..clocks import chapter as clocks_chapter
 from ..errors import ExperimentError
-from ..file_names import format_page_path
+from ..file_names import check_path, format_page_path
 from ..json_safe import make_json_safe
 from ..progress import Progress, ProgressCallback
 from ..sweep.run import Record
@@ -80,10 +80,11 @@ def write_report(
         report = cwrnn.experiments.write_report("out/demo")
         print(report.page, report.numbers["generation"]["rows"][0]["mean"])
     """
-    with Store.read(folder) as store:
+    target = None if out is None else check_path("out", out)
+    with Store.read(check_path("folder", folder)) as store:
         if not store.keys():
             raise ExperimentError(f"{store.path}: there are no runs yet")
-        return write_store_report(store, store.path.parent if out is None else Path(out), progress=progress)
+        return write_store_report(store, store.path.parent if target is None else target, progress=progress)
 
 
 def write_store_report(store: Store, folder: Path, *, progress: ProgressCallback | None = None) -> Report:

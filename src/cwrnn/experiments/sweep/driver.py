@@ -19,6 +19,8 @@ from pathlib import Path
 
 from ...environment import cores
 from ..errors import ArgumentError, ExperimentError
+from ..file_names import check_path
+from ..limits import LARGEST_WORKERS, check_count
 from ..progress import Progress, ProgressCallback
 from ..task import Data
 from .batches import Batch, BatchDone, Engine, Event, make_batches
@@ -152,7 +154,7 @@ def make_folder(out: str | PathLike[str]) -> Path:
 
     An ArgumentError if that fails; on a full disk, where the argument is not at fault, an ExperimentError.
     """
-    folder = Path(out)
+    folder = check_path("out", out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -171,8 +173,8 @@ def check_engine(engine: str, scheduler: str | None, workers: int | None) -> Non
         raise ArgumentError("scheduler", "needs the engine dask")
     if workers is not None and scheduler is not None:
         raise ArgumentError("workers", "cannot be given with a scheduler: the cluster has workers of its own")
-    if workers is not None and workers < 1:
-        raise ArgumentError("workers", f"expected at least 1, got {workers}")
+    if workers is not None:
+        check_count("workers", workers, LARGEST_WORKERS)
 
 
 def train_missing(store: Store, batches: Iterable[Batch], engine: Engine, observe: Callable[[Event], None]) -> None:

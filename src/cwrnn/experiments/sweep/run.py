@@ -24,11 +24,6 @@ from ..networks.settings import TrainingSettings
 SEQUENCE = "sequence"
 """The kind of data set that a `Dataset` is, as stores know it."""
 
-LARGEST_SIZE = 10**9
-"""The most parameters of a network. A store could not hold a much larger number."""
-LARGEST_SEED = 2**62
-"""The largest seed of a first run: a store holds integers below 2^63, and the next runs count from there."""
-
 FINISHED, DIVERGED, FAILED = STATUSES = ("finished", "diverged", "failed")
 
 

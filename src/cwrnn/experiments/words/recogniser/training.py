@@ -24,12 +24,13 @@ from ....schedule import Schedule
 from ... import paper
 from ...errors import ArgumentError, ExperimentError
 from ...file_names import replace_undecodable
+from ...limits import LARGEST_SEED
 from ...networks.build import hidden_for
 from ...networks.result import TrainingResult
 from ...progress import Progress, ProgressCallback
 from ...sweep.batches import MOST_RUNS
 from ...sweep.interrupts import interrupts
-from ...sweep.run import FINISHED, LARGEST_SEED
+from ...sweep.run import FINISHED
 from ..clips import TEST, TRAIN
 from ..corpus import BUNDLE, Corpus, load_corpus, select_words
 from ..features import describe_engine
