@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test install lint types unit mutants integrations docs bench gpu clean
+.PHONY: help demo test install lint types unit fuzz mutants integrations docs bench gpu clean
 
 help:
 	@echo "make demo          install into .venv, repeat both experiments of the paper on a small scale, write a page about them"
@@ -11,6 +11,7 @@ help:
 	@echo "make lint          check style and format with ruff"
 	@echo "make types         check the types of src with mypy"
 	@echo "make unit          run the tests, the examples, and the code of docstrings and documents"
+	@echo "make fuzz     try to break every door of the package for SECONDS=120; SEED=0 decides the cases"
 	@echo "make mutants       break the code on purpose; every break must make a test fail"
 	@echo "make integrations  install Lightning, Accelerate and skorch; fit a small network with each, and with FSDP2"
 	@echo "make docs          build the documentation into out/docs"
@@ -42,6 +43,12 @@ types: install
 
 unit: install
 	$(BIN)/python -m pytest -q -n 2 -r s -m 'not integrations'
+
+SECONDS := 120
+SEED := 0
+
+fuzz: install
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED)
 
 mutants: install
 	$(BIN)/python tests/mutants.py
