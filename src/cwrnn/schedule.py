@@ -26,7 +26,10 @@ from numpy.typing import NDArray
 from .extras import require
 
 LONGEST = 2**40
-"""The longest period: with longer ones the strides of a tensor would not fit their integers."""
+"""The longest period, and the most units: with more, the strides of a tensor would not fit their integers."""
+
+MOST_MODULES = 2**18
+"""The most modules: the weights of a layer with more would fill 256 GiB."""
 
 
 class Operations(NamedTuple):
@@ -74,6 +77,8 @@ class Schedule:
             merged[period] = merged.get(period, 0) + size
         if max(merged) > LONGEST:
             raise ValueError(f"periods must be at most 2**40, got {max(merged)}")
+        if sum(sizes) > LONGEST:
+            raise ValueError(f"sizes must be at most 2**40 units in all, got {sum(sizes)}")
         ends = list(itertools.accumulate(merged.values()))
         object.__setattr__(self, "periods", tuple(merged))
         object.__setattr__(self, "sizes", tuple(merged.values()))
@@ -182,7 +187,7 @@ class Schedule:
         modules = _check_modules(modules, hidden_size)
         periods = [1, 2]
         while len(periods) < modules:
-            periods.append(periods[-2] + periods[-1])
+            periods.append(_check_period(periods[-2] + periods[-1]))
         return cls.from_periods(hidden_size, periods[:modules])
 
     @classmethod
@@ -273,6 +278,10 @@ class Schedule:
                 f"at least {2 * longest} steps are needed"
             )
         welch = require("scipy.signal", extra="spectrum", purpose="Schedule.from_spectrum").welch
+        largest = np.abs(signal).max()
+        if largest > 0 and not 1e-100 < largest < 1e100:
+            # the power would not be a finite number above 0; only the ratios of energies count
+            signal = signal / largest
         frequency, power = welch(signal, nperseg=min(signal.shape[0], 16 * longest), axis=0)
         power = power.reshape(len(frequency), -1).sum(axis=1)
         limits = 1 / (2 * np.asarray(periods))
@@ -410,13 +419,19 @@ def _positive_integer(name: str, value: Any) -> int:
 def _positive_integers(name: str, values: Any) -> list[int]:
     if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a sequence of positive integers, got {values!r}")
-    return [_positive_integer(name, value) for value in values]
+    # one more than there may be: an iterable need not end
+    taken = list(itertools.islice(values, MOST_MODULES + 1))
+    if len(taken) > MOST_MODULES:
+        raise ValueError(f"{name} must be at most 2**18, one for each module, got more")
+    return [_positive_integer(name, value) for value in taken]
 
 
 def _check_modules(modules: Any, hidden_size: Any) -> int:
     hidden_size = _positive_integer("hidden_size", hidden_size)
     if isinstance(modules, bool) or not isinstance(modules, (int, np.integer)) or modules < 1:
         raise ValueError(f"the number of modules must be a positive integer, got {modules!r}")
+    if modules > MOST_MODULES:
+        raise ValueError(f"the number of modules must be at most 2**18, got {modules}")
     if modules > hidden_size:
         raise ValueError(f"{modules} modules need at least {modules} units, got hidden_size={hidden_size}")
     return int(modules)
@@ -424,6 +439,8 @@ def _check_modules(modules: Any, hidden_size: Any) -> int:
 
 def _check_longest(longest: int | None, modules: int) -> int:
     longest = min(2 ** (modules - 1), LONGEST) if longest is None else _positive_integer("longest", longest)
+    if longest > LONGEST:
+        raise ValueError(f"longest must be at most 2**40, got {longest}")
     if longest < modules:
         raise ValueError(f"{modules} different periods need longest >= {modules}, got longest={longest}")
     return longest
@@ -432,8 +449,15 @@ def _check_longest(longest: int | None, modules: int) -> int:
 def _increasing(values: Iterable[int]) -> list[int]:
     result: list[int] = []
     for value in values:
-        result.append(max(value, result[-1] + 1) if result else value)
+        # checked one by one: the next power of a large base may not even be computable
+        result.append(_check_period(max(value, result[-1] + 1) if result else value))
     return result
+
+
+def _check_period(period: int) -> int:
+    if period > LONGEST:
+        raise ValueError(f"periods must be at most 2**40, got {period}")
+    return period
 
 
 def _apportion(units: int, energies: Sequence[float]) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """Schedules: their values, their forms, the series of periods, and the counts of operations."""
 
+import itertools
 import pickle
 import re
 
@@ -250,3 +251,31 @@ def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "scipy.signal", None)
     with pytest.raises(ImportError, match=r"Schedule.from_spectrum needs scipy: pip install 'cwrnn\[spectrum\]'"):
         Schedule.from_spectrum(np.arange(100.0), 4, 2)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Schedule.parse("1:1" + "0" * 400),
+        lambda: Schedule((1, 2), (2**40, 1)),
+        lambda: Schedule.from_periods(2**50, itertools.count(1)),
+        lambda: Schedule.resolve(range(1, 2**40), 2**41),
+        lambda: Schedule.exponential(10**6, 10**5),
+        lambda: Schedule.exponential(8, 8, base=1e300),
+        lambda: Schedule.linear(2**40, 2**40),
+        lambda: Schedule.fibonacci(10**6, 10**5),
+        lambda: Schedule.logarithmic(2**63, 2**63),
+        lambda: Schedule.logarithmic(8, 8, longest=10**400),
+        lambda: Schedule.random(8, 8, seed=0, longest=10**400),
+    ],
+)
+def test_absurd_numbers_are_refused_before_they_cost_time_or_memory(build):
+    with pytest.raises(ValueError, match="must be at most|needs at most"):
+        build()
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e300, 1.7e308])
+def test_a_spectrum_does_not_depend_on_the_unit_of_the_signal(size):
+    signal = np.sin(np.arange(256) / 3) + np.sin(np.arange(256) / 20)
+    schedule = Schedule.from_spectrum(signal, 20, periods=[1, 4, 8])
+    assert Schedule.from_spectrum(size * (signal / 2), 20, periods=[1, 4, 8]) == schedule
