@@ -56,6 +56,7 @@ KEPT = "tests/kernels/test_blocks.py::test_the_next_tensor_of_that_size_gets_the
 KEPT_MOST = "tests/kernels/test_blocks.py::test_no_more_is_kept_than_was_lent_at_once"
 KEPT_SIZES = "tests/kernels/test_blocks.py::test_similar_sizes_share_a_block"
 KEPT_CLOCK = "tests/kernels/test_blocks.py::test_old_blocks_are_timed_by_a_clock_that_cannot_be_set"
+KERNEL_DENORMALS = "tests/kernels/test_threads.py::test_all_threads_flush_denormal_numbers_as_the_caller_does"
 KERNEL_NAN = "tests/kernels/test_sequence.py::test_nan_of_a_fast_module_does_not_reach_a_slower_one"
 KERNEL_MEMORY = "tests/kernels/test_memory.py"
 KERNEL_ODD = "tests/kernels/test_inference.py::test_inference_takes_tensors_of_any_kind"
@@ -214,6 +215,8 @@ MUTANTS = [
     Mutant("counts: the cascade counted as the paper counts", "schedule.py",
            "cascade += size * (rows.stop + input_size) / period",
            "cascade += size * (N - rows.start + input_size) / period", PAPER),
+    Mutant("kernel: threads do not flush denormal numbers as the caller does", "kernels/cpu/threads.c",
+           "    set_mode(team->mode);\n", "", KERNEL_DENORMALS),
     Mutant("kernel: messages of slower modules are not read", "kernels/cpu/forward.h",
            "const int telescope = plan->nested && i + 1 < plan->call->G;", "const int telescope = 0;", KERNEL),
     Mutant("kernel: fast modules that share a vector are read", "kernels/cpu/plan.h",

@@ -4,13 +4,14 @@ import ctypes
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
 from support.python_processes import run_python
 
 from cwrnn import ClockworkRNN
-from cwrnn.kernels.cpu import loader, sequence
+from cwrnn.kernels.cpu import loader, lstm, sequence
 
 pytestmark = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
 
@@ -36,6 +37,56 @@ def test_the_number_of_threads_does_not_change_a_bit(isa, N, B, calls):
     for others in results[1:]:
         for value, first in zip(others, results[0], strict=True):
             assert torch.equal(value, first)
+
+
+@pytest.fixture
+def set_flush_denormal():
+    """The function of torch of that name, whose effect ends with the test."""
+    if not torch.set_flush_denormal(False):
+        pytest.skip("this processor cannot flush denormal numbers")
+    yield torch.set_flush_denormal
+    torch.set_flush_denormal(False)
+
+
+def train_layer(x, rnn):
+    """The output of a layer, and the gradients of its parameters."""
+    output, _ = rnn(x)
+    return output.detach(), *torch.autograd.grad(output, list(rnn.parameters()), torch.ones_like(output))
+
+
+def train_lstms(x, *parameters):
+    """The states of many LSTMs, and the gradients of their parameters."""
+    hidden = lstm.run(x, *parameters)
+    return hidden.detach(), *torch.autograd.grad(hidden, parameters, torch.ones_like(hidden))
+
+
+def weights(*shape):
+    """Random parameters of one network each for 64 networks."""
+    return torch.randn(64, *shape).mul_(0.1).requires_grad_()
+
+
+@pytest.mark.parametrize("kind", ["layer", "lstms"])
+def test_all_threads_flush_denormal_numbers_as_the_caller_does(kind, set_flush_denormal):
+    x = torch.randn(64, 64, 16) * 1e-39
+    train = {
+        "layer": partial(train_layer, x, ClockworkRNN(16, 90, schedule=6, nonlinearity="relu", bias=False)),
+        "lstms": partial(train_lstms, x, weights(80, 16), weights(80, 20), weights(3, 20), weights(80)),
+    }[kind]
+
+    def compute(threads, flush):
+        torch.set_num_threads(threads)
+        set_flush_denormal(flush)
+        # as integers, because a thread that flushes denormal numbers finds them equal to zero
+        return [value.view(torch.int32) for value in train()]
+
+    kept, flushed = compute(1, False), compute(1, True)
+    # LSTMs always flush them
+    assert kind == "lstms" or not torch.equal(kept[0], flushed[0])
+    assert kind == "lstms" or not torch.equal(kept[1], flushed[1])
+    # the threads are torch's own: a call leaves their mode as it was
+    for flush in (False, True, False):
+        for value, expected in zip(compute(2, flush), flushed if flush else kept, strict=True):
+            assert torch.equal(value, expected)
 
 
 def test_several_python_threads_can_train_at_once():

@@ -3,13 +3,19 @@
  * torch's threads wait for work by spinning. A second team would compete with them for the cores, so this file borrows
  * torch's: Python passes GOMP_parallel of the runtime that torch has loaded. Without that runtime, threads are made for
  * the call and joined at its end; so too in a forked child, where the team no longer exists and a call of it would never
- * return. Nothing else in this file is kept from call to call, so any number of Python threads may call at once. */
+ * return. Nothing else in this file is kept from call to call, so any number of Python threads may call at once.
+ *
+ * Every thread rounds as the caller does: torch.set_flush_denormal changes the mode of the calling thread alone, and the
+ * results must not depend on how many threads compute them. */
 
 #include "cpu.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 #if defined(__linux__)
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,10 +33,34 @@ EXPORT void cwrnn_borrow(Parallel *parallel) {
     borrowed = parallel;
 }
 
+/* The mode of this thread's arithmetic: how it rounds, and whether denormal numbers become zero. */
+static uint64_t get_mode(void) {
+#if defined(__x86_64__)
+    return _mm_getcsr() & ~(unsigned)_MM_EXCEPT_MASK;
+#elif defined(__aarch64__)
+    uint64_t mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    return mode;
+#else
+    return 0;
+#endif
+}
+
+static void set_mode(uint64_t mode) {
+#if defined(__x86_64__)
+    _mm_setcsr((unsigned)mode | (_mm_getcsr() & _MM_EXCEPT_MASK));
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"(mode));
+#else
+    (void)mode;
+#endif
+}
+
 typedef struct {
     Body *body;
     void *context;
     int64_t tasks;
+    uint64_t mode; /* of the caller */
     atomic_int_fast64_t next, workers;
 } Team;
 
@@ -44,21 +74,30 @@ static void work(void *data) {
     }
 }
 
-static void *work_in_thread(void *data) {
+/* `work` in the caller's mode; the thread belongs to torch, and gets its own mode back. */
+static void work_in_mode(void *data) {
+    const Team *team = data;
+    const uint64_t own = get_mode();
+    set_mode(team->mode);
     work(data);
+    set_mode(own);
+}
+
+static void *work_in_thread(void *data) {
+    work_in_mode(data);
     return NULL;
 }
 
 void cwrnn_parallel(Body *body, void *context, int64_t tasks, int64_t threads) {
     enum { MAX_THREADS = 256 };
-    Team team = {.body = body, .context = context, .tasks = tasks};
+    Team team = {.body = body, .context = context, .tasks = tasks, .mode = get_mode()};
     if (threads > tasks) threads = tasks;
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     Parallel *parallel = borrowed;
     if (threads <= 1) {
         work(&team);
     } else if (parallel != NULL) {
-        parallel(work, &team, (unsigned)threads, 0);
+        parallel(work_in_mode, &team, (unsigned)threads, 0);
     } else {
         pthread_t thread[MAX_THREADS];
         int64_t made = 0;
