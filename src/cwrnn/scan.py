@@ -55,11 +55,11 @@ def _forward(drive: Tensor, weight: Tensor, h0: Tensor, nonlinearity: str) -> Te
 def _backward(gradient: Tensor, states: Tensor, weight: Tensor, nonlinearity: str) -> tuple[Tensor, Tensor, Tensor]:
     weight = weight.contiguous()
     gradients = gradient.unbind(0)
-    slopes = _slope(states[1:], nonlinearity).unbind(0)
+    factors = _factors(states[1:], nonlinearity).unbind(0)
     arriving = gradients[-1]
     drive_gradients = []
-    for n in reversed(range(len(slopes))):
-        drive_gradients.append(arriving * slopes[n])
+    for n in reversed(range(len(factors))):
+        drive_gradients.append(_differentiate(arriving, factors[n], nonlinearity))
         arriving = torch.addmm(gradients[n], drive_gradients[-1], weight)
     if not drive_gradients:
         return torch.zeros_like(states[1:]), torch.zeros_like(weight), arriving.clone()
@@ -70,8 +70,15 @@ def _backward(gradient: Tensor, states: Tensor, weight: Tensor, nonlinearity: st
     return drive_gradient, weight_gradient, arriving
 
 
-def _slope(states: Tensor, nonlinearity: str) -> Tensor:
-    return 1 - states * states if nonlinearity == "tanh" else (states > 0).to(states.dtype)
+def _factors(states: Tensor, nonlinearity: str) -> Tensor:
+    """The factors that `_differentiate` needs for the states: of tanh its slopes, of relu the states themselves."""
+    return 1 - states * states if nonlinearity == "tanh" else states
+
+
+def _differentiate(change: Tensor, factors: Tensor, nonlinearity: str) -> Tensor:
+    """`change` times the derivative of f, by the factors of the states."""
+    # torch's own rule: a change passes where the state is NaN, and becomes 0 and not NaN where an infinite one stops
+    return change * factors if nonlinearity == "tanh" else torch.ops.aten.threshold_backward(change, factors, 0)
 
 
 class _Scan(torch.autograd.Function):
@@ -95,15 +102,15 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, drive: Tensor | None, weight: Tensor | None, h0: Tensor | None, _: None) -> Tensor:
         states, fixed_weight = ctx.saved_tensors
-        slopes = _slope(states[1:], ctx.nonlinearity)
+        factors = _factors(states[1:], ctx.nonlinearity)
         tangents = [torch.zeros_like(states[0]) if h0 is None else h0]
-        for n in range(len(slopes)):
+        for n in range(len(factors)):
             a = tangents[-1] @ fixed_weight.T
             if drive is not None:
                 a = a + drive[n]
             if weight is not None:
                 a = a + states[n] @ weight.T
-            tangents.append(a * slopes[n])
+            tangents.append(_differentiate(a, factors[n], ctx.nonlinearity))
         return torch.stack(tangents)
 
 

@@ -61,6 +61,107 @@ static void multiply_pairs(const ReversePass *r, int64_t i, int64_t pairs) {
     }
 }
 
+/* The message that a module sends at a tick (tick 0 is the initial state), in sequences of one length. Not every module
+ * hears the last message of a sequence, and if periods are not nested, not every module hears the first one. Unheard units
+ * have no part in any product: their gradient is zero, and zero times an infinite state or weight would be NaN. */
+typedef struct {
+    int64_t number, after, until; /* number of the tick; the message is heard at the steps after `after`, up to `until` */
+} Message;
+
+static Message message_at(const Module *m, int64_t number, int64_t length) {
+    const int64_t next = m->first + number * m->P;
+    return (Message){number, number > 0 ? next - m->P : -1, smaller(next, length - 1)};
+}
+
+/* True if module m, which is as fast as the sender or faster, ticks while the message is held. */
+static int hears(const Plan *plan, const Module *m, const Message *message) {
+    /* with nested periods, all faster modules tick together with the sender */
+    if (plan->nested) return message->until >= (message->number > 0 ? message->after + m->P : m->first);
+    return count_ticks(m, message->until + 1) > count_ticks(m, message->after + 1);
+}
+
+/* Finds the next neighbours among the modules up to `last` that hear the message: *from is moved to the first, and the
+ * module after them is returned; *from itself if there are none. */
+static const Module *next_hearers(const Plan *plan, const Module **from, const Module *last, const Message *message) {
+    while (*from <= last && !hears(plan, *from, message)) ++*from;
+    const Module *to = *from;
+    while (to <= last && hears(plan, to, message)) to++;
+    return to;
+}
+
+/* Multiplies the gradients of a message by the weights, for all rows, each by those of the units that hear the message.
+ * The first `heard` rows are those in which all units do. `product` is that of row 0 and all units. */
+RARE static void multiply_heard(const ReversePass *r, int64_t i, int64_t heard, int64_t active, Product product) {
+    const Plan *plan = r->plan;
+    const Module *m = &plan->module[i];
+    const Product whole = product;
+    if (heard > 0) multiply(heard, 0, m->kp / LANES, &product);
+    for (int64_t row = heard, end; row < active; row = end) {
+        for (end = row + 1; end < active && r->chunk->length[end] == r->chunk->length[row]; end++) {}
+        const Message message = message_at(m, r->cursors[i].number, r->chunk->length[row]);
+        product = whole;
+        product.init += row * product.li, product.C += row * product.lc, product.depth = 0;
+        for (const Module *from = plan->module, *to; from <= m; from = to) {
+            to = next_hearers(plan, &from, m, &message);
+            if (to > from) {
+                product.X = whole.X + row * whole.xm + from->start;
+                product.Y = whole.Y + from->start * whole.ly;
+                product.depth = to[-1].end - from->start;
+            } else if (product.init == product.C) {
+                break;
+            }
+            /* if no unit hears it, the gradient is that from outside */
+            multiply(end - row, 0, m->kp / LANES, &product);
+            product.init = product.C, product.li = product.lc;
+        }
+    }
+}
+
+static int all_finite(const real *values, int64_t n) {
+    vec rest = {0};
+    int64_t k = 0;
+    for (; k + LANES <= n; k += LANES) rest += load(values + k) * 0;
+    if (k < n) rest += load_some(values + k, n - k) * 0;
+    for (int i = 0; i < LANES; i++)
+        if (rest[i] != 0) return 0; /* zero times infinity or NaN is NaN */
+    return 1;
+}
+
+/* Adds the product of one pair to the weights' gradients, for the units that hear the message only, and takes the pair out
+ * of those that are kept. */
+static void multiply_pair(const ReversePass *r, int64_t i, int64_t row, const Message *message) {
+    const Plan *plan = r->plan;
+    const Module *m = &plan->module[i];
+    const int64_t I = plan->call->I, at = r->cursors[i].slot * r->chunk->rows + row;
+    real *g = g_message(r, m, 0, at), *state = r->memory + m->states + at * m->K, *sums = r->sums + m->g_weights;
+    real *input = r->memory + m->inputs + at * (I + 1), *input_sums = r->sums + m->g_inputs;
+    if (!r->cursors[i].begun) {
+        clear(sums, m->K * m->ld);
+        if (r->inputs) clear(input_sums, (I + 1) * m->kp);
+        r->cursors[i].begun = 1;
+    }
+    for (const Module *from = plan->module, *to; from <= m; from = to) {
+        to = next_hearers(plan, &from, m, message);
+        for (int64_t k = 0; k < m->K && to > from; k++)
+            for (int64_t u = from->start; u < to[-1].end; u++) sums[k * m->ld + u] += state[k] * g[u];
+    }
+    for (int64_t k = 0; r->inputs && k <= I && hears(plan, m, message); k++)
+        for (int64_t u = 0; u < m->K; u++) input_sums[k * m->kp + u] += input[k] * g[m->start + u];
+    clear(g, m->ld);
+    clear(state, m->K);
+    if (r->inputs) clear(input, I + 1);
+}
+
+/* Multiplies the pairs that a module has just completed at once, in the rows from `heard` on whose state is not finite. */
+RARE static void separate_pairs(const ReversePass *r, int64_t i, int64_t heard, int64_t active) {
+    const Module *m = &r->plan->module[i];
+    for (int64_t row = heard; row < active; row++) {
+        if (all_finite(r->memory + m->states + (r->cursors[i].slot * r->chunk->rows + row) * m->K, m->K)) continue;
+        const Message message = message_at(m, r->cursors[i].number, r->chunk->length[row]);
+        multiply_pair(r, i, row, &message);
+    }
+}
+
 /* Computes the gradient of the state of module i at a tick (tick 0 is the initial state), from outside and from all
  * modules that heard it, and writes it to g. The gradient of the message is added to that of the next slower module, and
  * makes a pair with the state. */
@@ -68,19 +169,26 @@ static void collect_gradient(const ReversePass *r, int64_t i, int64_t active) {
     const Plan *plan = r->plan;
     const Call *c = plan->call;
     const Module *m = &plan->module[i];
-    const int64_t slot = r->cursors[i].slot;
+    const int64_t slot = r->cursors[i].slot, number = r->cursors[i].number, *length = r->chunk->length;
     real *carried = r->memory + plan->carried + m->start, *g = r->memory + plan->g;
     if (c->g_ticks != NULL)
         for (int64_t row = 0; row < active; row++)
-            add(carried + row * plan->ldn,
-                (const real *)c->g_ticks + row_place(plan, m, r->chunk, r->cursors[i].number, row), m->K);
+            add(carried + row * plan->ldn, (const real *)c->g_ticks + row_place(plan, m, r->chunk, number, row), m->K);
+    /* the sequences in which all faster modules heard the message */
+    int64_t heard = number > 0 || plan->nested ? active : 0;
+    while (heard > 0 && length[heard - 1] <= m->first + number * m->P) heard--;
     Product product = {
         .X = g_message(r, m, slot, 0), .xm = m->ld, .xj = 1,
         .Y = r->packed + m->weights, .ly = m->kp,
         .init = carried, .li = plan->ldn, .C = g, .lc = m->kp,
         .depth = m->end,
     };
-    if (r->cursors[i].number > 0 || c->g_h0 != NULL) multiply(active, 0, m->kp / LANES, &product);
+    if (number > 0 || c->g_h0 != NULL) {
+        if (heard == active)
+            multiply(active, 0, m->kp / LANES, &product);
+        else
+            multiply_heard(r, i, heard, active, product);
+    }
     const int64_t K = m->K, ld = m->ld, ldn = plan->ldn, *b = r->chunk->b;
     for (int64_t row = 0; !plan->nested && row < active; row++) clear(carried + row * ldn, K);
     if (plan->nested && i + 1 < c->G) {
@@ -91,9 +199,10 @@ static void collect_gradient(const ReversePass *r, int64_t i, int64_t active) {
         for (int64_t row = 0; row < active; row++) add(to + row * next, from + row * ld, ld);
     }
     if (r->weights) {
-        const real *from = (const real *)c->ticks + tick_place(plan, m, r->chunk->s, r->cursors[i].number);
+        const real *from = (const real *)c->ticks + tick_place(plan, m, r->chunk->s, number);
         real *to = r->memory + m->states + slot * r->chunk->rows * K;
         for (int64_t row = 0; row < active; row++) copy(to + row * K, from + b[row] * K, K);
+        if (heard < active) separate_pairs(r, i, heard, active);
     }
 }
 

@@ -42,6 +42,7 @@ typedef integer mask __attribute__((vector_size(VECTOR)));
 
 #define OPTIONAL __attribute__((unused)) /* not every file that includes this uses it */
 #define INLINE static inline __attribute__((always_inline))
+#define RARE __attribute__((noinline, cold)) /* kept out of the loops that call it */
 #define UNROLL _Pragma("GCC unroll 16")
 
 INLINE vec load(const real *from) { return *(const loose *)from; }

@@ -1,0 +1,154 @@
+"""Infinite numbers, NaN and huge numbers go as far as in the specification and in torch.nn.RNN, and no further."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.network_cases import ARGUMENTS, USABLE, schedules
+from support.rnn_pairs import make_pair, named_gradients
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from cwrnn import ClockworkRNN, Schedule, clockwork_reference
+from cwrnn.backends import BACKENDS
+
+SPECIAL = (float("inf"), float("-inf"), float("nan"), 2.0**40)
+ONE = Schedule((1,), (4,))
+SCHEDULES = schedules()
+
+
+def draw_numbers(draw, *shape):
+    """Small integers: their sums are exact in any order, so that only the special numbers matter."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 1 << 20)))
+    return torch.randint(-2, 3, shape, generator=generator, dtype=torch.float64)
+
+
+@st.composite
+def broken_networks(draw, possible=SCHEDULES):
+    """Draw a schedule, t0, f, lengths or None, and the tensors of a network with a few special numbers in them."""
+    schedule = draw(possible)
+    N, T, B, I = schedule.hidden_size, draw(st.integers(1, 14)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    shapes = (T, B, I), (N, I), (N, N), (N,), (B, N)
+    tensors = {name: draw_numbers(draw, *shape) for name, shape in zip(ARGUMENTS, shapes, strict=True)}
+    for _ in range(draw(st.integers(1, 2))):
+        values = tensors[draw(st.sampled_from((*["input"] * 3, "h0", *ARGUMENTS)))].view(-1)
+        values[draw(st.integers(0, values.numel() - 1))] = draw(st.sampled_from(SPECIAL))
+    lengths = draw(st.none() | st.lists(st.integers(1, T), min_size=B, max_size=B).map(torch.tensor))
+    cotangents = draw_numbers(draw, T, B, N), draw_numbers(draw, B, N)
+    return schedule, draw(st.integers(0, 13)), draw(st.sampled_from(("tanh", "relu"))), lengths, tensors, cotangents
+
+
+def run_reference(tensors, schedule, t0, nonlinearity, lengths):
+    """Output and final state by the specification, one sequence after the other, each for its own length."""
+    input, weight_ih, weight_hh, bias, h0 = tensors
+    T, B, _ = input.shape
+    outputs, finals = [], []
+    for b in range(B):
+        steps = T if lengths is None else int(lengths[b])
+        x, h = input[:steps, b : b + 1], h0[b : b + 1]
+        output = clockwork_reference(x, weight_ih, weight_hh, bias, h, schedule, t0, nonlinearity)
+        outputs.append(torch.cat((output, output.new_zeros(T - steps, *output.shape[1:]))))
+        finals.append(output[-1])
+    return torch.cat(outputs, dim=1), torch.cat(finals)
+
+
+def run_backend(name, tensors, schedule, t0, nonlinearity, lengths):
+    """Output and final state by a backend."""
+    done = BACKENDS[name].run(*tensors, schedule, t0, nonlinearity, lengths, True)
+    return done.hold(), done.final()
+
+
+def evaluate_pair(name, network):
+    """Output, final state and all gradients by the specification, and the same by a backend."""
+    schedule, t0, nonlinearity, lengths, tensors, cotangents = network
+    results = []
+    for run, *arguments in ((run_reference,), (run_backend, name)):
+        leaves = [tensor.clone().requires_grad_() for tensor in tensors.values()]
+        outputs = run(*arguments, leaves, schedule, t0, nonlinearity, lengths)
+        gradients = torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True, materialize_grads=True)
+        results.append(dict(zip(("output", "final", *ARGUMENTS), (*outputs, *gradients), strict=True)))
+    return results
+
+
+@pytest.mark.skipif("cpu" not in USABLE, reason="the kernel was not built")
+@settings(max_examples=200)
+@given(network=broken_networks())
+def test_the_kernel_spoils_no_number_that_the_specification_does_not_spoil(network):
+    expected, actual = evaluate_pair("cpu", network)
+    for name in expected:
+        value, right = actual[name].detach(), expected[name].detach()
+        # a message that is heard twice is multiplied once by the sum of both gradients: (1 + 0) times infinity is
+        # infinite, where the specification adds 1 times infinity and 0 times infinity, which is NaN
+        forgiven = right.isnan() & value.isinf() if name in ARGUMENTS else torch.zeros_like(right, dtype=torch.bool)
+        torch.testing.assert_close(
+            value.where(~forgiven, torch.nan),
+            right,
+            rtol=1e-9,
+            atol=1e-9,
+            equal_nan=True,
+            msg=lambda m, n=name: f"{n}: {m}",
+        )
+
+
+@settings(max_examples=50)
+@given(network=broken_networks(st.just(ONE)))
+@pytest.mark.parametrize("backend", USABLE)
+def test_one_module_spoils_what_torch_spoils(backend, network):
+    """Without lengths, also in the cascade; the kernel computes every sequence to its own end only."""
+    schedule, _, nonlinearity, lengths, tensors, (g_output, g_final) = network
+    lengths = lengths if backend == "cpu" else None
+    rnn, ours = make_pair(tensors["input"].shape[-1], schedule.hidden_size, nonlinearity=nonlinearity)
+    ours.backend = backend
+    with torch.no_grad():
+        for name in ("weight_ih", "weight_hh"):
+            for layer in (rnn, ours):
+                getattr(layer, f"{name}_l0").copy_(tensors[name])
+        ours.bias_l0.copy_(tensors["bias"])
+        rnn.bias_ih_l0.copy_(tensors["bias"])
+        rnn.bias_hh_l0.zero_()
+    results = []
+    for layer in (rnn, ours):
+        x, h0 = tensors["input"].clone().requires_grad_(), tensors["h0"][None].clone().requires_grad_()
+        packed = x if lengths is None else pack_padded_sequence(x, lengths, enforce_sorted=False)
+        output, h_n = layer(packed, h0)
+        output = output if lengths is None else output.data
+        weights = g_output if lengths is None else g_output.flatten(0, 1)[: len(output)]
+        loss = (output * weights).sum() + (h_n * g_final).sum()
+        gradients = named_gradients(layer, loss, {"input": x, "hx": h0})
+        results.append({"output": output.detach(), "h_n": h_n.detach(), **gradients})
+    expected, actual = results
+    for name in expected:
+        torch.testing.assert_close(
+            actual[name], expected[name], rtol=1e-6, atol=1e-6, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+@settings(max_examples=50)
+@given(network=broken_networks())
+def test_the_cascade_computes_what_the_specification_computes_where_it_is_finite(network):
+    """Where a state is infinite, the cascade may give NaN for gradients of weights that nothing has passed through."""
+    expected, actual = evaluate_pair("torch", network)
+    for name in expected:
+        value, right = actual[name].detach(), expected[name].detach()
+        compared = (
+            value.isfinite() & right.isfinite() if name in ARGUMENTS else torch.ones_like(right, dtype=torch.bool)
+        )
+        torch.testing.assert_close(value[compared], right[compared], rtol=1e-6, atol=1e-6, equal_nan=True)
+        assert not (value.isfinite() & ~right.isfinite()).any()
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+@pytest.mark.parametrize("backend", USABLE)
+def test_nothing_beyond_the_end_of_a_sequence_is_read(backend, nonlinearity):
+    rnn = ClockworkRNN(2, 9, 2, nonlinearity, bidirectional=True, schedule=[1, 2, 3], backend=backend)
+    lengths = torch.tensor([7, 2, 9, 1])
+    results = []
+    for filler in (0.0, float("nan"), float("inf")):
+        x = torch.randn(9, 4, 2, generator=torch.Generator().manual_seed(0))
+        x[torch.arange(9)[:, None] >= lengths] = filler
+        x.requires_grad_()
+        output, h_n = rnn(x, lengths=lengths)
+        gradients = torch.autograd.grad(output.sum() + h_n.sum(), [x, *rnn.parameters()])
+        results.append([output, h_n, *gradients])
+    for spoilt in results[1:]:
+        for value, right in zip(spoilt, results[0], strict=True):
+            assert torch.equal(value, right)
