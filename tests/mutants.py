@@ -176,7 +176,7 @@ MUTANTS = [
     Mutant("gradient: of tanh", "scan.py",
            "1 - states * states if", "1 - states if", BACKENDS),
     Mutant("gradient: of relu", "scan.py",
-           "(states > 0)", "(states >= 0)", BACKENDS),
+           "threshold_backward(change, factors, 0)", "threshold_backward(change, factors, -1)", BACKENDS),
     Mutant("gradient: second order, cut", "scan.py",
            "return *_backward(gradient, states, weight,", "return *_backward(gradient, states.detach(), weight,",
            BACKENDS),

@@ -135,10 +135,11 @@ static void multiply_pair(const ReversePass *r, int64_t i, int64_t row, const Me
     const int64_t I = plan->call->I, at = r->cursors[i].slot * r->chunk->rows + row;
     real *g = g_message(r, m, 0, at), *state = r->memory + m->states + at * m->K, *sums = r->sums + m->g_weights;
     real *input = r->memory + m->inputs + at * (I + 1), *input_sums = r->sums + m->g_inputs;
-    if (!r->cursors[i].begun) {
+    int64_t *begun = &r->cursors[i].begun;
+    if (!*begun) {
         clear(sums, m->K * m->ld);
         if (r->inputs) clear(input_sums, (I + 1) * m->kp);
-        r->cursors[i].begun = 1;
+        *begun = 1;
     }
     for (const Module *from = plan->module, *to; from <= m; from = to) {
         to = next_hearers(plan, &from, m, message);
