@@ -1,21 +1,30 @@
 """The command line of chaos: plans the faults, makes them, and prints a table of the results."""
 
 import argparse
+import os
 import random
 import shutil
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from . import sweeps
+from . import cluster, models, sweeps
+from .command import Command
 from .faults import build_library
 from .table import describe_machine, format_markdown, write_results
 from .trial import Comparison, FaultQueue, Trial
+
+Report = Callable[[Trial], None]
+Disturb = Callable[[int, FaultQueue, random.Random, Report], Comparison | None]
+"""Makes one command under faults of the queue; None if all of them are made."""
 
 SCENARIOS = ("kills", "full", "models", "dask")
 
@@ -37,7 +46,7 @@ The folder --out gets chaos.md (the table), chaos.json (every fault), and for ea
 the store as it was left, and the logs of all commands that worked on it. Do not change or commit the source while this
 runs: records hold the commit.
 
-exit codes: 0 everything is equal, 1 there is a problem, 2 wrong usage
+exit codes: 0 everything is equal, 1 there is a problem, 2 wrong usage, 130 interrupted
 """
 
 
@@ -72,6 +81,7 @@ def main() -> int:
         parser.error("--kills and --jobs: expected at least 1")
     if not sys.platform.startswith("linux"):
         parser.error("needs Linux: it reads /proc")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     return Chaos(arguments).make()
 
 
@@ -102,68 +112,112 @@ class Chaos:
         if self.library is None:
             self.notes.append("There is no C compiler: no fault was made at a file operation.")
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns) as self.bars:
-            for scenario in self.scenarios:
-                getattr(self, f"make_{scenario}")()
+        try:
+            with Progress(*columns) as self.bars:
+                for scenario in self.scenarios:
+                    getattr(self, f"make_{scenario}")()
+        except KeyboardInterrupt:
+            self.notes.append("Interrupted.")
         about["minutes"] = (time.monotonic() - started) / 60
         page = write_results(self.out, about, self.trials, self.comparisons, self.notes)
         print(format_markdown(about, self.trials, self.comparisons, self.notes))
-        print(f"the table is {page}")
+        print(f"the table is {page}", flush=True)
+        if "Interrupted." in self.notes:
+            self._end_at_once()
         wrong = any(result.problems for result in (*self.trials, *self.comparisons))
         return int(wrong or not self.comparisons)
+
+    def _end_at_once(self) -> None:
+        """Kills the commands that are running, unmounts their file systems, and exits without waiting for threads."""
+        for command in list(Command.running):
+            command.end()
+        sweeps.unmount_all(self.out)
+        os._exit(130)
 
     def make_kills(self) -> None:
         """Kills sweeps, and sends other signals."""
         kinds = [kind for kind in sweeps.KILLS if self.library is not None or kind not in sweeps.AT_OPERATION]
         faults = [kinds[number % len(kinds)] for number in range(self.kills)]
-        faults += [signal for signal in sweeps.SIGNALS for _ in range(-(-self.kills // 10))]
+        faults += [kind for kind in sweeps.SIGNALS for _ in range(-(-self.kills // 10))]
         self._chance.shuffle(faults)
         self._disturb_sweeps("kills", faults)
 
     def make_full(self) -> None:
         """Fills the disk of sweeps."""
-        count = -(-self.kills // 8)
+        number = -(-self.kills // 8)
         if self.library is not None:
-            self._disturb_sweeps("full", [sweeps.FULL] * count)
+            self._disturb_sweeps("full", [sweeps.FULL] * number)
         if sweeps.can_mount(self.out):
-            self._disturb_sweeps("small", [sweeps.SMALL] * count)
+            self._disturb_sweeps("small", [sweeps.SMALL] * number)
         else:
             self.notes.append("This process may not mount file systems: none was too small.")
 
+    def make_models(self) -> None:
+        """Kills the training of recognisers, and fills its disk."""
+        bar = self.bars.add_task("models: undisturbed training")
+        undisturbed = models.run_undisturbed(self.out / "models" / "undisturbed", self.library)
+        faults = models.plan_faults(undisturbed, -(-self.kills // 4), self._chance)
+
+        def disturb(number: int, queue: FaultQueue, chance: random.Random, report: Report) -> Comparison | None:
+            where = self.out / "models" / f"{number:03}"
+            return models.disturb_training(undisturbed, where, queue, chance, self.library, report)
+
+        self._make("models", bar, faults, disturb)
+
+    def make_dask(self) -> None:
+        """Kills workers, schedulers, and commands that have a cluster of their own."""
+        if find_spec("distributed") is None:
+            self.notes.append("Dask is not installed: no cluster was killed.")
+            return
+        bar = self.bars.add_task("dask: undisturbed sweep")
+        undisturbed = sweeps.run_undisturbed(cluster.TASK, self.out / "dask", None)
+        faults = [fault for fault in cluster.FAULTS for _ in range(-(-self.kills // 25))]
+
+        def disturb(number: int, queue: FaultQueue, chance: random.Random, report: Report) -> Comparison | None:
+            return cluster.disturb_cluster(undisturbed, self.out / "dask" / f"{number:03}", queue, chance, report)
+
+        self._make("dask", bar, faults, disturb)
+
     def _disturb_sweeps(self, name: str, faults: list[str]) -> None:
-        queue = FaultQueue(faults, tries=3 * len(faults))
-        bar = self.bars.add_task(f"{name}: undisturbed sweeps", total=len(faults))
+        bar = self.bars.add_task(f"{name}: undisturbed sweeps")
         undisturbed = [sweeps.run_undisturbed(task, self.out / name, self.library) for task in sweeps.TASKS]
-        self.bars.update(bar, description=f"{name}: faults")
+
+        def disturb(number: int, queue: FaultQueue, chance: random.Random, report: Report) -> Comparison | None:
+            sweep = undisturbed[number % len(undisturbed)]
+            where = self.out / name / f"{sweep.task}-{number:03}"
+            return sweeps.disturb_sweep(sweep, where, queue, chance, self.library, report)
+
+        self._make(name, bar, faults, disturb)
+
+    def _make(self, name: str, bar: TaskID, faults: list[str], disturb: Disturb) -> None:
+        """Calls `disturb` in several threads until all faults are made."""
+        queue = FaultQueue(faults, tries=3 * len(faults))
+        self.bars.update(bar, description=f"{name}: faults", total=len(faults))
         lock = threading.Lock()
-        numbers = iter(range(10**6))
+        numbers = count()
 
         def report(trial: Trial) -> None:
             with lock:
                 self.trials.append(trial)
+                # a bar is shown on a terminal only
+                if not self.bars.console.is_terminal:
+                    done = sum(other.problems == [] for other in self.trials)
+                    print(f"{done} of {len(self.trials)} fine: {trial}", flush=True)
             self.bars.advance(bar)
 
         def work(seed: int) -> None:
             chance = random.Random(seed)
-            while True:
+            while queue.has_more():
                 with lock:
                     number = next(numbers)
-                if not queue.has_more():
-                    return
-                sweep = undisturbed[number % len(undisturbed)]
-                where = self.out / name / f"{sweep.task}-{number:03}"
-                comparison = sweeps.disturb_sweep(sweep, where, queue, chance, self.library, report)
-                with lock:
-                    self.comparisons.append(comparison)
+                comparison = disturb(number, queue, chance, report)
+                if comparison is not None:
+                    with lock:
+                        self.comparisons.append(comparison)
 
-        self._work(work)
-
-    def _work(self, work: Callable[[int], None]) -> None:
-        """Calls the function in several threads, each with a seed of its own."""
-        seeds = [self._chance.randrange(2**31) for _ in range(self.jobs)]
-        with ThreadPoolExecutor(self.jobs) as pool:
-            for future in [pool.submit(work, seed) for seed in seeds]:
-                future.result()
+        pool = ThreadPoolExecutor(self.jobs)
+        for future in [pool.submit(work, self._chance.randrange(2**31)) for _ in range(self.jobs)]:
+            future.result()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 SECONDS_TO_END = 30.0
 """The time that the processes of a dead command have to end by themselves."""
@@ -26,6 +27,9 @@ class Command:
         environment: variables beside those of this process
     """
 
+    running: ClassVar[list["Command"]] = []
+    """The commands that may have living processes."""
+
     def __init__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.log = log
         self.started = time.monotonic()
@@ -38,6 +42,7 @@ class Command:
                 start_new_session=True,
                 env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
             )
+        self.running.append(self)
 
     @property
     def seconds(self) -> float:
@@ -87,6 +92,8 @@ class Command:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         self.process.wait()
+        with suppress(ValueError):
+            self.running.remove(self)
 
     def read_log(self) -> str:
         """Everything that the command has printed."""

@@ -19,6 +19,8 @@ class Count:
     has_hit: bool
     operation: str
     """The operation that was hit, with the name of the file."""
+    folder: str
+    """The folder of that file."""
 
 
 def build_library(folder: Path) -> Path | None:
@@ -47,5 +49,5 @@ def plan_fault(library: Path, folder: Path, count: Path, fault: str = "none", at
 def read_count(count: Path) -> Count:
     """The count of a command that has ended."""
     operations, hit, name, path = COUNT.unpack(count.read_bytes())
-    file = path.rstrip(b"\0").decode(errors="replace").rpartition("/")[2]
-    return Count(operations, bool(hit), f"{name.rstrip(bytes(1)).decode()} {file}".strip())
+    folder, _, file = path.rstrip(b"\0").decode(errors="replace").rpartition("/")
+    return Count(operations, bool(hit), f"{name.rstrip(bytes(1)).decode()} {file}".strip(), folder)

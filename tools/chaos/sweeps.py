@@ -18,7 +18,7 @@ from pathlib import Path
 from . import faults
 from .command import Command
 from .snapshot import Snapshot, check_kept, compare, take_snapshot
-from .trial import Comparison, FaultQueue, Trial
+from .trial import Comparison, FaultQueue, Trial, check_sentence, finish
 
 TASKS = {
     "generation": ["--data", "bundle", "--length", "60", "--epochs", "60", "--runs", "1", "--sizes", "100,140,180,220"],
@@ -178,13 +178,7 @@ class _Disturbance:
         self._command = Command(make_arguments(self._undisturbed.task, self._folder), self._log, environment)
 
     def _finish(self, codes: Sequence[int]) -> None:
-        """Waits for the end, and checks the exit code and that no process is left."""
-        self._trial.code = self._command.wait()
-        left = self._command.wait_for_the_rest()
-        if left:
-            self._trial.problems.append(f"{len(left)} processes outlived the command")
-        if self._trial.code not in codes:
-            self._trial.problems.append(f"exit code {self._trial.code}, expected {' or '.join(map(str, codes))}")
+        finish(self._command, self._trial, codes)
 
     def _stop_and_look(self) -> bool:
         """Stops all processes and notes the phase; a kill now hits this very moment. False if the command has ended."""
@@ -273,7 +267,8 @@ class _Disturbance:
         has_begun = "; the store is" in self._command.read_log()
         self._trial.phase = RECORD if "sqlite" in counted.operation else PAGE if has_begun else START
         if fault == FULL:
-            self._finish_on_full_disk()
+            self._finish(codes=(1,))
+            check_sentence(self._command, self._trial)
         else:
             self._finish(codes=(-signal.SIGKILL,))
         return True
@@ -291,19 +286,11 @@ class _Disturbance:
                 self._finish(codes=(0,))
                 return False
             self._trial.phase = RECORD if "sqlite: " in self._command.read_log() else PAGE
-            self._finish_on_full_disk()
+            self._finish(codes=(1,))
+            check_sentence(self._command, self._trial)
         finally:
             _remount(self._folder, 1 << 28)
         return True
-
-    def _finish_on_full_disk(self) -> None:
-        """Checks that a command on a full disk ends with a sentence and exit code 1."""
-        self._finish(codes=(1,))
-        log = self._command.read_log()
-        if "Traceback" in log:
-            self._trial.problems.append("a traceback on a full disk")
-        if "cwrnn: " not in log:
-            self._trial.problems.append("no sentence on a full disk")
 
 
 def _look(folder: Path, trial: Trial) -> Snapshot:
@@ -322,6 +309,13 @@ def can_mount(where: Path) -> bool:
         return False
     subprocess.run(["umount", str(folder)], check=True)
     return True
+
+
+def unmount_all(where: Path) -> None:
+    """Unmounts every file system that was mounted below a folder."""
+    for folder in where.glob("*/*/sweep"):
+        if folder.is_mount():
+            subprocess.run(["umount", str(folder)], check=False)
 
 
 def _mount(folder: Path) -> bool:

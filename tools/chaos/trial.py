@@ -1,8 +1,10 @@
 """Trials: one disturbance of one command, its result, and the queue of those that are still to be made."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+from .command import Command
 
 
 @dataclass
@@ -64,3 +66,22 @@ class FaultQueue:
             if self._tries > 0:
                 self._tries -= 1
                 self._faults.append(fault)
+
+
+def finish(command: Command, trial: Trial, codes: Sequence[int]) -> None:
+    """Waits for the end of a command, and checks its exit code and that no process is left."""
+    trial.code = command.wait()
+    left = command.wait_for_the_rest()
+    if left:
+        trial.problems.append(f"{len(left)} processes outlived the command")
+    if trial.code not in codes:
+        trial.problems.append(f"exit code {trial.code}, expected {' or '.join(map(str, codes))}")
+
+
+def check_sentence(command: Command, trial: Trial, sentence: str = "cwrnn: ") -> None:
+    """Checks that a command has ended with a sentence and no traceback."""
+    log = command.read_log()
+    if "Traceback" in log:
+        trial.problems.append("the command printed a traceback")
+    if sentence not in log:
+        trial.problems.append(f"the command did not print {sentence!r}")
