@@ -1,4 +1,4 @@
-"""Data parallel training in two processes equals training in one.
+"""Training in two processes equals training in one, with the parameters replicated (DDP) or sharded (FSDP2).
 
 Run as a script, this file is one of the two processes.
 """
@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from support.python_processes import run_two_ranks
 from support.rnn_pairs import LAYERS, I
 from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import distribute_tensor
 
 from cwrnn import ClockworkRNN
 
@@ -49,12 +52,55 @@ def train_in_one_of_two_processes(folder, rank):
         distributed = nn.parallel.DistributedDataParallel(layer)
         results[kind] = train(distributed, dict(layer.named_parameters()), x)
     torch.save(results, folder / f"result{rank}.pt")
+    torch.save(train_sharded(folder, x, job["states"]["modules"]), folder / f"sharded{rank}.pt")
     dist.destroy_process_group()
+
+
+def make_sharded(schedule):
+    """A layer whose parameters are spread over both processes, with random initial values."""
+    with torch.device("meta"):
+        layer = ClockworkRNN(I, 9, 2, dtype=torch.float64, schedule=schedule)
+    fully_shard(layer, mesh=dist.device_mesh.init_device_mesh("cpu", (2,)))
+    layer.to_empty(device="cpu")
+    layer.reset_parameters()
+    return layer
+
+
+def train_sharded(folder, x, state):
+    """Train a sharded layer from `state`, and load state dicts into others. Return whole tensors."""
+
+    def gather(parameters):
+        return {name: value.full_tensor() for name, value in parameters.items()}
+
+    layer = make_sharded((1, 2, 4))
+    parameters = dict(layer.named_parameters())
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(distribute_tensor(state[name], parameter.device_mesh, parameter.placements))
+    results = {group: gather(tensors) for group, tensors in train(layer, parameters, x).items()}
+
+    dcp.save({"layer": layer.state_dict()}, checkpoint_id=folder / "checkpoint")
+    loaded = make_sharded((1, 2, 4))
+    target = {"layer": loaded.state_dict()}
+    dcp.load(target, checkpoint_id=folder / "checkpoint")
+    loaded.load_state_dict(target["layer"])
+
+    # a state_dict without a schedule, with weights that a layer with several clocks does not have
+    dense, cleared = make_sharded((1,)), make_sharded((1, 2, 4))
+    with pytest.warns(UserWarning, match="they are loaded as zeros"):
+        cleared.load_state_dict(dict(dense.named_parameters()), assign=True)
+
+    with pytest.raises(RuntimeError, match="schedule 1:3,2:3,4:3, but this layer has the schedule 1:3,2:3,8:3"):
+        make_sharded((1, 2, 8)).load_state_dict(layer.state_dict())
+
+    layers = {"loaded": loaded, "dense": dense, "cleared": cleared, "drawn": make_sharded((1, 2, 4))}
+    results |= {name: gather(dict(other.named_parameters())) for name, other in layers.items()}
+    return results | {"output": layer(x)[0], "loaded output": loaded(x)[0]}
 
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory):
-    """The results of one process with the whole batch, and of two with half of it each, by kind of layer."""
+    """The results of one process with the whole batch, and of two with half of it each: replicated, and sharded."""
     folder = tmp_path_factory.mktemp("two_processes")
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(23, 6, I, dtype=torch.float64, generator=generator)
@@ -63,14 +109,15 @@ def two_processes(tmp_path_factory):
     torch.save({"input": x, "states": states}, folder / "job.pt")
     run_two_ranks(__file__, folder)
     halves = [torch.load(folder / f"result{rank}.pt", weights_only=True) for rank in (0, 1)]
+    sharded = [torch.load(folder / f"sharded{rank}.pt", weights_only=True) for rank in (0, 1)]
     whole = {kind: train(layer, dict(layer.named_parameters()), x) for kind, layer in layers.items()}
-    return whole, halves
+    return whole, halves, sharded
 
 
 @pytest.mark.parametrize("kind", REPLICATED)
 def test_two_processes_train_like_one(close, two_processes, kind):
     """The averaged gradients are those of the whole batch, and both processes end with the same parameters."""
-    whole, halves = two_processes
+    whole, halves, _ = two_processes
     for half in halves:
         for group, tensors in whole[kind].items():
             assert half[kind][group].keys() == tensors.keys()
@@ -79,13 +126,42 @@ def test_two_processes_train_like_one(close, two_processes, kind):
 
 
 def test_distributed_training_keeps_forbidden_weights_at_zero(two_processes):
-    _, halves = two_processes
+    _, halves, _ = two_processes
     forbidden = torch.from_numpy(~REPLICATED["modules"](I, 9).schedule.mask())
     for half in halves:
         for name in ("weight_hh_l0", "weight_hh_l1"):
             weight = half["modules"]["parameters"][name]
             assert weight[forbidden].count_nonzero() == 0
             assert weight[~forbidden].count_nonzero() == (~forbidden).sum()
+
+
+def test_sharded_parameters_train_like_whole_ones(close, two_processes):
+    whole, _, sharded = two_processes
+    for part in sharded:
+        for group, tensors in whole["modules"].items():
+            for name, expected in tensors.items():
+                close(part[group][name], expected, msg=lambda text, at=f"{group} {name}": f"{at}: {text}")
+
+
+def test_a_distributed_checkpoint_restores_a_sharded_layer(two_processes):
+    _, _, sharded = two_processes
+    for part in sharded:
+        assert torch.equal(part["loaded output"], part["output"])
+        for name, value in part["parameters"].items():
+            assert torch.equal(part["loaded"][name], value)
+
+
+def test_sharded_layers_have_no_forbidden_weights(two_processes):
+    _, _, sharded = two_processes
+    forbidden = torch.from_numpy(~REPLICATED["modules"](I, 9).schedule.mask())
+    for part in sharded:
+        for name in ("weight_hh_l0", "weight_hh_l1"):
+            for layer in ("drawn", "cleared"):
+                assert part[layer][name][forbidden].count_nonzero() == 0
+                assert part[layer][name][~forbidden].count_nonzero() == (~forbidden).sum()
+            assert torch.equal(part["cleared"][name][~forbidden], part["dense"][name][~forbidden])
+            # loading does not write into the tensors that it is given
+            assert part["dense"][name].count_nonzero() == 81
 
 
 if __name__ == "__main__":
