@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from cwrnn import ClockworkRNN, LearnedClockworkRNN, Readout, Schedule
+from cwrnn.inspection import count_operations
 
 OLD, OTHER = Schedule((1, 2), (4, 5)), Schedule((1, 4), (4, 5))
 
@@ -212,6 +213,11 @@ def test_counted_parameters_are_those_that_get_a_gradient(options):
     rnn = make([1, 2, 4], **options)
     rnn(torch.randn(9, 2, 3))[0].square().sum().backward()
     assert rnn.count_parameters() == sum(int(p.grad.count_nonzero()) for p in rnn.parameters())
+    if not options:
+        assert count_operations(rnn.schedule, input_size=3, output_size=0).parameters.sum() == rnn.count_parameters()
+        readout = Readout(9, 2, bias=False)
+        total = rnn.count_parameters() + readout.weight.numel()
+        assert count_operations(rnn.schedule, input_size=3, output_size=2).parameters.sum() == total
 
 
 @pytest.mark.parametrize("several", [False, True])

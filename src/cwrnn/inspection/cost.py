@@ -1,4 +1,4 @@
-"""Cost: the multiply-adds of each module."""
+"""Cost: the multiply-adds and the parameters of each module."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from .states import Array
 
 @dataclass(frozen=True)
 class Cost:
-    """Multiply-adds per time step of each module, averaged over the clock."""
+    """Multiply-adds per time step of each module, averaged over the clock, and the number of its parameters."""
 
     recurrent: Array
     """(G,): multiply-adds for the message of each module to itself and all faster ones, once per tick."""
@@ -21,6 +21,10 @@ class Cost:
     dense: float
     """The multiply-adds of an Elman network (SRN) of the same size, whose units all read each other at every step."""
 
+    parameters: Array
+    """(G,): the parameters of each module that exist: the weights that it reads with, its biases, and its part of the
+    readout's weights. The zeros that `weight_hh` stores from fast modules to slow ones are not counted."""
+
     @property
     def total(self) -> Array:
         """(G,): all multiply-adds of each module."""
@@ -28,7 +32,7 @@ class Cost:
 
 
 def count_operations(schedule: Schedule, input_size: int, output_size: int) -> Cost:
-    """The multiply-adds per time step of each module, as ClockworkRNN and Readout compute them.
+    """The multiply-adds per time step of each module, as ClockworkRNN and Readout compute them, and its parameters.
 
     Args:
         schedule: periods and sizes of the modules
@@ -42,9 +46,11 @@ def count_operations(schedule: Schedule, input_size: int, output_size: int) -> C
     sizes, periods = np.array(schedule.sizes, dtype=np.float64), np.array(schedule.periods, dtype=np.float64)
     # a module sends to itself and all faster modules, which come before it
     readers = np.array([units.stop for units in schedule.slices])
+    read = np.array([N - units.start for units in schedule.slices])
     return Cost(
         recurrent=sizes * readers / periods,
         input=sizes * input_size / periods,
         readout=sizes * output_size / periods,
         dense=float(N * (N + input_size + output_size)),
+        parameters=sizes * (read + input_size + 1 + output_size),
     )

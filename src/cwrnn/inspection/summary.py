@@ -23,6 +23,8 @@ class ModuleSummary:
 
     period: int
     units: int
+    parameters: int
+    """The number of its parameters that exist; zeros that are only stored, from faster modules, are not counted."""
     operations: float
     """Multiply-adds per step."""
     share: float
@@ -93,6 +95,7 @@ def inspect(
         ModuleSummary(
             period=period,
             units=schedule.sizes[i],
+            parameters=int(cost.parameters[i]),
             operations=float(cost.total[i]),
             share=float(cost.total[i] / cost.total.sum()),
             variance=float(variance[schedule.slices[i]].mean()),
