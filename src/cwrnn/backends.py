@@ -6,7 +6,7 @@ run, and logs once, at debug level, why the others were refused. There is no sil
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -153,6 +153,12 @@ def _refuse(backend: Backend, device: torch.device, dtype: torch.dtype, schedule
 @cache
 def _log_refusal(name: str, device: str, dtype: torch.dtype, reason: str) -> None:
     logger.debug("backend %r refused on %s with %s: %s", name, device, dtype, reason)
+
+
+def release_weights(weights: Iterable[Tensor]) -> None:
+    """Ends all references of the backends to `weights`, which torch can then replace (`torch.utils.swap_tensors`)."""
+    for weight in weights:
+        stepping.forget_packed(weight)
 
 
 def run_plain_layer(

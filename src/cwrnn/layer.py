@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from .backends import check_backend, run_plain_layer, select_backend
+from .backends import check_backend, release_weights, run_plain_layer, select_backend
 from .checks import (
     check_arguments,
     check_features,
@@ -183,6 +183,12 @@ class ClockworkRNN(nn.Module):
             features = self.input_size if layer == 0 else self.hidden_size * self.num_directions
             layers += self.hidden_size * (features + self.bias) + self.schedule.recurrent_parameter_count()
         return layers * self.num_directions
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "ClockworkRNN":
+        # `to` may swap the parameters for new ones, which torch refuses while anything refers to them weakly
+        release_weights(self.parameters())
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def get_extra_state(self) -> Tensor:
         """The schedule, for the state_dict: the periods and the sizes of the modules, (2, G)."""

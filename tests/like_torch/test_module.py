@@ -18,6 +18,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.utils import parametrizations, prune
 
+from cwrnn import ClockworkRNN
+
 NAMES = [
     "weight_ih_l0", "weight_hh_l0", "bias_l0", "weight_ih_l0_reverse", "weight_hh_l0_reverse", "bias_l0_reverse",
     "weight_ih_l1", "weight_hh_l1", "bias_l1", "weight_ih_l1_reverse", "weight_hh_l1_reverse", "bias_l1_reverse",
@@ -119,6 +121,26 @@ def test_conversion_to_float64_keeps_the_outputs(make, close, convert):
     assert output.dtype == h_n.dtype == torch.float64
     close(output.float(), expected)
     close(h_n.float(), expected_h)
+
+
+@pytest.fixture
+def swapped():
+    """Let torch convert a module by swapping its parameters for new ones."""
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    yield
+    torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+@pytest.mark.usefixtures("swapped")
+def test_parameters_can_be_swapped_after_a_call_and_a_step(make):
+    layer, x = make(I, N), torch.randn(T, B, I)
+    with torch.no_grad():
+        layer(x)
+        if isinstance(layer, ClockworkRNN):
+            layer.step(x[0])
+    weight = layer.weight_hh_l0
+    assert layer.double()(x.double())[0].dtype == torch.float64
+    assert layer.weight_hh_l0 is weight
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

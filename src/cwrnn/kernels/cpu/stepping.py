@@ -73,6 +73,11 @@ class PackedWeights:
 _packed: Any = WeakTensorKeyDictionary()
 
 
+def forget_packed(weight_hh: Tensor) -> None:
+    """Drops the packed weights of a layer, and with them the weak reference to its parameter."""
+    _packed.pop(weight_hh, None)
+
+
 class Messages:
     """The last message of every module, as the kernel keeps them from step to step: a cache.
 
