@@ -12,11 +12,10 @@ with torch.no_grad():
     whole, _ = rnn(stream)
 
     # chunks may have any length; the state of a stream is (h, t), the hidden state and the clock
-    first, h = rnn(stream[:137])
-    second, h = rnn(stream[137:500], h, t0=137)
+    first, state = rnn(stream[:137], return_state=True)
+    second, state = rnn(stream[137:500], state)
 
     # one step at a time; only the modules that tick are computed
-    state = cwrnn.State(h, t=500)
     steps = []
     for x_t in stream[500:]:
         y, state = rnn.step(x_t, state)

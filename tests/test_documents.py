@@ -66,7 +66,7 @@ def test_python_code_runs(path):
 
 def test_the_readme_shows_streams_clocks_and_readouts():
     text = "".join(blocks(ROOT / "README.md", "python"))
-    for call in ("rnn.step(", "t0=", "Schedule(", "rnn.ticks("):
+    for call in ("rnn.step(", "return_state=True", "Schedule(", "rnn.ticks("):
         assert call in text
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils import _pytree
 
 from .checks import check_clock
 from .reference import NONLINEARITIES
@@ -104,6 +105,9 @@ class RunningState(State):
 
 # torch.load(weights_only=True) accepts both: they consist of a tensor and integers, and a schedule checks itself
 torch.serialization.add_safe_globals([Schedule, State])
+# torch.export saves programs that take or return a state
+if hasattr(_pytree, "_register_namedtuple"):
+    _pytree._register_namedtuple(State, serialized_type_name="cwrnn.State")
 
 
 def keep_messages(h: Tensor, t: int, backend: str, messages: "list[MessageCache | None]") -> RunningState:
