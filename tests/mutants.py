@@ -101,6 +101,9 @@ SEED = "tests/experiments/clocks/test_evolution.py::test_random_numbers_of_the_u
 IMPORTS = "tests/test_import_direction.py"
 SAVED = "tests/core/test_saved.py::test_a_changed_bit_is_refused"
 SAVING = "tests/core/test_saved.py::test_an_interrupted_save_leaves_the_old_file"
+BAD_HEADER = "tests/core/test_saved.py::test_a_header_that_makes_no_sense_is_refused"
+BAD_JSON = "tests/core/test_saved.py::test_json_that_cannot_be_used_is_refused"
+ENDLESS = "tests/core/test_untrusted.py::test_pipes_devices_and_folders_are_refused"
 FORESEEN = "tests/core/test_writing.py::test_the_temporary_name_cannot_be_foreseen"
 ABANDONED = "tests/core/test_writing.py::test_temporary_files_of_killed_processes_are_removed"
 DEVICE = "tests/core/test_writing.py::test_a_target_that_is_no_regular_file_is_refused"
@@ -353,6 +356,13 @@ MUTANTS = [
     Mutant("saved: a changed bit goes unnoticed", "saved.py",
            'if metadata.pop("sha256", None) != _digest(metadata, arrays):', 'if metadata.pop("sha256", None) is None:',
            SAVED),
+    Mutant("untrusted: a reader waits for a pipe", "untrusted.py",
+           "if not stat.S_ISREG(status.st_mode):", "if status.st_size < 0:", ENDLESS),
+    Mutant("untrusted: half of a surrogate pair is a text", "untrusted.py", "_check_text(item)", "pass", BAD_JSON),
+    Mutant("untrusted: JSON may be nested to any depth", "untrusted.py",
+           "    if level:\n", "    if False:\n", BAD_JSON),
+    Mutant("saved: a shape beside a zero may be of any size", "saved.py",
+           "math.prod(max(size, 1) for size in shape)", "math.prod(shape)", BAD_HEADER),
     Mutant("writing: written in place", "writing.py", 'file = temporary.open("xb")', 'file = path.open("wb")', SAVING),
     Mutant("writing: what a killed process left stays", "writing.py", "os.unlink(folder / name)", "pass", ABANDONED),
     Mutant("writing: the file of a living process is removed", "writing.py",

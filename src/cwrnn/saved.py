@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from .extras import require
 from .layer import ClockworkRNN
 from .network import Network
 from .schedule import Schedule
+from .untrusted import escape_controls, parse_json, read_regular_file, shorten
 from .writing import write_files
 
 KEY = "cwrnn"
@@ -33,8 +34,14 @@ KEY = "cwrnn"
 VERSION = 1
 """The version of the format, which loading requires."""
 
-LONGEST_HEADER = 100_000_000
-"""The longest header in bytes, a limit of the safetensors format."""
+LARGEST_FILE = 2**32
+"""The most bytes of a file: 4 GiB, the parameters of a layer of 32,000 units."""
+
+LONGEST_HEADER = 2**24
+"""The longest header in bytes: 16 MiB, enough for the labels of 100,000 words."""
+
+MOST_DIMENSIONS = 8
+"""The most dimensions of a tensor."""
 
 DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 """The dtypes in a file, by their names in safetensors: float32 for parameters, float64 for extra arrays."""
@@ -95,7 +102,10 @@ class SavedNetwork:
         return self.network.readout.out_features
 
     def save(self, path: Path) -> None:
-        """Writes the network to `path`, completely or not at all; an existing file is replaced."""
+        """Writes the network to `path`, completely or not at all; an existing file is replaced.
+
+        Raises a ValueError if `about` is not JSON that `load` would read, and an OSError if the file cannot be written.
+        """
         parameters = {name: value.detach().cpu().numpy() for name, value in self.network.named_parameters()}
         metadata = {
             "version": VERSION,
@@ -110,59 +120,101 @@ class SavedNetwork:
         arrays = {name: np.ascontiguousarray(value, "<f4") for name, value in parameters.items()}
         arrays |= {name: np.ascontiguousarray(value, "<f8") for name, value in self.tensors.items()}
         text = json.dumps(metadata | {"sha256": _digest(metadata, arrays)}, ensure_ascii=False, allow_nan=False)
+        parse_json(text)
         safetensors = require("safetensors.numpy", extra="experiments", purpose="saving networks")
         write_files({path: safetensors.save(arrays, {KEY: text})})
 
     @classmethod
     def load(cls, path: Path) -> "SavedNetwork":
         """The network saved in `path`; raises a ModelError that names the problem if there is one."""
+        name = escape_controls(str(path))
         try:
             return _assemble(*_read_file(path))
         except OSError as error:
-            raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
+            raise ModelError(f"{name}: cannot be read: {error.strerror or error}") from error
         except _FormatError as error:
-            raise ModelError(f"{path}: {error}") from error
+            raise ModelError(f"{name}: {escape_controls(str(error))}") from error
 
 
 class _FormatError(Exception):
     """A problem with a file; the message does not name the file."""
 
 
+class _Entry(NamedTuple):
+    """The place of a tensor in a file."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+    """The first byte after the header."""
+    end: int
+    """One beyond the last byte."""
+
+
 def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The metadata and the arrays of a file whose checksum is right."""
-    with path.open("rb") as file:
-        # the header first: a file of another format may be large
-        start = file.read(8)
-        length = int.from_bytes(start, "little")
-        if len(start) < 8 or not 2 <= length <= LONGEST_HEADER:
-            raise _FormatError("empty" if not start else "this is not a safetensors file")
-        header = file.read(length)
-        if not header.startswith(b"{"):
-            raise _FormatError("this is not a safetensors file")
-        if len(header) < length:
-            raise _FormatError("damaged: the file ends within its header")
-        entries = _parse_object(header, "its header").get("__metadata__")
-        if not isinstance(entries, dict) or KEY not in entries:
-            raise _FormatError("a safetensors file, but not a network saved by cwrnn")
-        metadata = _parse_object(entries[KEY], "its metadata")
-        if metadata.get("version") != VERSION:
-            raise _FormatError(
-                f"saved in version {metadata.get('version')!r} of the format; this cwrnn reads version {VERSION}"
-            )
-        rest = file.read()
-    safetensors = require("safetensors", extra="experiments", purpose="loading networks")
-    try:
-        tensors = safetensors.deserialize(start + header + rest)
-    except safetensors.SafetensorError as error:
-        raise _FormatError(f"damaged: {error}") from error
-    arrays = {}
-    for name, tensor in tensors:
-        if tensor["dtype"] not in DTYPES:
-            raise _FormatError(f"the tensor {name!r} is {tensor['dtype']}, expected one of {', '.join(DTYPES)}")
-        arrays[name] = np.frombuffer(tensor["data"], DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
+    data = read_regular_file(path, LARGEST_FILE)
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or not 2 <= length <= LONGEST_HEADER:
+        raise _FormatError("this is not a safetensors file" if data else "empty")
+    header = data[8 : 8 + length]
+    if not header.startswith(b"{"):
+        raise _FormatError("this is not a safetensors file")
+    if len(header) < length:
+        raise _FormatError("damaged: the file ends within its header")
+    entries = _parse_object(header, "its header")
+    texts = entries.pop("__metadata__", None)
+    if not isinstance(texts, dict) or not isinstance(texts.get(KEY), str):
+        raise _FormatError("a safetensors file, but not a network saved by cwrnn")
+    metadata = _parse_object(texts[KEY], "its metadata")
+    if metadata.get("version") != VERSION:
+        version = shorten(repr(metadata.get("version")))
+        raise _FormatError(f"saved in version {version} of the format; this cwrnn reads version {VERSION}")
+    arrays = _cut_arrays(entries, memoryview(data)[8 + length :])
     if metadata.pop("sha256", None) != _digest(metadata, arrays):
         raise _FormatError("damaged: its contents do not match its checksum")
     return metadata, arrays
+
+
+def _cut_arrays(entries: Mapping[str, Any], data: memoryview) -> dict[str, NDArray[Any]]:
+    """The arrays that the header of a file describes: they fill `data` without a gap, as safetensors demands."""
+    places = {name: _check_entry(name, entry) for name, entry in entries.items()}
+    arrays, end = {}, 0
+    for name, place in sorted(places.items(), key=lambda item: (item[1].start, item[1].end)):
+        if place.start != end:
+            raise _FormatError(f"damaged: the tensor {_quote(name)} does not begin where the one before it ends")
+        end = place.end
+        if end > len(data):
+            raise _FormatError(f"damaged: the file ends within the tensor {_quote(name)}")
+        arrays[name] = np.frombuffer(data[place.start : end], place.dtype).reshape(place.shape)
+    if end != len(data):
+        raise _FormatError(f"damaged: {len(data) - end} bytes follow the last tensor")
+    return arrays
+
+
+def _check_entry(name: str, entry: Any) -> _Entry:
+    """The place of a tensor, from an entry of the header whose numbers make sense."""
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise _FormatError(f"damaged: the tensor {_quote(name)} must have a dtype, a shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise _FormatError(f"the tensor {_quote(name)} is {shorten(str(dtype))}, expected one of {', '.join(DTYPES)}")
+    for numbers in (shape, offsets):
+        if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
+            raise _FormatError(f"damaged: the tensor {_quote(name)} has a shape or offsets that are not numbers")
+    if len(shape) > MOST_DIMENSIONS:
+        raise _FormatError(f"the tensor {_quote(name)} has {len(shape)} dimensions, expected at most {MOST_DIMENSIONS}")
+    # without its zeros: numpy refuses a shape whose other dimensions alone would be too large
+    if math.prod(max(size, 1) for size in shape) > LARGEST_FILE:
+        raise _FormatError(f"the tensor {_quote(name)} has a shape that no file can have: {shorten(str(shape))}")
+    if len(offsets) != 2 or offsets[1] - offsets[0] != math.prod(shape) * DTYPES[dtype].itemsize:
+        raise _FormatError(f"damaged: the offsets of the tensor {_quote(name)} do not fit its shape")
+    return _Entry(DTYPES[dtype], tuple(shape), *offsets)
+
+
+def _quote(name: str) -> str:
+    """A name from a file, for a message."""
+    return shorten(ascii(name))
 
 
 def _assemble(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> SavedNetwork:
@@ -179,16 +231,16 @@ def _assemble(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -
     }
     for name, kind in types.items():
         if type(metadata.get(name)) is not kind:
-            raise _FormatError(f"{name} must be of type {kind.__name__}, got {metadata.get(name)!r}")
+            raise _FormatError(f"{name} must be of type {kind.__name__}, got {shorten(repr(metadata.get(name)))}")
     if set(metadata) != set(types):
-        raise _FormatError(f"its metadata has unknown keys: {sorted(set(metadata) - set(types))}")
+        raise _FormatError(f"its metadata has unknown keys: {shorten(str(sorted(set(metadata) - set(types))))}")
     try:
         schedule = Schedule.parse(metadata["schedule"])
     except ValueError as error:
-        raise _FormatError(str(error)) from error
+        raise _FormatError(shorten(str(error), 200)) from error
     method, inputs, outputs = metadata["method"], metadata["inputs"], metadata["outputs"]
     if method not in ("srn", "cw") or (method == "srn" and schedule.periods != (1,)):
-        raise _FormatError(f"there is no {method!r} with the schedule {schedule.spec}")
+        raise _FormatError(f"there is no {_quote(method)} with the schedule {shorten(schedule.spec)}")
     if inputs < 0 or outputs < 1:
         raise _FormatError(f"expected inputs >= 0 and outputs >= 1, got {inputs} and {outputs}")
     # before anything is built: the metadata may describe a far larger network than the file contains
@@ -208,29 +260,24 @@ def _assemble(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -
             raise _FormatError(f"the tensor {name!r} must be float32 {shape}, got {array.dtype} {array.shape}")
     for name, array in arrays.items():
         if not np.isfinite(array).all():
-            raise _FormatError(f"the tensor {name!r} has values that are not finite")
+            raise _FormatError(f"the tensor {_quote(name)} has values that are not finite")
     if arrays["layer.weight_hh_l0"][~schedule.mask()].any():
         raise _FormatError(
-            f"its weights do not fit the schedule {schedule.spec}: some lead from fast modules to slow ones"
+            f"its weights do not fit the schedule {shorten(schedule.spec)}: some lead from fast modules to slow ones"
         )
     network = Network(ClockworkRNN(inputs, N, schedule=schedule), outputs, softmax=metadata["softmax"])
-    network.load_state_dict({name: torch.from_numpy(arrays[name].astype(np.float32)) for name in shapes})
     network.requires_grad_(False)
+    for name, parameter in network.named_parameters():
+        parameter.copy_(torch.from_numpy(arrays[name].astype(np.float32)))
     tensors = {name: array.astype(np.float64) for name, array in arrays.items() if name not in shapes}
     return SavedNetwork(metadata["kind"], method, network, tensors, metadata["about"])
 
 
 def _parse_object(text: str | bytes, name: str) -> dict[str, Any]:
-    """The JSON object in a text; NaN and infinite numbers are refused."""
-
-    def parse_finite(number: str) -> float:
-        if not math.isfinite(float(number)):
-            raise ValueError(f"{number} is not a finite number")
-        return float(number)
-
+    """The JSON object in a text."""
     try:
-        value = json.loads(text, parse_float=parse_finite, parse_constant=parse_finite)
-    except (RecursionError, TypeError, ValueError) as error:
+        value = parse_json(text)
+    except ValueError as error:
         raise _FormatError(f"damaged: {name} is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise _FormatError(f"damaged: {name} is not a JSON object")

@@ -1,8 +1,10 @@
 """Loading restores a saved network exactly, and refuses every other file with the reason."""
 
+import functools
 import json
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -250,10 +252,93 @@ def test_metadata_that_are_not_json_are_refused(path, text):
     refused(path, "damaged: its metadata is not")
 
 
-def test_metadata_that_are_not_json_are_not_saved(tmp_path):
-    with pytest.raises(ValueError, match="JSON"):
-        SavedNetwork("words", "cw", network(), about={"error": float("nan")}).save(tmp_path / "model")
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"error": float("nan")}, "JSON"),
+        ({"word": "\ud800"}, "surrogate"),
+        ({"lifter": 10**400}, "does not fit into 64 bits"),
+        (functools.reduce(lambda inner, _: {"a": inner}, range(40), {}), "nested deeper than 32 levels"),
+    ],
+)
+def test_metadata_that_could_not_be_loaded_are_not_saved(tmp_path, about, message):
+    with pytest.raises(ValueError, match=message):
+        SavedNetwork("words", "cw", network(), about=about).save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"version": 1, "about": {"words": ["\\ud800"]}}', "half of a surrogate pair"),
+        ('{"version": 1, "about": {"\\udfff": 1}}', "half of a surrogate pair"),
+        (f'{{"version": 1, "lifter": 1{"0" * 400}}}', "does not fit into 64 bits"),
+        (f'{{"version": 1, "lifter": {"9" * 10**6}}}', "does not fit into 64 bits"),
+        ('{"version": 1, "version": 1}', "a key occurs twice"),
+        ('{"version": 1, "about": ' + "[" * 500 + "]" * 500 + "}", "nested deeper than 32 levels"),
+        ('{"version": 1, "about": ' + '{"a":' * 900 + "1" + "}" * 900 + "}", "nested deeper than 32 levels"),
+    ],
+)
+def test_json_that_cannot_be_used_is_refused(path, text, message):
+    safetensors.numpy.save_file(parts(path)[1], path, {"cwrnn": text})
+    refused(path, "damaged: its metadata is not JSON", message)
+
+
+def write_header(path, name, **changes):
+    """Changes the entry of one tensor in the header of a file."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    header[name] = header.get(name, {}) | changes
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"shape": [0, 2**62], "data_offsets": [0, 0]}, "a shape that no file can have: [0, 4611686018427387904]"),
+        ({"shape": [0, 2**31, 2**31], "data_offsets": [0, 0]}, "a shape that no file can have"),
+        ({"shape": [2**62, 4], "data_offsets": [0, 0]}, "a shape that no file can have"),
+        ({"shape": [1] * 65}, "has 65 dimensions, expected at most 8"),
+        ({"shape": [0] * 100_000}, "has 100000 dimensions, expected at most 8"),
+        ({"shape": [-4]}, "a shape or offsets that are not numbers"),
+        ({"shape": [True]}, "a shape or offsets that are not numbers"),
+        ({"shape": [4.0]}, "a shape or offsets that are not numbers"),
+        ({"shape": "4"}, "a shape or offsets that are not numbers"),
+        ({"data_offsets": [0, 2**60]}, "the offsets of the tensor 'new' do not fit its shape"),
+        ({"data_offsets": [4, 0]}, "the offsets of the tensor 'new' do not fit its shape"),
+        ({"data_offsets": []}, "the offsets of the tensor 'new' do not fit its shape"),
+        ({"shape": [1], "data_offsets": [0, 4]}, "does not begin where the one before it ends"),
+        ({"shape": [1], "data_offsets": [10**6, 10**6 + 4]}, "does not begin where the one before it ends"),
+        ({"dtype": ["F32"]}, "expected one of F32, F64"),
+        ({"dtype": "F" * 5000}, "expected one of F32, F64"),
+        ({"color": "red"}, "must have a dtype, a shape and data_offsets"),
+    ],
+)
+def test_a_header_that_makes_no_sense_is_refused(path, entry, message):
+    write_header(path, "new", **{"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} | entry)
+    refused(path, message)
+
+
+def test_names_in_a_file_are_escaped(path):
+    write_header(path, "\x1b[31m\n" + "a" * 1000, dtype="F16", shape=[0], data_offsets=[0, 0])
+    refused(path, "the tensor '\\x1b[31m\\naaa", "... is F16")
+
+
+def test_files_that_never_end_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    refused(tmp_path / "pipe", "cannot be read: it is not a regular file")
+    refused(Path("/dev/zero"), "cannot be read: it is not a regular file")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(2**40)
+    refused(tmp_path / "sparse", "cannot be read: it has 1099511627776 bytes, but may have 4294967296 at most")
+
+
+def test_names_that_no_file_can_have_are_refused(tmp_path):
+    refused(tmp_path / ("a" * 5000), "cannot be read: File name too long")
+    with pytest.raises(ModelError, match="cannot be read: the name has a NUL byte"):
+        SavedNetwork.load(tmp_path / "a\0b")
 
 
 @pytest.mark.parametrize("when", ["fsync", "replace"])
