@@ -104,6 +104,11 @@ SAVING = "tests/core/test_saved.py::test_an_interrupted_save_leaves_the_old_file
 BAD_HEADER = "tests/core/test_saved.py::test_a_header_that_makes_no_sense_is_refused"
 BAD_JSON = "tests/core/test_saved.py::test_json_that_cannot_be_used_is_refused"
 ENDLESS = "tests/core/test_untrusted.py::test_pipes_devices_and_folders_are_refused"
+BOMB = "tests/experiments/words/test_sound_files.py::test_small_file_of_a_very_long_sound_is_refused"
+DAMAGED_CACHE = "tests/experiments/words/test_feature_cache.py::test_damaged_cache_is_computed_anew_and_written_again"
+LOUD = "tests/experiments/words/test_sound_files.py::test_sample_that_cannot_be_used_is_named"
+NOT_FINITE = "tests/experiments/words/recogniser/test_model.py::test_probability_that_is_not_finite_is_refused"
+TERMINAL = "tests/commands/test_words.py::test_terminal_obeys_no_name_of_a_file"
 FORESEEN = "tests/core/test_writing.py::test_the_temporary_name_cannot_be_foreseen"
 ABANDONED = "tests/core/test_writing.py::test_temporary_files_of_killed_processes_are_removed"
 DEVICE = "tests/core/test_writing.py::test_a_target_that_is_no_regular_file_is_refused"
@@ -370,6 +375,18 @@ MUTANTS = [
     Mutant("writing: the temporary name can be foreseen", "writing.py",
            "secrets.token_hex(8)", "path.name", FORESEEN),
     Mutant("writing: a device is replaced", "writing.py", "if not stat.S_ISREG(mode):", "if False:", DEVICE),
+    Mutant("sounds: a sample may have any size", "experiments/words/sound_files.py",
+           "if not samples.size or (samples.min()", "if np.isfinite(samples).all() or (samples.min()", LOUD),
+    Mutant("sounds: a small file may fill the memory", "experiments/words/sound_files.py",
+           "        if count > most:\n", "        if False:\n", BOMB),
+    Mutant("features: a damaged cache is used", "experiments/words/feature_cache.py",
+           "if arrays[\"digest\"].tobytes() != _digest(file, frames, lengths):", "if False:", DAMAGED_CACHE),
+    Mutant("features: a cache may ask for any memory", "experiments/words/array_files.py",
+           "if size > most or size != entry.file_size - member.tell():", "if False:", DAMAGED_CACHE),
+    Mutant("recogniser: a probability may be no number", "experiments/words/recogniser/model.py",
+           "if not np.isfinite(probabilities).all():", "if False:", NOT_FINITE),
+    Mutant("words: a terminal obeys the name of a file", "experiments/words/recogniser/recognition.py",
+           'return f"{escape_controls(self.file)}: {text}"', 'return f"{self.file}: {text}"', TERMINAL),
     Mutant("recogniser: a stream is not normalised", "experiments/words/recogniser/model.py",
            "torch.from_numpy(self._recogniser.normalise(features))", "torch.from_numpy(features)", STREAM),
     Mutant("recogniser: every frame is the first", "experiments/words/recogniser/model.py",

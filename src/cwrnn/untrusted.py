@@ -1,11 +1,13 @@
 """Files that somebody else made: reading them, parsing their JSON and printing their texts without trusting them.
 
-read_regular_file   the bytes of a file: no pipe that never ends, no device, no more bytes than the caller can bear
+open_regular_file   a file that is open for reading: no pipe and no device, which may never end
+read_regular_file   the bytes of such a file, if they are not more than the caller can bear
 parse_json          a value of bounded depth, with finite numbers, small integers and encodable texts
 escape_controls     a text that a terminal prints and does not obey
 """
 
 import errno
+import io
 import json
 import math
 import os
@@ -27,23 +29,15 @@ surrogates, which no terminal can print."""
 def read_regular_file(path: str | os.PathLike[str], most: int) -> bytes:
     """Returns the bytes of a file.
 
-    Raises an OSError for a file that cannot be read, is no regular file or has more than `most` bytes. It opens pipes
-    and devices without waiting for them, and reads nothing from them.
+    Raises an OSError for a file that cannot be read, is no regular file or has more than `most` bytes.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
-    try:
-        # looked at before it is opened, because to open some devices is to change them
-        _check_regular(os.stat(path), path, most)
-        descriptor = os.open(path, flags)
-    except ValueError as error:
-        raise OSError(errno.EINVAL, "the name has a NUL byte", os.fspath(path)) from error
-    with open(descriptor, "rb", buffering=0) as file:
-        # looked at again, because another file may have taken the name in between
-        status = os.fstat(descriptor)
-        _check_regular(status, path, most)
+    with open_regular_file(path) as file:
+        expected = os.fstat(file.fileno()).st_size
+        if expected > most:
+            raise OSError(errno.EFBIG, f"it has {expected} bytes, but may have {most} at most", os.fspath(path))
+        chunks, size = [], 0
         try:
-            chunks, size = [], 0
-            while chunk := file.read(max(status.st_size - size, 0) + 4096):
+            while chunk := file.read(max(expected - size, 0) + 4096):
                 chunks.append(chunk)
                 size += len(chunk)
                 if size > most:
@@ -51,6 +45,29 @@ def read_regular_file(path: str | os.PathLike[str], most: int) -> bytes:
             return b"".join(chunks)
         except MemoryError as error:
             raise OSError(errno.ENOMEM, "it does not fit into the memory", os.fspath(path)) from error
+
+
+def open_regular_file(path: str | os.PathLike[str]) -> io.FileIO:
+    """Opens a file for reading; the caller closes it.
+
+    Raises an OSError for a file that cannot be opened or is no regular file. It opens pipes and devices without waiting
+    for them, and reads nothing from them.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
+    try:
+        # looked at before it is opened, because to open some devices is to change them
+        _check_regular(os.stat(path), path)
+        descriptor = os.open(path, flags)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, "the name has a NUL byte", os.fspath(path)) from error
+    file = io.FileIO(descriptor, "rb")
+    try:
+        # looked at again, because another file may have taken the name in between
+        _check_regular(os.fstat(descriptor), path)
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -101,13 +118,11 @@ def shorten(text: str, longest: int = 60) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
-def _check_regular(status: os.stat_result, path: str | os.PathLike[str], most: int) -> None:
+def _check_regular(status: os.stat_result, path: str | os.PathLike[str]) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
-    if status.st_size > most:
-        raise OSError(errno.EFBIG, f"it has {status.st_size} bytes, but may have {most} at most", os.fspath(path))
 
 
 def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """`cwrnn words train` and `cwrnn words recognise` do what their help says."""
 
+import copy
+import dataclasses
 import io
 import json
 import os
@@ -161,7 +163,14 @@ def test_existing_file_is_replaced_only_with_force(command, folder, model):
         (["--data", "folder:/nowhere"], "--data:"),
         (["--out", "."], "--out: . is a folder: name a file"),
         (["--out", os.devnull], "--out: /dev/null is not a file that could be replaced"),
-        (["--out", "m" * 201], "--out: expected a name of at most 200 bytes, got mmm"),
+        (["--out", "m" * 256], "cannot be written: File name too long"),
+        (["--out", "m" * 5000], "cannot be written: File name too long"),
+        (["--out", "m\0"], "embedded null byte"),
+        (["--data", "folder:" + "d" * 5000], "there is no such folder"),
+        (["--data", "timit:" + "d" * 5000], "there is no such folder"),
+        (["--data", "timit:d\0"], "there is no such folder"),
+        (["--data", "folder:d\0"], "there is no such folder"),
+        (["--data", "d" * 5000], "or an existing folder"),
     ],
 )
 def test_wrong_usage_of_train_exits_with_2(command, folder, tmp_path, arguments, message):
@@ -242,6 +251,93 @@ def test_bad_files_are_reported_and_good_ones_recognised(command, model, folder,
     assert first["file"] == str(good)
     assert sum(each["probability"] for each in first["words"]) == pytest.approx(1)
     assert second == {"file": str(silent), "error": "silent"}
+
+
+def test_files_that_never_end_are_reported(command, model, folder, tmp_path):
+    os.mkfifo(tmp_path / "pipe.wav")
+    bad = [tmp_path / "pipe.wav", "/dev/zero", tmp_path / ("a" * 5000)]
+    code, out, err = command("recognise", model, *bad, folder / "yes" / "s0.wav")
+    assert code == 1
+    assert out.count("\n") == 1
+    reasons = ["it is not a regular file", "it is not a regular file", "File name too long"]
+    assert err.splitlines() == [
+        f"cwrnn: {file}: cannot be read: {reason}" for file, reason in zip(bad, reasons, strict=True)
+    ]
+    for path in bad:
+        code, out, err = command("recognise", path, folder / "yes" / "s0.wav")
+        assert (code, out) == (1, "")
+        assert err.startswith(f"cwrnn: {path}: cannot be read: ")
+
+
+def test_sample_that_cannot_be_used_is_reported(command, model, tmp_path):
+    samples = make_voice(1)
+    samples[77] = 1e30
+    loud = write_sound(tmp_path / "loud.wav", samples, subtype="FLOAT")
+    message = "has samples that are too large: sample 77 is 1e+30, but full scale is 1"
+    assert command("recognise", model, loud) == (1, "", f"cwrnn: {loud}: {message}\n")
+    code, out, _ = command("recognise", model, loud, "--json")
+    assert code == 1
+    assert json.loads(out) == {"files": [{"file": str(loud), "error": message}]}
+
+
+def test_model_of_absurd_numbers_prints_no_probability(command, pipe, recogniser, folder, tmp_path):
+    saved = copy.deepcopy(recogniser.saved)
+    saved.tensors["features.deviation"][:] = 1e-300
+    Recogniser(saved).save(tmp_path / "absurd")
+    good = folder / "yes" / "s0.wav"
+    message = "the network computes probabilities that are not finite: its numbers are too large"
+    assert command("recognise", tmp_path / "absurd", good) == (1, "", f"cwrnn: {good}: {message}\n")
+    code, out, _ = command("recognise", tmp_path / "absurd", good, "--json")
+    assert (code, json.loads(out)) == (1, {"files": [{"file": str(good), "error": message}]})
+    for arguments in ([], ["--json"]):
+        code, out, err = pipe(encode_pcm(make_voice(9)), tmp_path / "absurd", "--stream", *arguments)
+        assert (code, out, err) == (1, "", f"cwrnn: standard input: {message}\n")
+
+
+NASTY = "[red]$x$<b>\x1b[31m\u202e\r\n"
+ESCAPED = r"[red]$x$<b>\x1b[31m\u202e\r\n"
+
+
+def test_terminal_obeys_no_name_of_a_file(command, model, folder, tmp_path):
+    good = tmp_path / f"{NASTY}.wav"
+    good.write_bytes((folder / "yes" / "s0.wav").read_bytes())
+    code, out, err = command("recognise", model, good, tmp_path / f"{NASTY}.flac")
+    assert code == 1
+    assert out.startswith(f"{tmp_path}/{ESCAPED}.wav: ")
+    assert out.count("\n") == 1
+    assert err == f"cwrnn: {tmp_path}/{ESCAPED}.flac: cannot be read: No such file or directory\n"
+    code, out, err = command("recognise", good, good)
+    assert (code, out) == (1, "")
+    assert err == f"cwrnn: {tmp_path}/{ESCAPED}.wav: this is not a safetensors file\n"
+    code, _, err = command("train", "--data", folder, "--out", good)
+    assert code == 2
+    assert ESCAPED in err
+    assert "\x1b" not in err
+
+
+def test_terminal_obeys_no_word(command, model, recogniser, folder):
+    saved = copy.deepcopy(recogniser.saved)
+    about = {**saved.about, "words": ["yes\u202e", "no[red]", "\u2028"]}
+    about["clusters"] = dict.fromkeys(about["words"], 1)
+    Recogniser(dataclasses.replace(saved, about=about)).save(model)
+    code, out, _ = command("recognise", model, folder / "yes" / "s0.wav")
+    assert code == 0
+    assert out.count("\n") == 1
+    for word in ("yes\\u202e ", "no[red] ", "\\u2028 "):
+        assert word in out
+
+
+def test_terminal_obeys_no_speaker(command, tmp_path):
+    data = write_word_folders(tmp_path / "recordings", ("yes", "no[red]"), 3)
+    (data / "yes" / f"{NASTY}.wav").write_bytes(b"no sound")
+    code, out, err = command("train", "--data", data, *TINY, "--out", tmp_path / "model")
+    assert (code, out) == (2, "")
+    assert f"yes/{ESCAPED}.wav: not a sound file that can be read" in err
+    (data / "yes" / f"{NASTY}.wav").unlink()
+    code, out, err = command("train", "--data", data, *TINY, "--out", tmp_path / "\x1b[2J")
+    assert code == 0
+    assert f"The model is {tmp_path}/\\x1b[2J" in out
+    assert "\x1b" not in out + err
 
 
 def test_trim_leaves_out_silence(command, model, folder, tmp_path, recogniser):

@@ -1,5 +1,6 @@
 """Files of others are read, parsed and printed without trusting them."""
 
+import io
 import json
 import os
 
@@ -62,18 +63,12 @@ def test_names_that_no_file_can_have_are_refused(tmp_path):
 
 
 def test_memory_that_is_not_there_is_an_error_of_the_file(tmp_path, monkeypatch):
-    class Reader:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
+    class Reader(io.FileIO):
         def read(self, size):
             raise MemoryError
 
     (tmp_path / "file").write_bytes(b"a")
-    monkeypatch.setattr(untrusted, "open", lambda *_, **__: Reader(), raising=False)
+    monkeypatch.setattr(untrusted.io, "FileIO", Reader)
     with pytest.raises(OSError, match="it does not fit into the memory"):
         read_regular_file(tmp_path / "file", 100)
 

@@ -30,6 +30,7 @@ from ..experiments.sweep.driver import TRAINING
 from ..experiments.sweep.interrupts import interrupts
 from ..experiments.sweep.run import FAILED, Record
 from ..saved import ModelError
+from ..untrusted import escape_controls
 
 FRACTION_BETWEEN_LINES = 0.05
 """The share of the work between two plain lines of progress."""
@@ -71,19 +72,24 @@ def handle_errors(
         raise typer.Exit(130) from None
     except ArgumentError as error:
         name = (option_names or {}).get(error.argument, f"--{error.argument.replace('_', '-')}")
-        raise typer.BadParameter(replace_undecodable(error.message), param_hint=name) from error
+        raise typer.BadParameter(_make_printable(error.message), param_hint=name) from error
     except (ExperimentError, ModelError, ImportError) as error:
-        stderr.print(f"cwrnn: {replace_undecodable(str(error))}")
+        stderr.print(f"cwrnn: {_make_printable(str(error))}")
         raise typer.Exit(1) from error
     except BrokenPipeError:
         # the reader of the output has read enough: no error
         raise
     except OSError as error:
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-        stderr.print(f"cwrnn: {replace_undecodable(where)}{error.strerror or error}")
+        stderr.print(f"cwrnn: {escape_controls(replace_undecodable(where))}{error.strerror or error}")
         if resume:
             stderr.print(f"The runs that were trained are in the store. To go on:\n  {resume}")
         raise typer.Exit(1) from error
+
+
+def _make_printable(message: str) -> str:
+    """A message for a terminal: its lines are those of this package, but the characters in them may be a user's."""
+    return "\n".join(map(escape_controls, replace_undecodable(message).split("\n")))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Sound files become sequences of samples between -1 and 1."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -165,3 +166,30 @@ def test_a_file_without_permission_is_an_error(tmp_path):
     path.chmod(0)
     with pytest.raises(MusicError, match="cannot be read: Permission denied"):
         music.load_sequences([path])
+
+
+def test_a_source_that_is_no_regular_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.wav")
+    for path in (tmp_path / "pipe.wav", Path("/dev/zero")):
+        with pytest.raises(MusicError, match="cannot be read: it is not a regular file"):
+            music.read_sequence(path)
+    with pytest.raises(MusicError, match="cannot be read: the name has a NUL byte"):
+        music.read_sequence(tmp_path / "a\0b")
+
+
+def test_a_header_that_promises_too_much_does_not_fill_the_memory(tmp_path):
+    data = bytearray(write(tmp_path / "a.flac").read_bytes())
+    # the number of samples has 36 bits
+    data[21] |= 0x0F
+    data[22:26] = b"\xff" * 4
+    (tmp_path / "a.flac").write_bytes(data)
+    assert len(music.read_sequence(tmp_path / "a.flac").samples) == 320
+    with pytest.raises(MusicError, match="too short|not a sound file"):
+        music.read_sequence(tmp_path / "a.flac", length=10**12)
+
+
+def test_samples_that_cannot_be_scaled_are_refused(tmp_path):
+    loud = tone()
+    loud[3], loud[4] = 1e308, -1e308
+    with pytest.raises(MusicError, match=r"has samples above 1e\+300 in this part"):
+        music.read_sequence(write(tmp_path / "a.wav", loud, subtype="DOUBLE"))

@@ -17,6 +17,7 @@ from cwrnn.experiments.inspect import loading
 from cwrnn.experiments.inspect.loading import InspectionError, SpokenWord, load_network
 from cwrnn.experiments.inspect.network import measure_network
 from cwrnn.experiments.words.bundle import load_bundled_corpus
+from cwrnn.saved import ModelError, SavedNetwork
 
 
 def test_default_is_the_best_clockwork_rnn_of_the_largest_size(sequence_store):
@@ -132,3 +133,18 @@ def test_words_with_other_feature_settings_are_refused(word_store, monkeypatch):
     monkeypatch.setattr(loading, "load_corpus", lambda source, **options: other)
     with pytest.raises(InspectionError, match="not those that the network was trained with"):
         load_network(word_store, data="bundle")
+
+
+def test_network_of_absurd_numbers_is_refused(tmp_path):
+    path = save_recogniser(tmp_path / "model")
+    saved = SavedNetwork.load(path)
+    saved.tensors["features.deviation"][:] = 1e-300
+    saved.save(path)
+    with pytest.raises(InspectionError, match="are not finite: the numbers in its file are too large"):
+        measure_network(load_network(path))
+
+
+def test_paths_that_no_file_can_have_are_refused(tmp_path):
+    for name in ("a" * 5000, "a\0b"):
+        with pytest.raises(ModelError, match="cannot be read: (File name too long|the name has a NUL byte)"):
+            load_network(tmp_path / name)

@@ -1,6 +1,8 @@
 """Bundles: the file format, the bundled words, and how their script draws voices. No synthesiser is needed."""
 
 import importlib.util
+import json
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -78,6 +80,55 @@ def test_file_that_is_no_bundle_is_refused(tmp_path):
         np.savez(path, **arrays)
         with pytest.raises(CorpusError, match="not a bundle of spoken words"):
             read_bundle(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": 1}, "its name must be of type str"),
+        ({"synthetic": 1}, "its synthetic must be of type bool"),
+        ({"clusters": [["a", 1], ["b", 1], ["c", "1"]]}, "its clusters must be pairs of a word and a number"),
+        ({"clusters": [["a", 1], ["b", 1], ["c", None]]}, "its clusters must be pairs of a word and a number"),
+        ({"clusters": [["a", 1], ["b", 1], "cd"]}, "its clusters must be pairs of a word and a number"),
+        ({"clusters": [["a", 1], ["b", 1], ["b", 1]]}, "its clusters name a word twice"),
+        ({"utterances": [1] * 9}, "an utterance must have a word, a speaker"),
+        ({"utterances": [{"word": ["a"], "speaker": "", "split": "", "source": ""}] * 9}, "which are texts"),
+        ({"utterances": [{"word": "a", "speaker": "", "split": "train", "more": ""}] * 9}, "which are texts"),
+        ({"settings": {"lifter": 1e300}}, "lifter must be from 0"),
+        ({"settings": {"lifter": "22"}}, "its settings cannot have 'lifter' = '22'"),
+        ({"settings": {"rate": 16000.5}}, "its settings cannot have 'rate' = 16000.5"),
+        ({"settings": {"dither": 1}}, "its settings cannot have 'dither' = 1"),
+        ({"voices": "\ud800"}, "half of a surrogate pair"),
+        ({"voices": 10**400}, "does not fit into 64 bits"),
+    ],
+)
+def test_bundle_whose_description_makes_no_sense_is_refused(tmp_path, changes, message):
+    path = tmp_path / "a.npz"
+    write_bundle(path, make_small_corpus(), {})
+    arrays = dict(np.load(path))
+    about = json.dumps(json.loads(bytes(arrays["about"])) | changes)
+    np.savez(path, **arrays | {"about": np.frombuffer(about.encode(), np.uint8)})
+    with pytest.raises(CorpusError, match=f"not a bundle of spoken words .*{message}"):
+        read_bundle(path)
+
+
+def test_bundle_whose_lengths_are_no_numbers_of_frames_is_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    write_bundle(path, make_small_corpus(), {})
+    arrays = dict(np.load(path))
+    for lengths in (-arrays["lengths"], arrays["lengths"].astype("<f4"), arrays["lengths"].reshape(3, 3)):
+        np.savez(path, **arrays | {"lengths": lengths})
+        with pytest.raises(CorpusError, match="not a bundle of spoken words .*(its lengths are not|lengths must be)"):
+            read_bundle(path)
+
+
+def test_bundle_that_is_no_regular_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(CorpusError, match="cannot be read: it is not a regular file"):
+            read_bundle(path)
+    with pytest.raises(CorpusError, match="cannot be read: File name too long"):
+        read_bundle(tmp_path / ("a" * 5000))
 
 
 @pytest.mark.parametrize("name", ["features", "lengths"])

@@ -1,6 +1,9 @@
 """The cache of features saves time, and never returns the features of another sound or other settings."""
 
+import io
 import os
+import warnings
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import pytest
 import soundfile
 from support.sound_files import make_voice, write_sound, write_word_folders
 
-from cwrnn.experiments.words import sound_files
+from cwrnn.experiments.words import feature_cache, sound_files
 from cwrnn.experiments.words.clips import Clip
 from cwrnn.experiments.words.corpus import CorpusError, load_corpus
 from cwrnn.experiments.words.feature_cache import find_user_cache, load_features
@@ -62,29 +65,101 @@ def test_another_place_in_the_file_is_not_found_in_the_cache(tmp_path, place):
         np.testing.assert_array_equal(features, mfcc(soundfile.read(clip.path)[0][each.start : each.end]))
 
 
+def change_bits(path, place):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0xFF
+    path.write_bytes(data)
+
+
+def write_huge_header(path):
+    """Write a small cache whose header asks for 52 TiB."""
+    file = io.BytesIO()
+    np.save(file, np.zeros((1, 13), np.float32))
+    array = file.getvalue().replace(b"(1, 13), }" + b" " * 12, b"(1099511627776, 13), }")
+    assert b"(1099511627776, 13)" in array
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("features.npy", array)
+
+
+def compress_zeros(path):
+    """Write a cache of 2 kB that would be a hundred times as large in memory."""
+    digest = np.zeros(32, np.uint8)
+    np.savez_compressed(path, features=np.zeros((20_000, 13), np.float32), lengths=np.ones(14, int), digest=digest)
+
+
+def save_with_digest(path, features, lengths):
+    digest = np.frombuffer(feature_cache._digest(path, features, lengths), np.uint8)
+    np.savez(path, features=features, lengths=lengths, digest=digest)
+
+
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "reason"),
     [
-        lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(b"no"),
-        lambda path: path.write_bytes(path.read_bytes()[:1000]),
-        lambda path: np.savez(path, features=np.zeros((3, 13), np.float32), lengths=np.array([3])),
-        lambda path: np.savez(path, features=np.zeros((14, 13)), lengths=np.ones(14, int)),
-        lambda path: np.savez(path, features=np.zeros((14, 12), np.float32), lengths=np.ones(14, int)),
-        lambda path: np.savez(path, features=np.zeros((77, 13), np.float32), lengths=np.arange(14) - 1),
-        lambda path: np.savez(path, features=np.array([object()])),
-        lambda path: (path.unlink(), path.mkdir()),
+        (lambda path: path.write_bytes(b""), "not an archive of arrays"),
+        (lambda path: path.write_bytes(b"no"), "not an archive of arrays"),
+        (lambda path: path.write_bytes(path.read_bytes()[:1000]), "not an archive of arrays"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "not an archive of arrays"),
+        (lambda path: change_bits(path, 40), "not an archive of arrays"),
+        (lambda path: change_bits(path, 3000), "Bad CRC-32"),
+        (write_huge_header, "does not fit the size of the file"),
+        (compress_zeros, "does not fit the size of the file"),
+        (lambda path: np.savez(path, features=np.zeros((3, 13), np.float32)), "the array lengths is missing"),
+        (
+            lambda path: np.savez(
+                path, features=np.zeros((14, 13), "<f4"), lengths=np.ones(14, int), digest=np.zeros(32, "u1")
+            ),
+            "its contents do not match its checksum",
+        ),
+        (lambda path: save_with_digest(path, np.zeros((14, 13)), np.ones(14, int)), "the array features must be <f4"),
+        (lambda path: save_with_digest(path, np.zeros((14, 13), "<f4"), np.ones(14)), "the array lengths must be <i8"),
+        (lambda path: save_with_digest(path, np.zeros((3, 13), "<f4"), np.array([3])), "those of other words"),
+        (lambda path: save_with_digest(path, np.zeros((14, 12), "<f4"), np.ones(14, int)), "those of other words"),
+        (lambda path: save_with_digest(path, np.zeros((77, 13), "<f4"), np.arange(14) - 1), "those of other words"),
+        (lambda path: save_with_digest(path, np.zeros(14, "<f4"), np.ones(14, int)), "those of other words"),
+        (lambda path: np.savez(path, features=np.array([object()])), "the array features has no header of numpy"),
+        (lambda path: (path.unlink(), path.mkdir()), "Is a directory"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "it is not a regular file"),
+        (lambda path: (path.unlink(), path.symlink_to(path)), "Too many levels of symbolic links"),
     ],
 )
-def test_damaged_cache_is_ignored_and_written_again(tmp_path, damage):
+def test_damaged_cache_is_computed_anew_and_written_again(tmp_path, damage, reason):
     root, cache = write_word_folders(tmp_path / "mine"), tmp_path / "cache"
     whole = load_corpus(str(root), cache=cache)
     (path,) = cache.iterdir()
     data = path.read_bytes()
     damage(path)
-    assert load_corpus(str(root), cache=cache).digest == whole.digest
+    with pytest.warns(UserWarning, match=reason) as warned:
+        again = load_corpus(str(root), cache=cache)
+    assert again.digest == whole.digest
+    assert [str(warning.message).startswith(f"{path}: this cache file is damaged") for warning in warned] == [True]
     assert list(cache.iterdir()) == [path]
-    assert path.is_dir() or path.read_bytes() == data
+    assert path.is_dir() or path.is_fifo() or path.is_symlink() or path.read_bytes() == data
+
+
+def test_any_change_of_a_cache_file_is_noticed_or_harmless(tmp_path):
+    path = tmp_path / "key.npz"
+    features = [np.arange(13 * length, dtype=np.float32).reshape(length, 13) for length in (2, 3)]
+    feature_cache._write_cache_file(path, features)
+    data = path.read_bytes()
+    random = np.random.default_rng(0)
+    noticed = 0
+    for place in range(len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 1 << int(random.integers(8))
+        path.write_bytes(changed)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            found = feature_cache._read_cache_file(path, 2, FeatureSettings())
+        noticed += len(warned)
+        assert (found is None) == (len(warned) == 1)
+        if found is not None:
+            # a time, a permission or another field that nobody reads
+            np.testing.assert_array_equal(np.concatenate(found), np.concatenate(features))
+    assert noticed > len(data) / 2
+    path.write_bytes(data)
+    path.rename(tmp_path / "other.npz")
+    with pytest.warns(UserWarning, match="its contents do not match its checksum"):
+        assert feature_cache._read_cache_file(tmp_path / "other.npz", 2, FeatureSettings()) is None
 
 
 def test_user_cache_follows_xdg_cache_home(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Sound files: decoded as libsndfile decodes them, and refused if they are cut short or damaged."""
 
 import struct
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.sound_files import SAMPLE_RATE, encode_sphere, make_voice, write_flac_without_count, write_sound
 
-from cwrnn.experiments.words.sound_files import SoundError, decode_sound
+from cwrnn.experiments.words import sound_files
+from cwrnn.experiments.words.features import FeatureSettings
+from cwrnn.experiments.words.sound_files import LONGEST_WORD, LOUDEST, SoundError, decode_sound, extract_features
 
 
 @pytest.mark.parametrize("kind", ["flac", "ogg", "wav"])
@@ -120,6 +123,110 @@ def test_sphere_channels_are_mixed():
 def test_bad_sphere_is_refused(data, message):
     with pytest.raises(SoundError, match=message):
         decode_sound(data)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"a -i " + b" " * 60_000,
+        b"sample_count -i 1" + b" " * 60_000 + b"x",
+        b"a" * 60_000,
+        b"\n" * 60_000,
+        b"sample_rate -i " + b"9" * 60_000 + b"\nsample_n_bytes -i 2",
+        b"sample_n_bytes -i 2\nsample_rate -i 16000\nsample_count -i 1_0\n",
+        b"sample_n_bytes -i 2\nsample_rate -i 16000\nsample_count -i 1\nchannel_count -i 0\n",
+        b"sample_n_bytes -i 2\nsample_rate -i 16000\nsample_count -i 1\nchannel_count -i " + b"9" * 18,
+    ],
+)
+def test_sphere_header_that_never_ends_is_refused(header):
+    with pytest.raises(SoundError, match="SPHERE|truncated"):
+        decode_sound(b"NIST_1A\n  65536\n" + header.ljust(70_000) + bytes(100))
+
+
+def test_long_sphere_header_is_refused_unread(monkeypatch):
+    """The size of the header is bounded, and its lines are split once: a pattern took quadratic time."""
+    monkeypatch.setattr(sound_files, "_parse_sphere_header", None)
+    with pytest.raises(SoundError, match="truncated: the SPHERE header is not complete"):
+        decode_sound(b"NIST_1A\n1000000\n" + b"a -i " + b" " * 1_100_000)
+
+
+@pytest.mark.parametrize("subtype", ["FLOAT", "DOUBLE"])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, "has samples that are not finite: sample 4321 is nan"),
+        (-np.inf, "has samples that are not finite: sample 4321 is -inf"),
+        (1e30, r"has samples that are too large: sample 4321 is 1e\+30, but full scale is 1"),
+        (-3e9, r"has samples that are too large: sample 4321 is -3e\+09, but full scale is 1"),
+    ],
+)
+def test_sample_that_cannot_be_used_is_named(tmp_path, subtype, value, message):
+    samples = np.stack([make_voice(1), make_voice(2)], axis=1)
+    samples[4321, 1] = value
+    data = write_sound(tmp_path / "a.wav", samples, subtype=subtype).read_bytes()
+    with pytest.raises(SoundError, match=message):
+        decode_sound(data)
+
+
+def test_float_file_that_is_not_scaled_is_read(tmp_path):
+    samples = 32768.0 * make_voice(1)
+    data = write_sound(tmp_path / "a.wav", samples, subtype="DOUBLE").read_bytes()
+    np.testing.assert_array_equal(decode_sound(data)[1], samples)
+    features = extract_features(samples, SAMPLE_RATE, FeatureSettings())
+    assert np.isfinite(features).all()
+    assert np.isfinite(extract_features(LOUDEST * np.sign(samples), SAMPLE_RATE, FeatureSettings())).all()
+
+
+@pytest.mark.parametrize("count", ["known", "unknown"])
+def test_small_file_of_a_very_long_sound_is_refused(tmp_path, monkeypatch, count):
+    monkeypatch.setattr(sound_files, "LONGEST_SOUND", 100_000)
+    path, silence = tmp_path / "a.flac", np.zeros(200_000)
+    if count == "known":
+        data = write_sound(path, silence, format="FLAC").read_bytes()
+    else:
+        data = write_flac_without_count(path, silence)
+    assert len(data) < 6000
+    with pytest.raises(SoundError, match="too long: .*a file of this size may have 100000 at most, 6.25 s at 16000"):
+        decode_sound(data)
+    monkeypatch.setattr(sound_files, "SAMPLES_PER_BYTE", 1000)
+    assert len(decode_sound(data)[1]) == 200_000
+
+
+def test_long_sound_is_mixed_in_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(sound_files, "LONGEST_SOUND", 1000)
+    samples = np.stack([make_voice(1, 70_000), make_voice(2, 70_000)], axis=1)
+    data = write_sound(tmp_path / "a.wav", samples, subtype="DOUBLE").read_bytes()
+    np.testing.assert_array_equal(decode_sound(data)[1], samples.mean(axis=1))
+    samples[66_000, 0] = np.nan
+    data = write_sound(tmp_path / "a.wav", samples, subtype="DOUBLE").read_bytes()
+    with pytest.raises(SoundError, match="sample 66000 is nan"):
+        decode_sound(data)
+
+
+def test_sound_that_is_too_long_for_a_word_is_refused():
+    settings = FeatureSettings()
+    samples = np.zeros(LONGEST_WORD + 1)
+    message = "too long for a word: 4 min at 16000 Hz; expected at most 4194304 samples, 4 min at 16000 Hz"
+    with pytest.raises(SoundError, match=message):
+        extract_features(samples, 16000, settings)
+    # at a higher rate it has as many samples as the features need
+    with pytest.raises(SoundError, match="too long for a word"):
+        extract_features(samples[: LONGEST_WORD // 2 + 1], 8000, settings)
+    # a frame for every sample
+    with pytest.raises(SoundError, match="fewer if the frames of the features are close together"):
+        extract_features(samples[: LONGEST_WORD // 20], 16000, FeatureSettings(step=0.0625))
+
+
+def test_damaged_header_prints_nothing(tmp_path, capfd):
+    """libsndfile calls Python to read and to seek; an exception there would be printed."""
+    data = write_sound(tmp_path / "a.wav", make_voice(1)).read_bytes()
+    for place in range(4, 44):
+        for value in (0, 0x7F, 0xFF):
+            damaged = bytearray(data)
+            damaged[place] = value
+            with suppress(SoundError):
+                decode_sound(bytes(damaged))
+    assert capfd.readouterr().err == ""
 
 
 @given(

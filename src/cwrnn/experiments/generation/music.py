@@ -8,15 +8,18 @@ A sequence has `length` samples from `offset` seconds on, scaled to [-1, 1]. (Th
 are 7 ms only at 44.1 kHz.) The file snippets/COPYRIGHT names the author and the licence of the bundled song.
 """
 
+import io
 import stat
 from collections.abc import Iterable
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...extras import require
+from ...untrusted import open_regular_file
 from .. import paper
 from ..errors import ArgumentError
 from ..file_names import check_path, replace_undecodable
@@ -25,6 +28,10 @@ from ..sweep.run import Dataset
 BUNDLE = "bundle"
 SUFFIXES = (".flac", ".oga", ".ogg", ".wav")
 """The endings of files that are read from a folder."""
+BLOCK = 65536
+"""Samples to read at once, at most."""
+LOUDEST = 1e300
+"""The largest sample. Scaling of larger ones could overflow."""
 
 
 class MusicError(ArgumentError):
@@ -74,13 +81,13 @@ def read_sequence(
     soundfile = require("soundfile", extra="experiments", purpose="reading audio")
     try:
         # opened here because soundfile guesses the format from the file name, and calls a missing file a system error
-        with path.open("rb") as file, soundfile.SoundFile(file) as sound:
+        with io.BufferedReader(open_regular_file(path)) as file, soundfile.SoundFile(file) as sound:
             sample_rate, frames = int(sound.samplerate), int(sound.frames)
             # a whole number, but possibly too large for an integer
             start = float(np.rint(offset * sample_rate))
             if start > 0:
                 sound.seek(int(min(start, frames)))
-            samples = sound.read(length, dtype="float64", always_2d=True)
+            samples = _read_samples(sound, length)
     except OSError as error:
         raise MusicError(f"{path}: cannot be read: {error.strerror}") from error
     except RuntimeError as error:
@@ -94,6 +101,8 @@ def read_sequence(
         )
     if not np.isfinite(samples).all():
         raise MusicError(f"{path}: has samples that are not finite in this part")
+    if np.abs(samples).max() > LOUDEST:
+        raise MusicError(f"{path}: has samples above {LOUDEST:g} in this part, which cannot be scaled")
     mixed = samples.mean(axis=1)
     if not mixed.max() > mixed.min():
         raise MusicError(f"{path}: silent or constant in this part: there is nothing to learn")
@@ -141,6 +150,18 @@ def _load(source: str | Path, offset: float, length: int) -> list[Dataset]:
         # a pipe would wait for a writer, and a device may have no end
         raise MusicError(f"{path}: is not a file")
     return [read_sequence(path, offset=offset, length=length)]
+
+
+def _read_samples(sound: Any, length: int) -> NDArray[np.float64]:
+    """The next `length` samples, (n, channels), or fewer at the end of the file.
+
+    They are read in blocks: a damaged header may promise more samples than the memory can hold.
+    """
+    blocks, missing = [np.zeros((0, sound.channels))], length
+    while missing and len(block := sound.read(min(missing, BLOCK), dtype="float64", always_2d=True)):
+        blocks.append(block)
+        missing -= len(block)
+    return np.concatenate(blocks)
 
 
 def _find_sound_files(folder: Path) -> list[Path]:

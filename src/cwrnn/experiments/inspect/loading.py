@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...inspection import Array, Measure
 from ...layer import ClockworkRNN
 from ...network import Network
+from ...untrusted import escape_controls
 from ..errors import ExperimentError
 from ..file_names import is_folder, replace_undecodable
 from ..generation import training as generation_training
@@ -126,7 +127,7 @@ def load_network(
             raise InspectionError(f"{path}: is not a store but a single network: there is no {name} to choose")
     recogniser = Recogniser.load(path)
     corpus = _load_words(BUNDLE if data is None else data, recogniser.words, recogniser.settings, progress)
-    facts = {"model": replace_undecodable(str(path))}
+    facts = {"model": escape_controls(replace_undecodable(str(path)))}
     trained_on = recogniser.training.get("corpus")
     if isinstance(trained_on, dict) and "source" in trained_on:
         facts["trained on"] = str(trained_on["source"])
@@ -199,6 +200,7 @@ def _with_sequence(method: str, network: Network, dataset: Dataset, facts: Mappi
     """Return a network that generates the sequence."""
 
     def measure(outputs: Sequence[Array]) -> dict[str, float]:
+        _check_finite(outputs, "the outputs of the network")
         return {NMSE: generation_training.nmse(outputs[0][:, 0], dataset.samples)}
 
     return InspectedNetwork(
@@ -231,23 +233,32 @@ def _with_words(
     labels = np.array([words.index(utterance.word) for utterance in utterances])
 
     def measure(outputs: Sequence[Array]) -> dict[str, float]:
+        _check_finite(outputs, "the outputs of the network")
         # the decision is that of the last time step
         last = np.stack([output[-1] for output in outputs])
         wrong = last.argmax(axis=1) != labels
         likelihood = last[np.arange(len(last)), labels] - np.logaddexp.reduce(last, axis=1)
         return {ERROR: float(wrong.mean()), CROSS_ENTROPY: float(-likelihood.mean())}
 
+    inputs = [normalise(utterance.features) for utterance in utterances]
+    _check_finite(inputs, "the normalised features")
     return InspectedNetwork(
         task=WORDS.name,
         method=method,
         network=network,
-        inputs=[normalise(utterance.features) for utterance in utterances],
+        inputs=inputs,
         measure=measure,
         shown=shown,
         target=SpokenWord(words, int(labels[shown]), utterances[shown].speaker),
         step_duration=f"{corpus.settings.step:g} ms",
         facts={**facts, "looked at with": f"the {len(utterances)} test words of {corpus.name}"},
     )
+
+
+def _check_finite(arrays: Sequence[NDArray[Any]], name: str) -> None:
+    """Refuse numbers that overflow: nothing could be said about such a network."""
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise InspectionError(f"{name} are not finite: the numbers in its file are too large")
 
 
 def _load_words(

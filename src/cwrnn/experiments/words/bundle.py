@@ -1,17 +1,15 @@
 """Bundles: a corpus in one file, as features. The bundle that comes with the package is synthetic speech.
 
     features    (sum of T, 13) float32, the utterances one after the other
-    lengths     (n,) the number of frames of each utterance
+    lengths     (n,) int32, the number of frames of each utterance
     about       bytes of a JSON object: name, source, synthetic, settings, clusters, utterances, and any other keys
 
 A bundle is an .npz without pickles: reading it executes nothing.
 """
 
-import io
 import json
-import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...writing import write_files
+from ...untrusted import parse_json, shorten
+from .array_files import read_arrays, write_arrays
 from .corpus import Corpus, CorpusError, Utterance
 from .features import FeatureSettings
 
@@ -37,9 +36,8 @@ def write_bundle(path: Path, corpus: Corpus, about: Mapping[str, Any]) -> None:
     """
     text = json.dumps({**about, **describe_corpus(corpus)}, ensure_ascii=False, sort_keys=True, allow_nan=False)
     features, lengths = join_features(corpus)
-    file = io.BytesIO()
-    np.savez_compressed(file, features=features, lengths=lengths, about=np.frombuffer(text.encode(), np.uint8))
-    write_files({path: file.getvalue()})
+    about_bytes = np.frombuffer(text.encode(), np.uint8)
+    write_arrays(path, {"features": features, "lengths": lengths, "about": about_bytes}, compress=True)
 
 
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:
@@ -65,8 +63,14 @@ def join_features(corpus: Corpus) -> tuple[NDArray[np.float32], NDArray[np.int32
 
 
 def assemble_corpus(about: Mapping[str, Any], features: NDArray[Any], lengths: NDArray[Any]) -> Corpus:
-    """Return the corpus of what `describe_corpus` and `join_features` returned."""
-    if len(features) != lengths.sum() or len(lengths) != len(about["utterances"]):
+    """Return the corpus of what `describe_corpus` and `join_features` returned.
+
+    Raises a ValueError if the parts do not fit together, and a CorpusError if the corpus cannot be trained on.
+    """
+    _check_about(about)
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not (lengths > 0).all():
+        raise ValueError("its lengths are not numbers above 0")
+    if features.ndim != 2 or len(features) != lengths.sum() or len(lengths) != len(about["utterances"]):
         raise ValueError("its lengths do not match")
     parts = np.split(features.astype(np.float32), np.cumsum(lengths)[:-1])
     return Corpus(
@@ -79,6 +83,32 @@ def assemble_corpus(about: Mapping[str, Any], features: NDArray[Any], lengths: N
         synthetic=about["synthetic"],
         clusters=dict(about["clusters"]),
     )
+
+
+def _check_about(about: Any) -> None:
+    """Raise a ValueError unless every part of `describe_corpus` is there and has its type."""
+    types = {"name": str, "source": str, "synthetic": bool, "settings": dict, "clusters": list, "utterances": list}
+    if not isinstance(about, Mapping):
+        raise ValueError("it is not described by an object")
+    for name, kind in types.items():
+        if type(about.get(name)) is not kind:
+            raise ValueError(f"its {name} must be of type {kind.__name__}")
+    for pair in about["clusters"]:
+        if not isinstance(pair, list | tuple) or [type(value) for value in pair] != [str, int]:
+            raise ValueError("its clusters must be pairs of a word and a number")
+    if len(dict(about["clusters"])) < len(about["clusters"]):
+        raise ValueError("its clusters name a word twice")
+    for utterance in about["utterances"]:
+        if (
+            not isinstance(utterance, dict)
+            or set(utterance) != {"word", "speaker", "split", "source"}
+            or not all(isinstance(text, str) for text in utterance.values())
+        ):
+            raise ValueError("an utterance must have a word, a speaker, a split and a source, which are texts")
+    numbers = {setting.name: int if setting.type in (int, "int") else float for setting in fields(FeatureSettings)}
+    for name, value in about["settings"].items():
+        if name not in numbers or type(value) not in (numbers[name], int):
+            raise ValueError(f"its settings cannot have {shorten(ascii(name))} = {shorten(repr(value))}")
 
 
 def read_bundle(path: Path) -> Corpus:
@@ -99,14 +129,13 @@ def load_bundled_corpus() -> Corpus:
 
 def _read(path: Path) -> tuple[Corpus, dict[str, Any]]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            features, lengths, text = (arrays[name] for name in ("features", "lengths", "about"))
-        about = json.loads(bytes(text))
-        corpus = assemble_corpus(about, features, lengths)
+        arrays = read_arrays(path, {"features": "<f4", "lengths": "<i4", "about": "|u1"})
+        about = parse_json(arrays["about"].tobytes())
+        corpus = assemble_corpus(about, arrays["features"], arrays["lengths"])
     except CorpusError:
         raise
     except OSError as error:
         raise CorpusError(str(path), [f"cannot be read: {error.strerror}"]) from error
-    except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    except ValueError as error:
         raise CorpusError(str(path), [f"not a bundle of spoken words ({error})"]) from error
     return corpus, about

@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ...untrusted import escape_controls
 from .. import paper
 from ..errors import ArgumentError
 from ..file_names import replace_undecodable
@@ -33,9 +34,12 @@ from .timit import read_timit
 BUNDLE = "bundle"
 SOURCES = (BUNDLE, "timit:PATH", "nltk-timit:PATH", "folder:PATH")
 
+MOST_PROBLEMS = 1000
+"""The most problems in one message."""
+
 
 class CorpusError(ArgumentError):
-    """A corpus cannot be loaded. The message has one line for each problem.
+    """A corpus cannot be loaded. The message has one line for each problem, up to MOST_PROBLEMS.
 
     >>> print(CorpusError("my words", ["a.wav: silent", "b.wav: empty"]))
     my words: 2 problems:
@@ -45,9 +49,11 @@ class CorpusError(ArgumentError):
 
     def __init__(self, source: str, problems: Sequence[str], argument: str = "data") -> None:
         self.source, self.problems = source, tuple(problems)
-        one = len(self.problems) == 1
-        text = self.problems[0] if one else "\n  ".join((f"{len(self.problems)} problems:", *self.problems))
-        super().__init__(argument, replace_undecodable(f"{source}: {text}"))
+        lines = [escape_controls(replace_undecodable(problem)) for problem in self.problems[:MOST_PROBLEMS]]
+        if len(self.problems) > len(lines):
+            lines.append(f"and {len(self.problems) - len(lines)} more")
+        text = lines[0] if len(self.problems) == 1 else "\n  ".join((f"{len(self.problems)} problems:", *lines))
+        super().__init__(argument, f"{escape_controls(replace_undecodable(source))}: {text}")
 
     def __str__(self) -> str:
         # the source says more than the name of the argument
@@ -262,7 +268,7 @@ def _read_source(
     if rest and kind in ("timit", "nltk-timit"):
         sample = kind == "nltk-timit"
         return read_timit(path, sample=sample, words=words, speakers=speakers, test=test, settings=settings)
-    if source and Path(source).is_dir():
+    if source and os.path.isdir(source):
         return read_folder(Path(source), words=words, test=test)
     raise CorpusError(repr(source), [f"expected {', '.join(SOURCES)} or an existing folder"])
 

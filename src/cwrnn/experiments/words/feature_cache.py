@@ -2,15 +2,19 @@
 
 A cache file holds the features of one list of clips. Its name is a hash of the bytes of all their sound files, of the
 places in them, of the feature settings, and of the versions that computed them, so a changed recording never finds old
-features. Every file is read in any case; the cache only saves the computing. A damaged cache file is ignored and
-written again.
+features. Every file is read in any case; the cache only saves the computing.
+
+    features    (sum of T, 13) float32, the clips one after the other
+    lengths     (n,) int64, the number of frames of each clip
+    digest      (32,) uint8, the SHA-256 of the name of the file, the lengths and the features
+
+A cache file that is damaged in any way gives a warning, its features are computed anew, and it is written again.
 """
 
 import hashlib
-import io
 import json
 import os
-import zipfile
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -20,11 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import __version__
-from ...writing import write_files
+from ...untrusted import escape_controls
+from ..file_names import replace_undecodable
 from ..progress import Progress, ProgressCallback
+from .array_files import ArrayFileError, read_arrays, write_arrays
 from .clips import Clip
 from .features import FeatureSettings, describe_engine
-from .sound_files import SoundError, cut_clip, decode_sound, extract_features
+from .sound_files import SoundError, cut_clip, decode_sound, extract_features, read_sound_file
+
+FORMAT = 2
+"""The version of the format of cache files. Files of other versions have other names, and are not read."""
 
 
 def load_features(
@@ -57,9 +66,11 @@ def load_features(
     done = 0
     for path, numbers in clips_of.items():
         try:
-            sample_rate, samples = decode_sound(path.read_bytes())
-        except OSError:
-            # _hash_files has reported it
+            sample_rate, samples = decode_sound(read_sound_file(path))
+        except OSError as error:
+            if digests[numbers[0]]:
+                # it could be read a moment ago; otherwise _hash_files has reported it
+                problems += [f"{clips[i].source}: cannot be read: {error.strerror}" for i in numbers]
             continue
         except SoundError as error:
             problems += [f"{clips[i].source}: {error}" for i in numbers]
@@ -100,7 +111,7 @@ def _hash_files(clips: Sequence[Clip], clips_of: dict[Path, list[int]]) -> tuple
     digests, problems = [""] * len(clips), []
     for path, numbers in clips_of.items():
         try:
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest = hashlib.sha256(read_sound_file(path)).hexdigest()
         except OSError as error:
             problems += [f"{clips[i].source}: cannot be read: {error.strerror}" for i in numbers]
             continue
@@ -127,26 +138,42 @@ def _make_key(clips: Sequence[Clip], digests: Sequence[str], settings: FeatureSe
         ],
         "settings": asdict(settings),
         "versions": [__version__, describe_engine()],
+        "format": FORMAT,
     }
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
 
 def _read_cache_file(file: Path, count: int, settings: FeatureSettings) -> list[NDArray[np.float32]] | None:
-    """Return the features in a cache file, or None if it is missing or damaged."""
+    """Return the features in a cache file, or None if it is missing or, with a warning, damaged."""
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            frames, lengths = arrays["features"], arrays["lengths"]
-    except (EOFError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile):
+        arrays = read_arrays(file, {"features": "<f4", "lengths": "<i8", "digest": "|u1"})
+        frames, lengths = arrays["features"], arrays["lengths"]
+        if arrays["digest"].tobytes() != _digest(file, frames, lengths):
+            raise ArrayFileError("its contents do not match its checksum")
+        right = lengths.shape == (count,) and (lengths > 0).all() and lengths.sum() == len(frames)
+        if not right or frames.shape != (len(frames), settings.channels):
+            raise ArrayFileError("its features are those of other words")
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    right = lengths.shape == (count,) and lengths.dtype.kind == "i" and (lengths > 0).all()
-    if not right or frames.dtype != np.float32 or frames.shape != (lengths.sum(), settings.channels):
+    except (OSError, ArrayFileError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        name = escape_controls(replace_undecodable(str(file)))
+        warnings.warn(f"{name}: this cache file is damaged, the features are computed anew: {reason}", stacklevel=2)
         return None
     return np.split(frames, np.cumsum(lengths)[:-1])
 
 
 def _write_cache_file(file: Path, features: Sequence[NDArray[np.float32]]) -> None:
-    """Write a cache file; a folder that cannot be written to is no error."""
-    contents = io.BytesIO()
-    np.savez(contents, features=np.concatenate(features), lengths=np.array([len(frames) for frames in features]))
+    """Write the features to a cache file; a folder that cannot be written to is no error."""
+    frames = np.concatenate(features).astype("<f4", copy=False)
+    lengths = np.array([len(part) for part in features], dtype="<i8")
+    digest = np.frombuffer(_digest(file, frames, lengths), np.uint8)
     with suppress(OSError):
-        write_files({file: contents.getvalue()})
+        write_arrays(file, {"features": frames, "lengths": lengths, "digest": digest}, compress=False)
+
+
+def _digest(file: Path, frames: NDArray[np.float32], lengths: NDArray[np.int64]) -> bytes:
+    digest = hashlib.sha256(file.name.encode("utf-8", "surrogateescape"))
+    for array in (lengths, frames):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()

@@ -23,6 +23,15 @@ from .. import paper
 SAMPLE_RATES = (8000, 192_000)
 """The lowest and the highest sample rate, in Hz. Below 8000 Hz most of the difference between consonants is lost."""
 
+LARGEST_LIFTER = 10_000
+"""The largest lifter. HTK and Kaldi use 22."""
+
+MOST_FILTERS = 1024
+"""The most filters. HTK and Kaldi use 20 to 80."""
+
+CHUNK = 2**18
+"""Samples to hand to the library that computes the features at once, at most."""
+
 FULL_SCALE = 32768.0
 """The number for a sample of 1.0: HTK reads samples as 16-bit integers."""
 
@@ -58,10 +67,12 @@ class FeatureSettings:
             raise ValueError(f"step must be at least one sample, {1000 / self.rate:g} ms, got {self.step}")
         if not 0 <= self.preemphasis <= 1:
             raise ValueError(f"preemphasis must be from 0 to 1, got {self.preemphasis}")
-        if not 1 <= self.cepstra < self.filters:
-            raise ValueError(f"expected 1 <= cepstra < filters, got cepstra={self.cepstra}, filters={self.filters}")
-        if not 0 <= self.lifter < math.inf:
-            raise ValueError(f"lifter must be 0 (none) or more, got {self.lifter}")
+        if not 1 <= self.cepstra < self.filters <= MOST_FILTERS:
+            raise ValueError(
+                f"expected 1 <= cepstra < filters <= {MOST_FILTERS}, got cepstra={self.cepstra}, filters={self.filters}"
+            )
+        if not 0 <= self.lifter <= LARGEST_LIFTER:
+            raise ValueError(f"lifter must be from 0 (none) to {LARGEST_LIFTER}, got {self.lifter:.6g}")
         if not 0 < self.high <= self.rate / 2:
             raise ValueError(f"high must be above 0 and at most {self.rate / 2:g} Hz, got {self.high}")
         # the transform is as long as the next power of two; the first filter is the narrowest
@@ -76,6 +87,10 @@ class FeatureSettings:
     def channels(self) -> int:
         """The numbers in a frame: the cepstra and the energy."""
         return self.cepstra + 1
+
+    def count_operations(self, samples: int) -> float:
+        """Return about how many multiply-adds the features of so many samples at `rate` need, without the transform."""
+        return samples * 1000 / (self.rate * self.step) * (self.shortest + self.channels * self.filters)
 
     @property
     def shortest(self) -> int:
@@ -105,8 +120,10 @@ class FeatureStream:
         """
         if self._finished:
             raise ValueError("this stream is finished: make another for the next sound")
-        # pybind converts a list faster than an array
-        self._online.accept_waveform(self.settings.rate, _scale(samples).tolist())
+        scaled = _scale(samples)
+        for start in range(0, len(scaled), CHUNK):
+            # pybind converts a list faster than an array; a list needs eight times as much memory
+            self._online.accept_waveform(self.settings.rate, scaled[start : start + CHUNK].tolist())
         return self._take_frames()
 
     def finish(self) -> NDArray[np.float32]:

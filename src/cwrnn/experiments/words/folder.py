@@ -16,15 +16,19 @@ Without the column cluster, the paper's words have the paper's clusters; if ther
 
 import csv
 import io
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from ...untrusted import read_regular_file, shorten
 from ..file_names import replace_undecodable
 from .clips import SPLITS, TEST, TRAIN, Clip, SourceContents, assign_clusters, order_speakers
 
 SUFFIXES = (".flac", ".oga", ".ogg", ".wav")
 MANIFEST = "manifest.csv"
+LARGEST_MANIFEST = 2**26
+"""The most bytes of a manifest: 64 MiB, about a million rows."""
 REQUIRED_COLUMNS = ("word", "speaker", "file")
 
 
@@ -36,14 +40,15 @@ def read_folder(folder: Path, *, words: Sequence[str] | None, test: int) -> Sour
         words: only these words, in this order; None for all
         test: how many speakers of each word are for testing, unless a manifest has the column split
     """
-    contents = SourceContents(
-        replace_undecodable(folder.resolve().name), replace_undecodable(f"recordings in {folder}")
-    )
-    if not folder.is_dir():
+    is_folder = os.path.isdir(folder)
+    # the name of a folder such as "." or a link
+    name = os.path.basename(os.path.realpath(folder)) if is_folder else folder.name
+    contents = SourceContents(replace_undecodable(name), replace_undecodable(f"recordings in {folder}"))
+    if not is_folder:
         contents.problems.append("there is no such folder")
         return contents
     try:
-        if (folder / MANIFEST).exists():
+        if os.path.lexists(folder / MANIFEST):
             has_split = _read_manifest(folder, words, contents)
         else:
             has_split = False
@@ -94,7 +99,7 @@ def _read_manifest(folder: Path, words: Sequence[str] | None, contents: SourceCo
     """
     try:
         # with or without a byte order mark
-        text = (folder / MANIFEST).read_bytes().decode("utf-8-sig")
+        text = read_regular_file(folder / MANIFEST, LARGEST_MANIFEST).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         contents.problems.append(f"{MANIFEST}: not UTF-8 ({error.reason} at byte {error.start})")
         return True
@@ -104,9 +109,8 @@ def _read_manifest(folder: Path, words: Sequence[str] | None, contents: SourceCo
         reader.fieldnames = columns
         missing = [name for name in REQUIRED_COLUMNS if name not in columns]
         if missing:
-            contents.problems.append(
-                f"{MANIFEST}: no column {', '.join(missing)}; the columns are {', '.join(columns) or 'none'}"
-            )
+            present = shorten(", ".join(columns), 200) or "none"
+            contents.problems.append(f"{MANIFEST}: no column {', '.join(missing)}; the columns are {present}")
             return True
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
@@ -150,22 +154,22 @@ def _check_row(folder: Path, fields: dict[str, str], clusters: dict[str, int]) -
             yield f"the {name} is empty"
     file = PurePath(fields["file"])
     if file.is_absolute() or ".." in file.parts:
-        yield f"{file}: the file must lie in the manifest's folder"
-    elif fields["file"] and not (folder / file).is_file():
-        yield f"{file}: there is no such file"
+        yield f"{shorten(str(file))}: the file must lie in the manifest's folder"
+    elif fields["file"] and not os.path.isfile(folder / file):
+        yield f"{shorten(str(file))}: there is no such file"
     if fields.get("split", TRAIN) not in SPLITS:
-        yield f"the split must be 'train' or 'test', got {fields['split']!r}"
+        yield f"the split must be 'train' or 'test', got {shorten(fields['split'])!r}"
     places = [fields.get(name) or default for name, default in (("start", "0"), ("end", ""))]
     if not all(_is_number(place) for place in places if place):
-        yield f"start and end must be whole numbers of samples, got {places[0]!r} and {places[1]!r}"
+        yield f"start and end must be whole numbers of samples, got {shorten(places[0])!r} and {shorten(places[1])!r}"
     elif places[1] and int(places[0]) >= int(places[1]):
         yield f"start must be before end, got {places[0]} and {places[1]}"
     if "cluster" in fields:
         cluster, word = fields["cluster"], fields["word"]
         if not _is_number(cluster) or int(cluster) < 1:
-            yield f"the cluster must be a whole number from 1 on, got {cluster!r}"
+            yield f"the cluster must be a whole number from 1 on, got {shorten(cluster)!r}"
         elif clusters.get(word, int(cluster)) != int(cluster):
-            yield f"the word {word!r} is in cluster {cluster} here, but in {clusters[word]} before"
+            yield f"the word {shorten(word)!r} is in cluster {cluster} here, but in {clusters[word]} before"
 
 
 def _is_number(text: str) -> bool:

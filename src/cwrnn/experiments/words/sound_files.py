@@ -6,6 +6,7 @@ refused, because no such check exists for them.
 """
 
 import io
+import os
 import re
 import struct
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...extras import require
+from ...untrusted import read_regular_file, shorten
 from ..errors import ExperimentError
 from .clips import Clip
 from .features import SAMPLE_RATES, FeatureSettings, mfcc, resample
@@ -25,9 +27,26 @@ UNKNOWN_SIZE = 0x7FFFF000
 """Programs that write a sound file to a pipe put this number or a larger one into the size field of its header."""
 
 BLOCK = 65536
-"""Samples to read at once from a file whose size is unknown."""
+"""Numbers to read at once from a file whose size is unknown or large."""
+
+LARGEST_FILE = 2**32
+"""The most bytes of a sound file: 4 GiB, as much as a WAV file can have."""
+
+LONGEST_SOUND, SAMPLES_PER_BYTE = 2**24, 16
+"""The most samples of a sound file: 17 minutes at 16 kHz, or so many for each byte if that is more. Speech does not
+compress so far; a small file that would fill the memory does."""
+
+LONGEST_WORD, MOST_OPERATIONS = 2**22, 2**25
+"""The most samples of a word, 4.4 minutes at 16 kHz, and the most multiply-adds of its features, almost twice as many
+as the default settings need for so long a word. A model file of others may have settings that need many more."""
+
+LOUDEST = 2.0**31
+"""The largest sample. Full scale is 1, but some programs write integers of up to 32 bits as floating-point numbers."""
 
 SPHERE = b"NIST_1A\n"
+
+LONGEST_SPHERE_HEADER = 65536
+"""The most bytes of a SPHERE header. The LDC writes 1024."""
 
 FORMATS = ("WAV", "WAVEX", "FLAC", "OGG")
 """The formats of libsndfile whose ends are checked; WAVEX is a WAV with a longer header."""
@@ -40,16 +59,41 @@ class SoundError(ExperimentError, ValueError):
 def decode_sound(data: bytes) -> tuple[int, NDArray[np.float64]]:
     """Return the sample rate and the samples, (n,) in [-1, 1], of the bytes of a sound file.
 
-    Channels are mixed to one. Raises a SoundError for bytes that are no sound file, or not all of it.
+    Channels are mixed to one. Raises a SoundError for bytes that are no sound file, not all of it, or more than
+    LONGEST_SOUND samples in a small file, and for samples that are not finite or larger than LOUDEST.
     """
     if not data:
         raise SoundError("the file is empty")
-    sample_rate, samples = _decode_sphere(data) if data.startswith(SPHERE) else _decode_with_libsndfile(data)
-    if not len(samples):
-        raise SoundError("the file has no samples")
-    if not np.isfinite(samples).all():
-        raise SoundError("has samples that are not finite")
-    return sample_rate, samples.mean(axis=1)
+    try:
+        sample_rate, samples = _decode_sphere(data) if data.startswith(SPHERE) else _decode_with_libsndfile(data)
+        if not len(samples):
+            raise SoundError("the file has no samples")
+        check_samples(samples)
+        return sample_rate, samples.mean(axis=1)
+    except MemoryError as error:
+        raise SoundError("its samples do not fit into the memory") from error
+
+
+def read_sound_file(path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes of a sound file. Raises an OSError if it cannot be read, is no regular file or is too large."""
+    return read_regular_file(path, LARGEST_FILE)
+
+
+def check_samples(samples: NDArray[np.floating[Any]], first: int = 0) -> None:
+    """Raise a SoundError if a sample is not finite, or so large that its features would not be finite.
+
+    Args:
+        samples: (n,) or (n, channels)
+        first: the number of the first of these samples in the sound
+    """
+    # NaN is never within the limits; the whole array is looked at once, and again only to find the place
+    if not samples.size or (samples.min() >= -LOUDEST and samples.max() <= LOUDEST):
+        return
+    place = int(np.flatnonzero(~(np.abs(samples) <= LOUDEST))[0])
+    value, number = samples.reshape(-1)[place], first + place * len(samples) // samples.size
+    if not np.isfinite(value):
+        raise SoundError(f"has samples that are not finite: sample {number} is {value}")
+    raise SoundError(f"has samples that are too large: sample {number} is {value:g}, but full scale is 1")
 
 
 def cut_clip(samples: NDArray[np.float64], sample_rate: int, clip: Clip) -> NDArray[np.float64]:
@@ -67,13 +111,20 @@ def cut_clip(samples: NDArray[np.float64], sample_rate: int, clip: Clip) -> NDAr
 def extract_features(samples: NDArray[np.float64], sample_rate: int, settings: FeatureSettings) -> NDArray[np.float32]:
     """Return the features (T, 13), T >= 1, of the samples of a word, (n,) with n >= 1.
 
-    Raises a SoundError if the sound is silent or too short, or if its sample rate cannot be used.
+    Raises a SoundError if the sound is silent, too short or too long, or if its sample rate cannot be used.
     """
-    if np.abs(samples - samples.mean()).max() < QUIET:
-        raise SoundError("silent")
     low, high = SAMPLE_RATES
     if not low <= sample_rate <= high:
         raise SoundError(f"the sample rate is {sample_rate} Hz, expected {low} to {high} Hz")
+    length = round(len(samples) * max(1.0, settings.rate / sample_rate))
+    if length > LONGEST_WORD or settings.count_operations(length) > MOST_OPERATIONS:
+        raise SoundError(
+            f"too long for a word: {describe_duration(len(samples), sample_rate)}; expected at most "
+            f"{LONGEST_WORD} samples, {describe_duration(LONGEST_WORD, max(sample_rate, settings.rate))}, and fewer if "
+            "the frames of the features are close together"
+        )
+    if np.abs(samples - samples.mean()).max() < QUIET:
+        raise SoundError("silent")
     resampled = resample(samples, sample_rate, settings.rate)
     if len(resampled) < settings.shortest:
         raise SoundError(describe_too_short(len(resampled), settings.rate, settings))
@@ -89,18 +140,33 @@ def describe_too_short(samples: int, sample_rate: int, settings: FeatureSettings
     return f"too short: {1000 * samples / sample_rate:.3g} ms, expected at least one window of {settings.window:g} ms"
 
 
+def describe_duration(samples: int, sample_rate: int) -> str:
+    """Return the duration of so many samples as text.
+
+    >>> describe_duration(2**24, 16000), describe_duration(16000, 16000)
+    ('17 min at 16000 Hz', '1 s at 16000 Hz')
+    """
+    seconds = samples / max(1, sample_rate)
+    return f"{seconds / 60:.0f} min at {sample_rate} Hz" if seconds > 120 else f"{seconds:.3g} s at {sample_rate} Hz"
+
+
 def _decode_with_libsndfile(data: bytes) -> tuple[int, NDArray[np.float64]]:
+    """Decode WAV, FLAC or OGG. The samples are (n, channels), or (n, 1) if the file is large and mixed in parts."""
     _refuse_truncated(data)
     soundfile = require("soundfile", extra="experiments", purpose="reading audio")
+    most = max(LONGEST_SOUND, SAMPLES_PER_BYTE * len(data))
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
+        with soundfile.SoundFile(_SeekableBytes(data)) as file:
             if file.format not in FORMATS:
                 raise SoundError(f"the format is {file.format}, expected WAV, FLAC, OGG or SPHERE")
             sample_rate, frames = int(file.samplerate), int(file.frames)
-            samples = _read_to_the_end(file) if frames >= UNKNOWN_SIZE else file.read(dtype="float64", always_2d=True)
+            if frames * file.channels <= LONGEST_SOUND:
+                samples = file.read(dtype="float64", always_2d=True)
+            else:
+                samples = _read_in_blocks(file, sample_rate, frames if frames < UNKNOWN_SIZE else 0, most)
     except SoundError:
         raise
-    except (MemoryError, RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError) as error:
         reason = getattr(error, "error_string", "") or "it ends or breaks off in the middle"
         raise SoundError(f"not a sound file that can be read ({reason})") from error
     if len(samples) < frames < UNKNOWN_SIZE:
@@ -108,13 +174,37 @@ def _decode_with_libsndfile(data: bytes) -> tuple[int, NDArray[np.float64]]:
     return sample_rate, samples
 
 
-def _read_to_the_end(file: Any) -> NDArray[np.float64]:
-    """Return the samples of a sound file whose header does not say how many it has."""
+class _SeekableBytes(io.BytesIO):
+    """Bytes for libsndfile, which calls `seek` from C: there an exception would not be raised, but printed."""
+
+    def seek(self, place: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go to a place; damaged headers ask for some that lie before the start."""
+        if whence != io.SEEK_SET:
+            place += self.tell() if whence == io.SEEK_CUR else len(self.getbuffer())
+        return super().seek(min(max(place, 0), LARGEST_FILE))
+
+
+def _read_in_blocks(file: Any, sample_rate: int, frames: int, most: int) -> NDArray[np.float64]:
+    """Return the samples, (n, 1), of a sound file that is large, or whose header does not say how large it is.
+
+    Args:
+        file: the open file
+        sample_rate: samples per second, for messages
+        frames: the number of samples that the header promises; 0 if it is unknown
+        most: the most samples
+    """
+    limit = f"{most} at most, {describe_duration(most, sample_rate)}"
+    if frames > most:
+        raise SoundError(f"too long: the header promises {frames} samples, but a file of this size may have {limit}")
     # otherwise soundfile seeks to the place that it has read to, which libsndfile cannot do at the end of such a file
     file.seekable = lambda: False
-    blocks = [np.zeros((0, file.channels))]
-    while len(block := file.read(BLOCK, dtype="float64", always_2d=True)):
-        blocks.append(block)
+    blocks, count = [np.zeros((0, 1))], 0
+    while len(block := file.read(max(1, BLOCK // file.channels), dtype="float64", always_2d=True)):
+        count += len(block)
+        if count > most:
+            raise SoundError(f"too long: a file of this size may have {limit}")
+        check_samples(block, count - len(block))
+        blocks.append(block.mean(axis=1, keepdims=True))
     return np.concatenate(blocks)
 
 
@@ -143,28 +233,42 @@ def _refuse_truncated(data: bytes) -> None:
 
 def _decode_sphere(data: bytes) -> tuple[int, NDArray[np.float64]]:
     """Decode NIST SPHERE: a header of lines "name -type value", padded to the size in its second line, then samples."""
-    size = re.match(rb"\s*(\d+)\s*\n", data[len(SPHERE) : len(SPHERE) + 16])
-    if size is None or len(data) < int(size[1]):
+    digits = data[len(SPHERE) : len(SPHERE) + 16].partition(b"\n")[0].strip()
+    size = int(digits) if digits.isdigit() else LONGEST_SPHERE_HEADER + 1
+    if size > LONGEST_SPHERE_HEADER or len(data) < size:
         raise SoundError("truncated: the SPHERE header is not complete")
-    header = data[: int(size[1])].decode("latin-1")
-    fields = dict(re.findall(r"^(\w+) -\w+ (.*?)[ \r]*$", header.partition("end_head")[0], re.MULTILINE))
+    fields = _parse_sphere_header(data[len(SPHERE) : size].decode("latin-1"))
     coding = fields.get("sample_coding", "pcm")
-    if "shorten" in coding or data[int(size[1]) :].startswith(b"ajkg"):
+    if "shorten" in coding or data.startswith(b"ajkg", size):
         raise SoundError("compressed with shorten: convert it with the tool sph2pipe (sph2pipe -f wav IN OUT)")
     if coding != "pcm" or fields.get("sample_n_bytes") != "2":
         raise SoundError(
-            f"SPHERE of {fields.get('sample_n_bytes')} bytes per sample, coded {coding}: expected 2 bytes, coded pcm"
+            f"SPHERE of {shorten(fields.get('sample_n_bytes', 'no'))} bytes per sample, coded {shorten(coding)}: "
+            "expected 2 bytes, coded pcm"
         )
     order = {"01": "<i2", "10": ">i2"}.get(fields.get("sample_byte_format", "01"))
-    try:
-        sample_rate, count = int(fields["sample_rate"]), int(fields["sample_count"])
-        channels = int(fields.get("channel_count", "1"))
-    except (KeyError, ValueError) as error:
-        raise SoundError(f"the SPHERE header is invalid ({error})") from error
-    if order is None or channels < 1 or count < 0:
+    numbers = {"channel_count": "1"} | fields
+    for name in ("sample_rate", "sample_count", "channel_count"):
+        if not re.fullmatch("[0-9]{1,18}", numbers.get(name, "")):
+            raise SoundError(f"the SPHERE header is invalid ({name}: {shorten(numbers.get(name, 'missing'))!r})")
+    sample_rate, count, channels = (int(numbers[name]) for name in ("sample_rate", "sample_count", "channel_count"))
+    if order is None or channels < 1:
         raise SoundError("the SPHERE header is invalid")
-    body = data[int(size[1]) :]
-    if len(body) < 2 * count * channels:
-        raise SoundError(f"truncated: the header promises {count} samples, the file has {len(body) // (2 * channels)}")
-    samples = np.frombuffer(body, dtype=order, count=count * channels).reshape(-1, channels)
+    available = (len(data) - size) // (2 * channels)
+    if available < count:
+        raise SoundError(f"truncated: the header promises {count} samples, the file has {available}")
+    if not count:
+        return sample_rate, np.zeros((0, 1))
+    samples = np.frombuffer(data, dtype=order, count=count * channels, offset=size).reshape(-1, channels)
     return sample_rate, samples.astype(np.float64) / 32768
+
+
+def _parse_sphere_header(header: str) -> dict[str, str]:
+    """Return the fields of a SPHERE header, up to its end or the line "end_head"."""
+    fields = {}
+    for line in header.partition("end_head")[0].split("\n"):
+        name, _, rest = line.partition(" ")
+        kind, space, value = rest.partition(" ")
+        if name and space and kind.startswith("-"):
+            fields[name] = value.rstrip(" \r")
+    return fields

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
+from ...untrusted import read_regular_file, shorten
 from .. import paper
 from ..file_names import replace_undecodable
 from .clips import TEST, TRAIN, Clip, SourceContents, assign_clusters, order_speakers
@@ -30,6 +31,9 @@ from .features import FeatureSettings
 SAMPLE_RATE = 16000
 SENTENCES = ("sa1", "sa2")
 """The two sentences that every speaker reads."""
+
+LARGEST_TRANSCRIPT = 2**20
+"""The most bytes of a .WRD file. A sentence of TIMIT has some hundred."""
 
 DEFAULT_WORDS, CHOSEN_WORDS = "the paper's 25 words", "words of one's choice"
 
@@ -65,7 +69,7 @@ def read_timit(
     else:
         source = f"TIMIT: {DEFAULT_WORDS if words is None else CHOSEN_WORDS}"
     contents = SourceContents("nltk-timit" if sample else "timit", source)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         contents.problems.append("there is no such folder")
         return contents
     transcripts = _read_transcripts(folder, settings, contents)
@@ -146,7 +150,7 @@ def _read_transcript(
     """Yield the examples in one transcript; note the lines that cannot be understood."""
     where = replace_undecodable(path.relative_to(folder).as_posix())
     try:
-        lines = path.read_text("latin-1").splitlines()
+        lines = read_regular_file(path, LARGEST_TRANSCRIPT).decode("latin-1").splitlines()
     except OSError as error:
         contents.problems.append(f"{where}: cannot be read: {error.strerror}")
         return
@@ -155,7 +159,7 @@ def _read_transcript(
         fields = re.fullmatch(r"\s*(\d{1,18})\s+(\d{1,18})\s+(\S+)\s*", line)
         if not fields or int(fields[1]) >= int(fields[2]):
             if line.strip():
-                problem = f"{where} line {number}: expected 'first last word', got {line.strip()!r}"
+                problem = f"{where} line {number}: expected 'first last word', got {shorten(line.strip())!r}"
                 transcripts.bad_lines.append((set(line.lower().split()), problem))
             continue
         start, end = int(fields[1]), int(fields[2])
@@ -169,4 +173,4 @@ def _find_sound(path: Path) -> Path:
     stem = path.name[:-4]
     sounds = [path.with_name(stem + suffix) for suffix in (".WAV", ".wav", ".WAV.wav")]
     # a missing file is reported when it is read
-    return next((sound for sound in sounds if sound.exists()), sounds[path.suffix.islower()])
+    return next((sound for sound in sounds if os.path.exists(sound)), sounds[path.suffix.islower()])

@@ -1,7 +1,11 @@
 """A recogniser decides as in training, frame by frame as at once, and refuses files that do not fit."""
 
+import copy
+import re
+
 import numpy as np
 import pytest
+import torch
 from support.made_recognisers import SCHEDULE, WORDS
 from support.sound_files import make_voice
 
@@ -90,6 +94,34 @@ def test_silent_and_short_sounds_are_refused(recogniser):
         recogniser.listen(4000)
 
 
+@pytest.mark.parametrize("value", [np.nan, 1e30])
+def test_sample_that_cannot_be_used_is_named(recogniser, value):
+    samples = make_voice(1)
+    samples[3210] = value
+    with pytest.raises(SoundError, match=f"sample 3210 is {re.escape(format(value, 'g'))}"):
+        recogniser.recognise(samples, 16000)
+    listener = recogniser.listen()
+    listener.accept(samples[:3000])
+    with pytest.raises(SoundError, match=f"sample 3210 is {re.escape(format(value, 'g'))}"):
+        listener.accept(samples[3000:])
+
+
+@pytest.mark.parametrize("change", ["readout", "deviation", "mean"])
+def test_probability_that_is_not_finite_is_refused(recogniser, change):
+    saved = copy.deepcopy(recogniser.saved)
+    if change == "readout":
+        # one of them is infinite, whatever the sign of the state
+        saved.network.readout.weight.copy_(torch.tensor([3e38, -3e38, 1.0])[:, None])
+        saved.network.readout.bias.fill_(3e38)
+    else:
+        saved.tensors[f"features.{change}"][:] = 1e-300 if change == "deviation" else 1e300
+    absurd = Recogniser(saved)
+    with pytest.raises(SoundError, match="the network computes probabilities that are not finite"):
+        absurd.recognise(make_voice(1), 16000)
+    with pytest.raises(SoundError, match="the network computes probabilities that are not finite"):
+        absurd.listen().accept(make_voice(1))
+
+
 def test_trim_silence_leaves_the_word_and_a_margin():
     word = np.sin(np.arange(4800))
     for rate in (16000, 8000):
@@ -142,6 +174,15 @@ FEATURES = {"rate": 16000, "window": 25.0, "step": 10.0, "preemphasis": 0.97, "c
             {"about": {"features": FEATURES | {"rate": 1}}},
             "feature settings cannot be used: rate must be from 8000",
         ),
+        (
+            {"about": {"features": FEATURES | {"lifter": 2**62}}},
+            "lifter must be from 0 (none) to 10000, got 4.61169e+18",
+        ),
+        ({"about": {"features": FEATURES | {"filters": 2**62}}}, "expected 1 <= cepstra < filters <= 1024"),
+        ({"about": {"features": FEATURES | {"window": 2**62}}}, "expected 0 < step <= window <= 1000 ms"),
+        ({"about": {"features": FEATURES | {"high": -1.0}}}, "high must be above 0"),
+        ({"about": {"words": ["yes", "no", []]}}, "the words must be a list of texts, got"),
+        ({"about": {"clusters": {"yes": 1, "no": 1.0, "née": 1}}}, "the clusters must be"),
         ({"about": {"features": FEATURES | {"cepstra": 11}}}, "expected 12 inputs, as the features have, got 13"),
         ({"tensors": {"features.mean": ...}}, "expected the tensors features.mean and features.deviation"),
         ({"tensors": {"more": np.ones(1)}}, "expected the tensors features.mean and features.deviation"),

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from ....saved import ModelError, SavedNetwork
 from ....step import State
+from ....untrusted import escape_controls
 from ..features import FeatureSettings, FeatureStream, Resampler
-from ..sound_files import SoundError, extract_features
+from ..sound_files import SoundError, check_samples, extract_features
 
 KIND = "words"
 MEAN, DEVIATION = "features.mean", "features.deviation"
@@ -93,12 +94,13 @@ class Recogniser:
         try:
             return cls(saved)
         except ModelError as error:
-            raise ModelError(f"{path}: {error}") from error
+            raise ModelError(f"{escape_controls(str(path))}: {error}") from error
 
     def recognise(self, samples: NDArray[np.floating[Any]], sample_rate: int) -> Candidates:
         """Return all words with their probabilities, the most probable first.
 
-        Raises a SoundError if the sound is silent or too short, or if its sample rate cannot be used.
+        Raises a SoundError if the sound is silent, too short or too long, has samples or a sample rate that cannot be
+        used, or if the network computes a probability that is not finite for it.
 
         Args:
             samples: (n,), floating point in [-1, 1]
@@ -106,6 +108,7 @@ class Recogniser:
         """
         if not len(samples):
             raise SoundError("has no samples")
+        check_samples(samples)
         features = extract_features(np.asarray(samples, dtype=np.float64), sample_rate, self.settings)
         with torch.no_grad():
             _, h = self.saved.layer(torch.from_numpy(self.normalise(features))[:, None])
@@ -121,12 +124,19 @@ class Recogniser:
 
     def normalise(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the features (T, 13) as the network takes them, normalised as in training."""
-        return ((features - self._mean) / self._deviation).astype(np.float32)
+        # a model file of others may have a normalisation that leads to infinite numbers: `rank_words` refuses those
+        with np.errstate(over="ignore"):
+            return ((features - self._mean) / self._deviation).astype(np.float32)
 
     def rank_words(self, hidden: torch.Tensor) -> Candidates:
-        """Return all words with their probabilities, the most probable first, for the hidden state (1, N)."""
+        """Return all words with their probabilities, the most probable first, for the hidden state (1, N).
+
+        Raises a SoundError if a probability is not finite.
+        """
         readout: torch.Tensor = self.saved.network.readout(hidden)
         probabilities = readout.softmax(-1)[0].numpy()
+        if not np.isfinite(probabilities).all():
+            raise SoundError("the network computes probabilities that are not finite: its numbers are too large")
         # stable: of equally probable words the first comes first, as argmax has it
         order = np.argsort(-probabilities, kind="stable")
         return [(self.words[i], float(probabilities[i])) for i in order]
@@ -143,11 +153,18 @@ class Listener:
         self._resampler = Resampler(sample_rate, recogniser.settings.rate)
         self._features = FeatureStream(recogniser.settings)
         self._state: State | None = None
+        self._accepted = 0
+        """The number of samples so far."""
         self.decision: Decision | None = None
         """The last decision; None before the first frame."""
 
     def accept(self, samples: NDArray[np.floating[Any]]) -> list[Decision]:
-        """Return a decision for each frame that ends within `samples`, (n,) in [-1, 1]."""
+        """Return a decision for each frame that ends within `samples`, (n,) in [-1, 1].
+
+        Raises a SoundError if a sample cannot be used, or if a probability is not finite.
+        """
+        check_samples(samples, self._accepted)
+        self._accepted += len(samples)
         return self._decide(self._features.accept(self._resampler.accept(samples)))
 
     def finish(self) -> list[Decision]:
@@ -192,7 +209,7 @@ def check_words(value: Any) -> tuple[str, ...]:
     for word in value:
         # words are printed, and a terminal obeys control characters
         if any(unicodedata.category(character) == "Cc" for character in word):
-            raise ModelError(f"the word {word!r} has control characters")
+            raise ModelError(f"the word {reprlib.repr(word)} has control characters")
     return tuple(value)
 
 

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ....untrusted import escape_controls
 from ...errors import ArgumentError
 from ...file_names import replace_undecodable
 from ...networks.descent import use_one_thread
 from ...progress import Progress, ProgressCallback
 from ..features import SAMPLE_RATES
-from ..sound_files import SoundError, decode_sound, describe_too_short
+from ..sound_files import SoundError, decode_sound, describe_too_short, read_sound_file
 from .model import Candidates, Decision, Recogniser, trim_silence
 
 CHUNK = 2048
@@ -51,7 +52,8 @@ class FileRecognition:
         return {"file": self.file, "words": list_candidates(self.candidates)}
 
     def __str__(self) -> str:
-        return f"{self.file}: {format_candidates(self.candidates) if self.error is None else self.error}"
+        text = format_candidates(self.candidates) if self.error is None else escape_controls(self.error)
+        return f"{escape_controls(self.file)}: {text}"
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,8 @@ def recognise_stream(
 
     Raises:
         ModelError: the file `model` is not a recogniser
-        SoundError: the stream is a sound file rather than raw samples, or is shorter than one window
+        SoundError: the stream is a sound file rather than raw samples, is shorter than one window, or has samples that
+            cannot be used; or a probability is not finite
 
     >>> from cwrnn.experiments import train_recogniser
     >>> trained = train_recogniser(words=["making", "subway"], schedule="1:4,2:4", learning_rate=0.003, epochs=1)
@@ -238,7 +241,7 @@ def format_candidates(candidates: Candidates) -> str:
     >>> format_candidates([("making", 0.912), ("walking", 0.05)])
     'making 91.2 %, walking 5.0 %'
     """
-    return ", ".join(f"{word} {100 * probability:.1f} %" for word, probability in candidates)
+    return ", ".join(f"{escape_controls(word)} {100 * probability:.1f} %" for word, probability in candidates)
 
 
 def format_decision(decision: Decision, top: int) -> str:
@@ -263,7 +266,7 @@ def _load_recogniser(model: str | Path | Recogniser) -> Recogniser:
 def _recognise_file(recogniser: Recogniser, path: str | Path, top: int, trim: bool) -> FileRecognition:
     name = replace_undecodable(str(path))
     try:
-        sample_rate, samples = decode_sound(Path(path).read_bytes())
+        sample_rate, samples = decode_sound(read_sound_file(path))
         samples = trim_silence(samples, sample_rate) if trim else samples
         return FileRecognition(name, recogniser.recognise(samples, sample_rate)[:top])
     except OSError as error:

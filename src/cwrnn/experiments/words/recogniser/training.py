@@ -7,6 +7,7 @@ measure the result: if they chose the network as well, their error would be too 
 import math
 import os
 import shlex
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from ....environment import environment
 from ....extras import require
 from ....saved import SavedNetwork
 from ....schedule import Schedule
+from ....untrusted import escape_controls, shorten
 from ... import paper
 from ...errors import ArgumentError, ExperimentError
 from ...file_names import replace_undecodable
@@ -41,8 +43,6 @@ DEFAULT_SIZE = max(paper.WORDS_SIZES)
 DEFAULT_LEARNING_RATE = paper.WORDS_LEARNING_RATES["cw"]
 METHODS = ("srn", "cw")
 
-LONGEST_NAME = 200
-"""Bytes in the name of a model's file, at most: it is first written under a longer name."""
 MOST_MISTAKES = 10
 """Mistakes to print, at most."""
 
@@ -135,7 +135,7 @@ class TrainedRecogniser:
             lines.append(f"  and {sum(mistake.count for mistake in mistakes[MOST_MISTAKES:])} more")
         if self.model is not None:
             lines += [f"The model is {self.model}", "To use it:", *(f"  {line}" for line in self._list_commands())]
-        return replace_undecodable("\n".join(lines))
+        return "\n".join(escape_controls(replace_undecodable(line)) for line in lines)
 
     def _list_commands(self) -> list[str]:
         """Return commands that use the model, with the paths as the caller wrote them."""
@@ -154,7 +154,7 @@ class TrainedRecogniser:
             for utterance in self.corpus.test
             if utterance.source.startswith(f"{utterance.word}/")
         )
-        return next((file for file in files if self.data and file.is_file()), None)
+        return next((file for file in files if self.data and os.path.isfile(file)), None)
 
 
 def train_recogniser(
@@ -324,20 +324,34 @@ def lowest_cross_entropy(result: TrainingResult) -> float:
 
 def _check_out(out: Path, force: bool) -> None:
     """Refuse a file that could not be written, before time is spent on training."""
-    if out.is_dir():
-        raise ArgumentError("out", f"{out} is a folder: name a file")
-    if out.exists() and not out.is_file():
-        raise ArgumentError("out", f"{out} is not a file that could be replaced")
-    if len(os.fsencode(out.name)) > LONGEST_NAME:
-        raise ArgumentError("out", f"expected a name of at most {LONGEST_NAME} bytes, got {out.name}")
-    if out.exists() and not force:
-        raise ArgumentError("out", f"{out} exists already: add --force (force=True) to replace it")
+    name, mode = escape_controls(str(out)), _read_mode(out)
+    if mode is not None and stat.S_ISDIR(mode):
+        raise ArgumentError("out", f"{name} is a folder: name a file")
+    if mode is not None and not stat.S_ISREG(mode):
+        raise ArgumentError("out", f"{name} is not a file that could be replaced")
+    if mode is not None and not force:
+        raise ArgumentError("out", f"{name} exists already: add --force (force=True) to replace it")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArgumentError("out", f"cannot make its folder: {error.strerror}") from error
     if not os.access(out.parent, os.W_OK):
-        raise ArgumentError("out", f"the folder {out.parent} cannot be written to")
+        raise ArgumentError("out", f"the folder {escape_controls(str(out.parent))} cannot be written to")
+    # again, because a name that is too long is noticed only in a folder that exists
+    _read_mode(out)
+
+
+def _read_mode(out: Path) -> int | None:
+    """Return the kind of file that a path has, as `os.stat` writes it; None if there is none."""
+    try:
+        return out.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        # a ValueError is a NUL byte in the name
+        reason = error.strerror if isinstance(error, OSError) else error
+        name = shorten(escape_controls(str(out)), 200)
+        raise ArgumentError("out", f"{name} cannot be written: {reason}") from error
 
 
 def _choose_schedule(
