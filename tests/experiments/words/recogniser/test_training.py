@@ -40,7 +40,7 @@ def test_network_is_that_of_the_experiment(corpus):
     data = corpus.normalised("train"), corpus.normalised("test")
     [result] = train_many("cw", 14, *data, [5], make_settings(epochs=2))
     found = fit_recogniser(corpus, Schedule.exponential(14, 7), make_settings(epochs=2), seeds=[5])
-    for name, value in found.recogniser.saved.network.state_dict().items():
+    for name, value in found.recogniser.saved.network.named_parameters():
         np.testing.assert_array_equal(value, result.weights[name])
 
 
