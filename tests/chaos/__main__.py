@@ -37,10 +37,10 @@ scenarios:
   dask    `cwrnn reproduce --engine dask`: a worker is killed, the scheduler is killed, the command is killed
 
 examples:
-  python -m tools.chaos                             everything, 200 kills of sweeps: 20 to 40 minutes on two cores
-  python -m tools.chaos --kills 10                  the short version: 3 to 5 minutes
-  python -m tools.chaos --only dask --only full     two scenarios
-  python -m tools.chaos --seed 7 --out out/chaos-7  draw other times; keep the evidence elsewhere
+  python -m chaos                             everything, 200 kills of sweeps: 20 to 40 minutes on two cores
+  python -m chaos --kills 10                  the short version: 3 to 5 minutes
+  python -m chaos --only dask --only full     two scenarios
+  python -m chaos --seed 7 --out out/chaos-7  draw other times; keep the evidence elsewhere
 
 The folder --out gets chaos.md (the table), chaos.json (every fault), and for each problem the folder of its command:
 the store as it was left, and the logs of all commands that worked on it. Do not change or commit the source while this
@@ -53,7 +53,7 @@ exit codes: 0 everything is equal, 1 there is a problem, 2 wrong usage, 130 inte
 def main() -> int:
     """Makes all faults, and returns the exit code."""
     parser = argparse.ArgumentParser(
-        "python -m tools.chaos",
+        "python -m chaos",
         description="Kill the commands of cwrnn at random times, fill their disk, kill their cluster; let them go on, "
         "and compare the results with those of undisturbed commands.",
         epilog=EXAMPLES,
