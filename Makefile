@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test install lint types unit fuzz mutants integrations docs bench gpu clean
+.PHONY: help demo test install lint types unit fuzz chaos mutants integrations docs bench gpu clean
 
 help:
 	@echo "make demo          install into .venv, repeat both experiments of the paper on a small scale, write a page about them"
@@ -12,6 +12,7 @@ help:
 	@echo "make types         check the types of src with mypy"
 	@echo "make unit          run the tests, the examples, and the code of docstrings and documents"
 	@echo "make fuzz     try to break every door of the package for SECONDS=120; SEED=0 decides the cases"
+	@echo "make chaos         kill commands, fill their disk, kill their cluster, compare the results: KILLS=200, 20 to 40 minutes"
 	@echo "make mutants       break the code on purpose; every break must make a test fail"
 	@echo "make integrations  install Lightning, Accelerate and skorch; fit a small network with each, and with FSDP2"
 	@echo "make docs          build the documentation into out/docs"
@@ -49,6 +50,11 @@ SEED := 0
 
 fuzz: install
 	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED)
+
+KILLS := 200
+
+chaos: install
+	PYTHONPATH=tests $(BIN)/python -m chaos --kills $(KILLS)
 
 mutants: install
 	$(BIN)/python tests/mutants.py
