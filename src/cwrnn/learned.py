@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from .checks import check_arguments, check_hidden, check_input, is_autocast_on
+from .fx_tracing import is_symbolic, record_call
 from .layer import ClockworkRNN
 from .schedule import Schedule
 from .sequences import Layout, arrange
@@ -164,6 +165,9 @@ class LearnedClockworkRNN(nn.Module):
             t0: the clock at the first step, unless `hx` is a State. Default: 0
             return_state: if True, the final hidden state is a State also where `hx` is none. Default: False
         """
+        if is_symbolic(input):
+            recorded: tuple[Tensor, Tensor] = record_call(self, input, hx, {"t0": t0, "return_state": return_state})
+            return recorded
         h, t = check_start(hx, t0)
         output, h_n = self._run(input, h, t, self._draw_probabilities())
         if not (return_state or isinstance(hx, State)):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from cwrnn import ClockworkRNN, State
+from cwrnn import ClockworkRNN, LearnedClockworkRNN, State
 
 
 class Model(nn.Module):
@@ -74,9 +74,15 @@ def test_fx_records_a_layer_as_torchs_own(make):
     assert targets == ["0.rnn", "0.readout", "1", "0.rnn", "2.readout"]
 
 
-def test_fx_does_not_trace_a_layer_alone():
-    with pytest.raises(TypeError, match="torch.fx cannot trace a ClockworkRNN alone: trace a model that holds it"):
-        torch.fx.symbolic_trace(make_layer())
+def test_fx_records_a_learned_layer_as_one_node():
+    model, x = Model(LearnedClockworkRNN(3, 8)), torch.randn(9, 2, 3)
+    assert torch.equal(torch.fx.symbolic_trace(model)(x), model(x))
+
+
+@pytest.mark.parametrize("kind", [ClockworkRNN, LearnedClockworkRNN])
+def test_fx_does_not_trace_a_layer_alone(kind):
+    with pytest.raises(TypeError, match=f"torch.fx cannot trace a {kind.__name__} alone: trace a model that holds it"):
+        torch.fx.symbolic_trace(kind(3, 8))
 
 
 def test_an_exported_program_can_be_saved_and_loaded(tmp_path, close):
