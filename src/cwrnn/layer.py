@@ -1,6 +1,5 @@
 """ClockworkRNN: the layer, as a drop-in for torch.nn.RNN."""
 
-import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, overload
@@ -10,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from .backends import check_backend, release_weights, run_plain_layer, select_backend
+from .backends import check_backend, run_plain_layer, select_backend
 from .checks import (
     check_arguments,
     check_features,
@@ -22,13 +21,13 @@ from .checks import (
 )
 from .fx_tracing import is_symbolic, record_call
 from .held import Ticks
+from .parameters import LayerParameters
 from .schedule import Schedule
 from .sequences import Layout, arrange
-from .state_dicts import clear_forbidden, pack_integers, prepare_entries
 from .step import UNSET_CLOCK, RunningState, State, check_start, keep_messages
 
 
-class ClockworkRNN(nn.Module):
+class ClockworkRNN(LayerParameters):
     r"""A Clockwork RNN: an Elman RNN whose hidden layer is split into modules with clocks of their own.
 
     .. code-block:: none
@@ -100,9 +99,6 @@ class ClockworkRNN(nn.Module):
         True
     """
 
-    weight_ih_l0: Tensor
-    weight_hh_l0: Tensor
-
     def __init__(
         self,
         input_size: int,
@@ -132,86 +128,8 @@ class ClockworkRNN(nn.Module):
         self.bidirectional = bool(bidirectional)
         self.schedule = Schedule.resolve(schedule, hidden_size)
         self.backend = backend
-        for layer in range(num_layers):
-            features = input_size if layer == 0 else hidden_size * self.num_directions
-            shapes: dict[str, tuple[int, ...]] = {
-                "weight_ih": (hidden_size, features),
-                "weight_hh": (hidden_size, hidden_size),
-            }
-            if bias:
-                shapes["bias"] = (hidden_size,)
-            for suffix in self._suffixes(layer):
-                for name, shape in shapes.items():
-                    value = torch.empty(shape, device=device, dtype=dtype)
-                    self.register_parameter(f"{name}{suffix}", nn.Parameter(value))
+        self._create_parameters(device, dtype)
         self.reset_parameters()
-
-    @property
-    def num_directions(self) -> int:
-        """2 if the layer is bidirectional, else 1."""
-        return 2 if self.bidirectional else 1
-
-    def reset_parameters(self) -> None:
-        """Draws new initial values, uniform in +-1 / sqrt(hidden_size) as torch does."""
-        bound = 1.0 / math.sqrt(self.hidden_size)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
-        self.clear_forbidden_weights()
-
-    @torch.no_grad()
-    def clear_forbidden_weights(self) -> None:
-        """Sets the weights from fast modules to slow ones to zero.
-
-        No computation reads them. Call this after you fill `weight_hh` yourself, if you look at it or save it.
-        """
-        for suffix in self._all_suffixes():
-            # torch.nn.utils.prune keeps the weight under the second name
-            for name in (f"weight_hh{suffix}", f"weight_hh{suffix}_orig"):
-                parameter = self._parameters.get(name)
-                if parameter is not None:
-                    clear_forbidden(parameter, self.schedule)
-
-    def count_parameters(self) -> int:
-        """The number of parameters that exist: weights from fast modules to slow ones are not counted.
-
-        >>> rnn = ClockworkRNN(13, 104, schedule=8)
-        >>> rnn.count_parameters(), sum(parameter.numel() for parameter in rnn.parameters())
-        (7540, 12272)
-        """
-        layers = 0
-        for layer in range(self.num_layers):
-            features = self.input_size if layer == 0 else self.hidden_size * self.num_directions
-            layers += self.hidden_size * (features + self.bias) + self.schedule.recurrent_parameter_count()
-        return layers * self.num_directions
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "ClockworkRNN":
-        # `to` may swap the parameters for new ones, which torch refuses while anything refers to them weakly
-        release_weights(self.parameters())
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        return self
-
-    def get_extra_state(self) -> Tensor:
-        """The schedule, for the state_dict: the periods and the sizes of the modules, (2, G)."""
-        return pack_integers((self.schedule.periods, self.schedule.sizes))
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        # load_state_dict has copied the dict, so that entries may be replaced
-        problem = prepare_entries(state_dict, prefix, self.schedule, self._all_suffixes(), self.bias)
-        if problem is not None:
-            error_msgs.append(problem)
-            return
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
 
     def forward(
         self,
@@ -443,21 +361,10 @@ class ClockworkRNN(nn.Module):
             )
         return Ticks(tuple(passes), layout)
 
-    def _suffixes(self, layer: int) -> list[str]:
-        return [f"_l{layer}", f"_l{layer}_reverse"][: self.num_directions]
-
-    def _all_suffixes(self) -> list[str]:
-        return [suffix for layer in range(self.num_layers) for suffix in self._suffixes(layer)]
-
     def _weights(self, suffix: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
         weight_ih, weight_hh = self._parameter(f"weight_ih{suffix}"), self._parameter(f"weight_hh{suffix}")
         bias = self._parameter(f"bias{suffix}") if self.bias else None
         return _cast(weight_ih, dtype), _cast(weight_hh, dtype), None if bias is None else _cast(bias, dtype)
-
-    def _parameter(self, name: str) -> Tensor:
-        # as getattr, but faster; with a parametrization or pruning there is no such parameter, but an attribute
-        value = self._parameters.get(name)
-        return getattr(self, name) if value is None else value
 
     def _precision(self, device: torch.device) -> tuple[torch.dtype, Any]:
         """The dtype to compute in, and a context that turns autocast off if it is on."""
