@@ -82,6 +82,8 @@ def main() -> int:
     if not sys.platform.startswith("linux"):
         parser.error("needs Linux: it reads /proc")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # a shell lets its background jobs ignore Ctrl-C, and the commands would inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     return Chaos(arguments).make()
 
 
