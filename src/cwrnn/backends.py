@@ -50,6 +50,16 @@ class Backend(NamedTuple):
     """Why this backend cannot run with a schedule, or None if it can."""
     advise_against: Callable[[Schedule, torch.dtype], str | None] = lambda schedule, dtype: None
     """Why "auto" should prefer another backend for a schedule, or None. An explicit choice ignores it."""
+    computed_in_float32: frozenset[torch.dtype] = frozenset()
+    """The dtypes for which the backend computes in float32 and rounds the result.
+
+    `run` converts such tensors itself. A caller that passes float32 instead, and rounds the result, saves a conversion;
+    callers of `step` and `run_plain` must.
+    """
+
+    def arithmetic(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype that the backend computes in to get results of `dtype`."""
+        return torch.float32 if dtype in self.computed_in_float32 else dtype
 
 
 def run_reference(
@@ -71,13 +81,48 @@ def run_reference(
     return SignalPass(t0, input.shape[0], lengths, states_of(output, h0, schedule, t0))
 
 
+HALF_PRECISIONS = frozenset({torch.bfloat16, torch.float16})
+
 _cpu = KernelBackend(sequence)
 _gpu = KernelBackend(launch)
+
+
+def _refuse_on_cpu(device: torch.device, dtype: torch.dtype) -> str | None:
+    return loader.refuse(device, torch.float32 if dtype in HALF_PRECISIONS else dtype)
+
+
+def _run_on_cpu(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor | None,
+    schedule: Schedule,
+    t0: int,
+    nonlinearity: str,
+    lengths: Tensor | None = None,
+    hold: bool = True,
+) -> Pass:
+    """The CPU kernel behind the signature of a backend: half precision is computed in float32 and rounded."""
+    dtype = input.dtype
+    if dtype not in HALF_PRECISIONS:
+        return _cpu.run(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths, hold)
+    bias, h0 = (None if tensor is None else tensor.float() for tensor in (bias, h0))
+    input, weight_ih, weight_hh = input.float(), weight_ih.float(), weight_hh.float()
+    return _cpu.run(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths, hold).to(dtype)
+
 
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
-        Backend("cpu", loader.refuse, _cpu.run, _cpu.run_plain, stepping.step),
+        Backend(
+            "cpu",
+            _refuse_on_cpu,
+            _run_on_cpu,
+            _cpu.run_plain,
+            stepping.step,
+            computed_in_float32=HALF_PRECISIONS,
+        ),
         Backend(
             "triton",
             launch.refuse,
@@ -182,6 +227,8 @@ def run_plain_layer(
     if not is_plain_call(input, weight_ih, weight_hh, bias, input_size, has_bias, schedule.hidden_size):
         return None
     backend = select_backend(name, input.device, input.dtype, schedule)
+    if input.dtype in backend.computed_in_float32:
+        return None
     if backend.run_plain is not None:
         return backend.run_plain(input, weight_ih, weight_hh, bias, schedule, t0, nonlinearity)
     done = backend.run(input, weight_ih, weight_hh, bias, None, schedule, t0, nonlinearity, None, True)

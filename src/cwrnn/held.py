@@ -147,6 +147,11 @@ class Pass:
         """(1, B, N): the hidden state at each sequence's own end, as a layer returns it."""
         return self.final().unsqueeze(0)
 
+    def to(self, dtype: torch.dtype) -> "Pass":
+        """The same states, rounded to `dtype`."""
+        signals = [HeldSignal(values.to(dtype), period, start) for values, period, start in self.modules]
+        return SignalPass(self.t0, self.T, self.lengths, tuple(signals))
+
 
 @dataclass(eq=False)
 class SignalPass(Pass):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from .backends import check_backend, run_plain_layer, select_backend
+from .backends import Backend, check_backend, run_plain_layer, select_backend
 from .checks import (
     check_arguments,
     check_features,
@@ -251,19 +251,22 @@ class ClockworkRNN(LayerParameters):
             h = h if batched else h.unsqueeze(1)
             check_hidden(h, x, expected)
         dtype, without_autocast = self._precision(x.device)
+        backend = select_backend(self.backend, x.device, dtype)
+        arithmetic = backend.arithmetic(dtype)
         messages = messages or [None] * self.num_layers
         states, kept = [], []
         with without_autocast:
-            x, h = _cast(x, dtype), _cast(h, dtype)
-            step = select_backend(self.backend, x.device, dtype).step
+            x, h = _cast(x, arithmetic), _cast(h, arithmetic)
             for layer in range(self.num_layers):
                 if layer > 0:
                     x = F.dropout(x, self.dropout, self.training)
-                weights = self._weights(f"_l{layer}", dtype)
-                x, after, keep = step(x, *weights, h[layer], self.schedule, t, self.nonlinearity, messages[layer])
+                weights = self._weights(f"_l{layer}", arithmetic)
+                x, after, keep = backend.step(
+                    x, *weights, h[layer], self.schedule, t, self.nonlinearity, messages[layer]
+                )
                 states.append(after)
                 kept.append(keep)
-        h = torch.stack(states) if self.num_layers > 1 else after.unsqueeze(0)
+            x, h = _cast(x, dtype), _cast(torch.stack(states) if self.num_layers > 1 else after.unsqueeze(0), dtype)
         if not batched:
             x, h = x.squeeze(0), h.squeeze(1)
         return x, keep_messages(h, t + 1, self.backend, kept)
@@ -334,22 +337,25 @@ class ClockworkRNN(LayerParameters):
         x, h, layout = self._enter(input, hx, lengths)
         steps = layout.common_length(x.shape[0]) if return_state else 0
         dtype, without_autocast = self._precision(x.device)
+        backend = select_backend(self.backend, x.device, dtype, self.schedule)
+        arithmetic = backend.arithmetic(dtype)
         h_n = []
         with without_autocast:
-            x, h = _cast(x, dtype), _cast(h, dtype)
+            x, h = _cast(x, arithmetic), _cast(h, arithmetic)
             last = self.num_layers - 1
             for layer in range(last):
-                below = self._run(layer, x, h, t0, layout, hold=True)
+                below = self._run(backend, layer, x, h, t0, layout, hold=True)
                 h_n += [run.h_n() for run in below.passes]
                 x = F.dropout(below.held(), self.dropout, self.training)
-            ticks = self._run(last, x, h, t0, layout, hold)
+            ticks = self._run(backend, last, x, h, t0, layout, hold)
             h_n += [run.h_n() for run in ticks.passes]
-            after = layout.hidden_out(torch.cat(h_n) if len(h_n) > 1 else h_n[0])
+            after = _cast(layout.hidden_out(torch.cat(h_n) if len(h_n) > 1 else h_n[0]), dtype)
+            if arithmetic != dtype:
+                ticks = Ticks(tuple(run.to(dtype) for run in ticks.passes), layout)
         return ticks, State(after, t0 + steps) if return_state else after
 
-    def _run(self, layer: int, x: Tensor, h: Tensor, t0: int, layout: Layout, hold: bool) -> Ticks:
+    def _run(self, backend: Backend, layer: int, x: Tensor, h: Tensor, t0: int, layout: Layout, hold: bool) -> Ticks:
         """One layer, in all directions, over x (T, B, features) from its part of h (layers * directions, B, N)."""
-        run = select_backend(self.backend, x.device, x.dtype, self.schedule).run
         passes = []
         for direction, suffix in enumerate(self._suffixes(layer)):
             # the reverse clock counts from its own start
@@ -357,7 +363,7 @@ class ClockworkRNN(LayerParameters):
             weights = self._weights(suffix, x.dtype)
             initial = h[layer * self.num_directions + direction]
             passes.append(
-                run(sequence, *weights, initial, self.schedule, clock, self.nonlinearity, layout.lengths, hold)
+                backend.run(sequence, *weights, initial, self.schedule, clock, self.nonlinearity, layout.lengths, hold)
             )
         return Ticks(tuple(passes), layout)
 
@@ -367,7 +373,7 @@ class ClockworkRNN(LayerParameters):
         return _cast(weight_ih, dtype), _cast(weight_hh, dtype), None if bias is None else _cast(bias, dtype)
 
     def _precision(self, device: torch.device) -> tuple[torch.dtype, Any]:
-        """The dtype to compute in, and a context that turns autocast off if it is on."""
+        """The dtype of the results, and a context that turns autocast off if it is on."""
         dtype = self._parameter("weight_hh_l0").dtype
         if not is_autocast_on(device):
             return dtype, nullcontext()

@@ -45,10 +45,11 @@ def test_a_library_that_cannot_be_called_is_refused_with_the_reason(monkeypatch,
         ClockworkRNN(2, 4, backend="cpu")(torch.randn(3, 1, 2))
 
 
-def test_auto_takes_the_cpu_kernel_for_float32_and_float64():
+def test_auto_takes_the_cpu_kernel_for_float32_and_float64_and_half_precision():
     device = torch.device("cpu")
-    assert [select_backend("auto", device, dtype).name for dtype in DTYPES] == ["cpu", "cpu"]
-    assert select_backend("auto", device, torch.bfloat16).name == "torch"
-    with pytest.raises(RuntimeError, match="cannot run on cpu with torch.float16: it takes float32 and float64 only"):
-        ClockworkRNN(2, 4, backend="cpu").half()(torch.randn(3, 1, 2).half())
+    for dtype in (*DTYPES, torch.bfloat16, torch.float16):
+        assert select_backend("auto", device, dtype).name == "cpu"
+    assert select_backend("auto", device, torch.float8_e4m3fn).name == "torch"
+    with pytest.raises(RuntimeError, match=r"cannot run on cpu with torch.float8_e4m3fn: it takes float32 and float64"):
+        select_backend("cpu", device, torch.float8_e4m3fn)
     assert BACKENDS["cpu"].refuse(torch.device("cuda"), torch.float32) == "it runs on the CPU only"

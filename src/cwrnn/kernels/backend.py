@@ -156,3 +156,8 @@ class KernelPass(Pass):
     def h_n(self) -> Tensor:
         """(1, B, N): the hidden state at each sequence's own end, as a layer returns it."""
         return self.state
+
+    def to(self, dtype: torch.dtype) -> Pass:
+        """The same states, rounded to `dtype`."""
+        h0, ticks, held = (None if tensor is None else tensor.to(dtype) for tensor in (self.h0, self.ticks, self.held))
+        return KernelPass(self.t0, self.T, self.lengths, self.schedule, h0, self.state.to(dtype), ticks, held)
