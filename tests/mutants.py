@@ -57,6 +57,7 @@ KEPT_MOST = "tests/kernels/test_blocks.py::test_no_more_is_kept_than_was_lent_at
 KEPT_SIZES = "tests/kernels/test_blocks.py::test_similar_sizes_share_a_block"
 KEPT_CLOCK = "tests/kernels/test_blocks.py::test_old_blocks_are_timed_by_a_clock_that_cannot_be_set"
 KERNEL_DENORMALS = "tests/kernels/test_threads.py::test_all_threads_flush_denormal_numbers_as_the_caller_does"
+PRECISION = "tests/kernels/test_precision.py"
 NONFINITE = "tests/like_torch/test_nonfinite.py"
 KERNEL_NAN = "tests/kernels/test_sequence.py::test_nan_of_a_fast_module_does_not_reach_a_slower_one"
 KERNEL_MEMORY = "tests/kernels/test_memory.py"
@@ -236,6 +237,8 @@ MUTANTS = [
            "if (heard < active) separate_pairs(", "if (0) separate_pairs(", NONFINITE),
     Mutant("kernel: infinite weights of units that do not hear a message are multiplied", "kernels/cpu/backward.h",
            "        if (heard == active)\n", "        if (1)\n", NONFINITE),
+    Mutant("precision: the output is not rounded", "kernels/backend.py",
+           "None if tensor is None else tensor.to(dtype) for", "tensor for", PRECISION),
     Mutant("scan: relu stops the gradient of a state that is NaN", "scan.py",
            "torch.ops.aten.threshold_backward(change, factors, 0)", "change * (factors > 0)", NONFINITE),
     Mutant("kernel: gradients of messages do not reach slower modules", "kernels/cpu/backward.h",

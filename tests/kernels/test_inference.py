@@ -22,7 +22,9 @@ def check_inference(rnn, x) -> None:
     # both might be wrong in the same way; `ticks` checks everything, and never takes the direct way
     rnn.backend = "torch"
     ticks, h_n = rnn.ticks(x, t0=7)
-    torch.testing.assert_close(found, (ticks.hold().detach(), h_n.detach()))
+    # the cascade computes in half precision, where the kernel computes in float32
+    tolerance = {"rtol": 0, "atol": 2e-3} if x.dtype == torch.float16 else {}
+    torch.testing.assert_close(found, (ticks.hold().detach(), h_n.detach()), **tolerance)
     rnn.backend = "auto"
 
 
