@@ -52,11 +52,13 @@ def test_a_model_saved_by_accelerate_loads_into_a_new_network(tmp_path):
     torch.testing.assert_close(fresh(x), network(x), rtol=0, atol=0)
 
 
-def test_a_network_that_was_made_without_memory_is_filled_from_a_checkpoint(tmp_path):
+def test_a_network_that_was_made_without_memory_is_filled_from_a_model_file(tmp_path):
     network = make_network()
     accelerate.Accelerator(cpu=True).save_model(network, tmp_path)
     with accelerate.init_empty_weights():
         empty = make_network()
-    filled = accelerate.load_checkpoint_and_dispatch(empty, str(tmp_path), device_map={"": "cpu"})
+    # with a device map, Accelerate sets parameters and buffers one by one, and does not know extra state
+    filled = empty.to_empty(device="cpu")
+    accelerate.load_checkpoint_in_model(filled, str(tmp_path))
     x, _ = make_examples(5)
     torch.testing.assert_close(filled(x), network(x), rtol=0, atol=0)

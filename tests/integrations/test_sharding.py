@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from support.delayed_input import make_examples, make_network, mean_squared_error
 from support.python_processes import run_two_ranks
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
 pytestmark = pytest.mark.integrations
@@ -43,7 +43,7 @@ def make_sharded():
 
 
 def train_shards(folder, rank):
-    """Train on half of the batch, save, and load into a fresh network. The parameters go to a file."""
+    """Train on half of the batch, save, and load into a fresh network. The results go to a file."""
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60)
     )
@@ -56,12 +56,10 @@ def train_shards(folder, rank):
     sharded = {"network": restored.state_dict()}
     dcp.load(sharded, checkpoint_id=folder / "checkpoint")
     restored.load_state_dict(sharded["network"])
-    whole = get_model_state_dict(network)
-    set_model_state_dict(make_sharded(), whole)
+    full = get_model_state_dict(network, options=StateDictOptions(full_state_dict=True))
     outputs = {"trained": network(x).detach(), "restored": restored(x).detach()}
-    full = {name: value.full_tensor() for name, value in network.named_parameters()}
     if rank == 0:
-        torch.save({"outputs": outputs, "parameters": full}, folder / "result.pt")
+        torch.save({"outputs": outputs, "state": full}, folder / "result.pt")
     dist.destroy_process_group()
 
 
@@ -79,7 +77,7 @@ def test_shards_train_like_the_whole_network(close, sharded):
     network = make_network(SCHEDULE)
     train(network, make_examples(8))
     for name, parameter in network.named_parameters():
-        close(result["parameters"][name], parameter.detach())
+        close(result["state"][name], parameter.detach())
 
 
 def test_a_checkpoint_restores_a_sharded_network(sharded):
@@ -87,11 +85,19 @@ def test_a_checkpoint_restores_a_sharded_network(sharded):
     torch.testing.assert_close(result["outputs"]["restored"], result["outputs"]["trained"], rtol=0, atol=0)
 
 
+def test_the_gathered_state_loads_into_a_network_without_shards(sharded):
+    _, result = sharded
+    network = make_network(SCHEDULE)
+    network.load_state_dict(result["state"])
+    x, _ = make_examples(8)
+    torch.testing.assert_close(network(x).detach(), result["outputs"]["trained"])
+
+
 def test_a_checkpoint_of_shards_loads_into_a_network_without_shards(sharded):
     folder, result = sharded
     network = make_network(SCHEDULE)
     values = {"network": network.state_dict()}
-    dcp.load(values, checkpoint_id=folder / "checkpoint")
+    dcp.load(values, checkpoint_id=folder / "checkpoint", no_dist=True)
     network.load_state_dict(values["network"])
     x, _ = make_examples(8)
     torch.testing.assert_close(network(x).detach(), result["outputs"]["trained"])
