@@ -131,6 +131,7 @@ class Chaos:
 
     def _end_at_once(self) -> None:
         """Kills the commands that are running, unmounts their file systems, and exits without waiting for threads."""
+        Command.is_closed = True
         for command in list(Command.running):
             command.end()
         sweeps.unmount_all(self.out)

@@ -29,10 +29,14 @@ class Command:
 
     running: ClassVar[list["Command"]] = []
     """The commands that may have living processes."""
+    is_closed: ClassVar[bool] = False
+    """True if no further command may be started."""
 
     def __init__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.log = log
         self.started = time.monotonic()
+        if self.is_closed:
+            raise RuntimeError("the guard is ending")
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "cwrnn", *arguments],
