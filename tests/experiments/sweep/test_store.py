@@ -383,3 +383,15 @@ def test_many_writers_make_one_store(tmp_path):
     assert failures == []
     with Store.read(tmp_path) as opened:
         assert [found.run.seed for found in opened.records()] == list(range(10))
+
+
+def test_a_full_disk_loses_no_record_and_says_how_to_go_on(tmp_path, waves):
+    runs = small_sweeps.plan(waves, methods=["srn"], sizes=[100], runs=1)
+    small_sweeps.sweep(tmp_path, waves, runs)
+    kept = small_sweeps.contents(tmp_path)
+    with Store.open(tmp_path) as store:
+        (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+        store._connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreError, match="full: make space, then go on with --resume .*; finished runs are kept"):
+            store.note("large", {"text": "x" * 100_000})
+    assert small_sweeps.contents(tmp_path) == kept

@@ -99,7 +99,8 @@ def explain_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise StoreError(f"{path}: the store cannot be used: {error}") from error
+        hint = ": make space, then go on with --resume (resume=True); finished runs are kept"
+        raise StoreError(f"{path}: the store cannot be used: {error}{hint * ('full' in str(error))}") from error
     except sqlite3.DatabaseError as error:
         raise StoreError(f"{path}: the store is broken: {error}") from error
     except (TypeError, ValueError, KeyError) as error:
