@@ -96,7 +96,7 @@ def test_training_agrees_with_torchs_optimiser(method, peepholes):
     result = train(method, target, seed=5, peepholes=peepholes, forget_bias=2.0, deviation=0.2, **settings)
     np.testing.assert_allclose(result.curve[:-1, 1], curve, rtol=1e-4)
     assert abs(curve[-1] / curve[0] - 1) > 0.01
-    trained = network.state_dict()
+    trained = {name: parameter.detach() for name, parameter in network.named_parameters()}
     assert result.weights.keys() == trained.keys()
     for name, value in result.weights.items():
         np.testing.assert_allclose(value, trained[name].numpy(), rtol=1e-3, atol=1e-5)
