@@ -18,7 +18,7 @@ from .layer import ClockworkRNN
 from .schedule import Schedule
 from .sequences import Layout, arrange
 from .soft_clocks import draw_one_hot, list_candidates, settle_clocks, sharp_softmax, sharpness_at, soft_clockwork
-from .state_dicts import EXTRA_STATE, equals_stored, pack_integers
+from .state_dicts import EXTRA_STATE, equals_stored, is_real_matrix, pack_integers
 from .step import UNSET_CLOCK, State, check_start
 
 
@@ -212,7 +212,7 @@ class LearnedClockworkRNN(nn.Module):
         own = self.get_extra_state()
         stored = state_dict.pop(prefix + EXTRA_STATE, own)
         if not equals_stored(own, stored):
-            sizes = stored.tolist()[0] if isinstance(stored, Tensor) and stored.dim() == 2 else stored
+            sizes = stored.tolist()[0] if is_real_matrix(stored) and len(stored) == 1 else repr(stored)
             error_msgs.append(
                 f'size mismatch for "{prefix}{EXTRA_STATE}": the weights were saved with modules of the sizes {sizes}, '
                 f"but this layer has modules of the sizes {list(self.sizes)}."

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import Parameter
 
 from .schedule import Schedule
@@ -36,26 +37,37 @@ def equals_stored(own: Tensor, stored: Any) -> bool:
     """Whether extra state from a state_dict equals `own` (int64).
 
     The entries of a state_dict may all have been averaged or cast: floating-point numbers are compared up to the
-    rounding of their dtype. A tensor without values, on the meta device, is equal if its shape is.
+    rounding of their dtype. A tensor without values, on the meta device or a fake one, is equal if its shape is.
     """
-    if not isinstance(stored, Tensor) or stored.shape != own.shape:
+    if not is_real_matrix(stored) or stored.shape != own.shape:
         return False
-    if stored.is_meta:
+    if stored.is_meta or isinstance(stored, FakeTensor):
         return True
-    stored = stored.detach().cpu()
-    if not stored.is_floating_point():
-        return torch.equal(stored, own.to(stored.dtype))
-    rounding = 4 * torch.finfo(stored.dtype).eps
-    return torch.allclose(stored.double(), own.double(), rtol=rounding, atol=0)
+    rounding = 4 * torch.finfo(stored.dtype).eps if stored.is_floating_point() else 0.0
+    return torch.allclose(_whole(stored).double(), own.double(), rtol=rounding, atol=0)
 
 
 def describe_stored_schedule(stored: Any) -> str:
     """The text form of the schedule in a state_dict, or "unreadable" and the value if it is none."""
-    try:
-        periods, sizes = stored.detach().cpu().double().round().long().tolist()
-        return Schedule(tuple(periods), tuple(sizes)).spec
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return f"unreadable: {stored!r}"
+    if is_real_matrix(stored) and len(stored) == 2 and not stored.is_meta:
+        periods, sizes = _whole(stored).double().round().long().tolist()
+        try:
+            return Schedule(tuple(periods), tuple(sizes)).spec
+        except ValueError:
+            pass
+    return f"unreadable: {stored!r}"
+
+
+def is_real_matrix(value: Any) -> bool:
+    """Whether `value` is a dense tensor of two dimensions with real numbers in it."""
+    return (
+        isinstance(value, Tensor) and value.dim() == 2 and value.layout is torch.strided and not value.dtype.is_complex
+    )
+
+
+def _whole(value: Tensor) -> Tensor:
+    """`value` on the CPU, and complete where every process holds a part of it."""
+    return getattr(value, "full_tensor", lambda: value)().detach().cpu()
 
 
 @torch.no_grad()

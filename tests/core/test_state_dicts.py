@@ -6,6 +6,7 @@ import io
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils import parametrizations, prune
 
 from cwrnn import ClockworkRNN, LearnedClockworkRNN, Readout, Schedule
@@ -73,12 +74,34 @@ def test_a_schedule_that_was_averaged_or_cast_with_the_weights_is_recognised(cha
 
 @pytest.mark.parametrize(
     "stored",
-    ["1:4,2:5", None, torch.zeros(0), torch.tensor([[1, 2]]), torch.tensor([[0, -1], [1, 1]])],
+    [
+        "1:4,2:5",
+        None,
+        torch.zeros(0),
+        torch.zeros(2, 0),
+        torch.tensor([[1, 2]]),
+        torch.tensor([[0, -1], [1, 1]]),
+        torch.full((2, 2), torch.nan),
+        torch.ones(2, 2, dtype=torch.complex64),
+        torch.ones(2, 2).to_sparse(),
+    ],
     ids=str,
 )
 def test_an_unreadable_schedule_is_refused(stored):
     with pytest.raises(RuntimeError, match="saved with the schedule unreadable: "):
         make().load_state_dict(make().state_dict() | {"_extra_state": stored})
+
+
+def test_the_truth_of_every_number_is_no_schedule():
+    with pytest.raises(RuntimeError, match="schedule mismatch"):
+        make().load_state_dict(make().state_dict() | {"_extra_state": torch.ones(2, 2, dtype=torch.bool)})
+
+
+def test_fake_tensors_load():
+    with FakeTensorMode():
+        rnn = make()
+        rnn.load_state_dict(rnn.state_dict())
+        assert rnn(torch.randn(7, 2, 3))[0].shape == (7, 2, 9)
 
 
 def test_a_state_dict_has_the_schedule_as_a_tensor_and_the_layer_has_no_buffer():
@@ -193,7 +216,7 @@ def test_a_learned_layer_keeps_the_sizes_of_its_modules():
     other = LearnedClockworkRNN(3, 9, modules=[5, 4], candidates=4)
     with pytest.raises(RuntimeError, match=r"modules of the sizes \[4, 5\], .* sizes \[5, 4\]"):
         other.load_state_dict(old.state_dict())
-    with pytest.raises(RuntimeError, match="saved with modules of the sizes text"):
+    with pytest.raises(RuntimeError, match="saved with modules of the sizes 'text'"):
         other.load_state_dict(old.state_dict() | {"_extra_state": "text"})
 
 
