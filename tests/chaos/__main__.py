@@ -38,7 +38,7 @@ scenarios:
 
 examples:
   python -m chaos                             everything, 200 kills of sweeps: 20 to 40 minutes on two cores
-  python -m chaos --kills 10                  the short version: 3 to 5 minutes
+  python -m chaos --kills 10                  the short version: about 6 minutes
   python -m chaos --only dask --only full     two scenarios
   python -m chaos --seed 7 --out out/chaos-7  draw other times; keep the evidence elsewhere
 
@@ -100,6 +100,7 @@ class Chaos:
         self.comparisons: list[Comparison] = []
         self.notes: list[str] = []
         self._chance = random.Random(self.seed)
+        self._undisturbed: dict[str, sweeps.Undisturbed] = {}
 
     def make(self) -> int:
         """Makes the faults of all scenarios, prints the table and returns the exit code."""
@@ -173,7 +174,7 @@ class Chaos:
             self.notes.append("Dask is not installed: no cluster was killed.")
             return
         bar = self.bars.add_task("dask: undisturbed sweep")
-        undisturbed = sweeps.run_undisturbed(cluster.TASK, self.out / "dask", None)
+        undisturbed = self._run_undisturbed(cluster.TASK)
         faults = [fault for fault in cluster.FAULTS for _ in range(-(-self.kills // 25))]
 
         def disturb(number: int, queue: FaultQueue, chance: random.Random, report: Report) -> Comparison | None:
@@ -183,7 +184,7 @@ class Chaos:
 
     def _disturb_sweeps(self, name: str, faults: list[str]) -> None:
         bar = self.bars.add_task(f"{name}: undisturbed sweeps")
-        undisturbed = [sweeps.run_undisturbed(task, self.out / name, self.library) for task in sweeps.TASKS]
+        undisturbed = [self._run_undisturbed(task) for task in sweeps.TASKS]
 
         def disturb(number: int, queue: FaultQueue, chance: random.Random, report: Report) -> Comparison | None:
             sweep = undisturbed[number % len(undisturbed)]
@@ -191,6 +192,12 @@ class Chaos:
             return sweeps.disturb_sweep(sweep, where, queue, chance, self.library, report)
 
         self._make(name, bar, faults, disturb)
+
+    def _run_undisturbed(self, task: str) -> sweeps.Undisturbed:
+        """The undisturbed sweep of a task, which all scenarios share."""
+        if task not in self._undisturbed:
+            self._undisturbed[task] = sweeps.run_undisturbed(task, self.out / "undisturbed" / task, self.library)
+        return self._undisturbed[task]
 
     def _make(self, name: str, bar: TaskID, faults: list[str], disturb: Disturb) -> None:
         """Calls `disturb` in several threads until all faults are made."""

@@ -68,7 +68,7 @@ def make_arguments(task: str, folder: Path) -> list[str]:
 def run_undisturbed(task: str, where: Path, library: Path | None) -> Undisturbed:
     """Makes a sweep, and starts it once more when it is done."""
     # the folder of every sweep has the same name: summary.json has it
-    folder = where / f"undisturbed-{task}" / "sweep"
+    folder = where / "sweep"
     folder.parent.mkdir(parents=True)
     count = folder.parent / "count"
     environment = {} if library is None else faults.plan_fault(library, folder, count)
