@@ -16,6 +16,7 @@ from random import Random
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from support.inspected_networks import save_recogniser
 from support.made_corpora import make_small_corpus
 from support.sound_files import make_voice
@@ -45,7 +46,8 @@ class Parts(NamedTuple):
 @functools.cache
 def list_samples() -> tuple[bytes, ...]:
     """Return valid files: a network that generates, an SRN, and a recogniser."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng():
+        torch.manual_seed(0)
         path = Path(folder, "model")
         files = []
         for kind, method, schedule in (("generation", "cw", [1, 2, 4]), ("generation", "srn", 1)):
