@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from .campaign import Tally, run_campaign
+from .campaign import Tally, prepare, run_campaign
 from .door import Door
 from .doors.table import DOORS
 from .findings import FOLDER, list_findings, read_finding
@@ -113,8 +113,7 @@ def replay(path: Path) -> int:
     paths = list(list_findings(path)) if path.is_dir() else [path]
     if path.is_dir() and not paths and path.resolve() != FOLDER:
         paths = sorted(file for file in path.iterdir() if file.is_file())
-    for door in DOORS.values():
-        door.make_case(0, 0)
+    prepare(DOORS)
     worker = Worker(DOORS)
     broken = 0
     try:

@@ -15,7 +15,7 @@ from fuzz.mutation import mutate_bytes, mutate_json, mutate_text
 from fuzz.planted import digest_cases
 from fuzz.shrinking import shrink
 from fuzz.worker import Verdict
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 TESTS = Path(__file__).parent.parent
@@ -90,6 +90,7 @@ def test_shrinking_keeps_the_failure(case, byte):
     assert small == bytes([byte])
 
 
+@settings(max_examples=30)
 @given(st.randoms(use_true_random=False), st.binary(max_size=300), st.text(max_size=100))
 def test_mutations_take_anything(random, data, text):
     assert isinstance(mutate_bytes(random, data, [b"other"]), bytes)

@@ -112,7 +112,7 @@ def mutate_npz(random: Random, data: bytes) -> bytes:
             parts[name] = write_npy(array)
         elif random.random() < 0.1:
             # little on the disk, much in memory
-            parts[name] = write_npy(np.zeros(random.choice((2**20, 2**28)), np.uint8))
+            parts[name] = write_npy(np.zeros(2**22, np.uint8))
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", random.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
         for name, part in parts.items():

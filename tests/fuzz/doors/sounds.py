@@ -57,7 +57,7 @@ def list_samples() -> tuple[bytes, ...]:
 
 
 def remove_chance(data: bytes) -> bytes:
-    """Return a sound file without what libsndfile takes from the clock: the time in PEAK, the number of an OGG stream."""
+    """Return a sound file without what differs each time: the date in PEAK, and the number of an OGG stream."""
     place = data.find(b"PEAK")
     if place >= 0:
         data = data[: place + 12] + bytes(4) + data[place + 16 :]
