@@ -167,7 +167,8 @@ def mutate_riff(random: Random, sample: bytes) -> bytes:
 
 def recognise_file(case: bytes, folder: Path) -> None:
     """Decode the bytes, and recognise them as a file, with and without its silence."""
-    path = folder / "sound.wav"
+    # relative: the name of a temporary folder may contain any letters
+    path = Path("sound.wav")
     path.write_bytes(case)
     for trim in (False, True):
         result = recognise(make_recogniser(), path, trim=trim)
