@@ -39,6 +39,8 @@ TORCHS_WEIGHTS = "tests/core/test_state_dicts.py::test_the_state_dict_of_torchs_
 FORGED = "tests/core/test_state.py::test_a_forged_schedule_in_a_checkpoint_is_refused"
 CHUNKS = "tests/core/test_state.py::test_a_stream_of_chunks_and_steps_needs_no_clock"
 UNFIT_STATE = "tests/core/test_state.py::test_a_state_that_does_not_fit_is_refused"
+SPECIFIED_NO_TICKS = "tests/core/test_state.py::test_the_specification_has_gradients_where_no_module_ticks"
+TRACED = "tests/like_torch/test_tracing.py::test_a_traced_layer_can_be_saved"
 NO_TICKS = "tests/core/test_state.py::test_gradients_are_defined_where_no_module_ticks"
 PAPER = "tests/core/test_paper.py"
 SCHEDULE = "tests/core/test_schedule.py"
@@ -173,6 +175,11 @@ MUTANTS = [
            "        self.__post_init__()\n", "        pass\n", FORGED),
     Mutant("stream: forward does not advance the clock", "layer.py",
            "State(after, t0 + steps)", "State(after, t0)", CHUNKS),
+    Mutant("gradient: of the specification without ticks, undefined", "reference.py",
+           "return torch.cat((states, nobody if bias is None else nobody + bias[:0]), dim=-1)", "return states",
+           SPECIFIED_NO_TICKS),
+    Mutant("trace: a traced layer calls an autograd function", "scan.py",
+           "if torch._C._get_tracing_state() is not None:", "if False:", TRACED),
     Mutant("stream: forward takes t0 beside a state", "step.py",
            "if t0 is not UNSET_CLOCK:", "if False:", UNFIT_STATE),
     Mutant("gradient: of a step without ticks, undefined", "step.py",

@@ -93,6 +93,7 @@ def test_the_gathered_state_loads_into_a_network_without_shards(sharded):
     torch.testing.assert_close(network(x).detach(), result["outputs"]["trained"])
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning")
 def test_a_checkpoint_of_shards_loads_into_a_network_without_shards(sharded):
     folder, result = sharded
     network = make_network(SCHEDULE)
