@@ -62,6 +62,7 @@ KERNEL_DENORMALS = "tests/kernels/test_threads.py::test_all_threads_flush_denorm
 PRECISION = "tests/kernels/test_precision.py"
 NONFINITE = "tests/like_torch/test_nonfinite.py"
 KERNEL_NAN = "tests/kernels/test_sequence.py::test_nan_of_a_fast_module_does_not_reach_a_slower_one"
+SECOND_ORDER = "tests/like_torch/test_saved_tensors.py::test_second_order_gradients_of_checkpoints_equal_plain_ones"
 KERNEL_MEMORY = "tests/kernels/test_memory.py"
 KERNEL_ODD = "tests/kernels/test_inference.py::test_inference_takes_tensors_of_any_kind"
 GPU_MODULES = "tests/kernels/test_gpu.py::test_table_of_modules_by_hand"
@@ -273,6 +274,8 @@ MUTANTS = [
            "and bias.dtype is dtype and bias.device", "and bias.device", KERNEL_ODD),
     Mutant("kernel: tensors that lie otherwise are read as if they did not", "kernels/tensors.py",
            "    size = 1\n    for d in range(1, dims + 1):", "    size = 1\n    for d in ():", KERNEL_ODD),
+    Mutant("operators: the initial state has no second derivative", "kernels/operators.py",
+           "states[0] = g_initial", "pass", SECOND_ORDER),
     Mutant("memory: zeros without memory are refused", "kernels/tensors.py",
            "if tensor._is_zerotensor():", "if False:", KERNEL_MEMORY),
     Mutant("memory: a freed gradient counts as none", "kernels/cpu/sequence.py",
@@ -294,7 +297,7 @@ MUTANTS = [
     Mutant("memory: more is kept than was ever lent", "kernels/cpu/blocks.c",
            "int64_t room = pool.most_bytes - pool.lent_bytes;", "int64_t room = INT64_MAX;", KEPT_MOST),
     Mutant("kernel: mapped gradients are read as memory", "kernels/autograd.py",
-           "if mapped or has_tangents():", "if has_tangents():", BATCHED_GRADIENTS),
+           "return batched or has_tangents()", "return has_tangents()", BATCHED_GRADIENTS),
     Mutant("readout: the kernel's gradient of a part that is wanted is left out", "kernels/readout_products.py",
            "torch.mm(g, column, out=to)", "to.zero_()", READOUT),
     Mutant("memory: old blocks are timed by the wall clock", "kernels/cpu/blocks.c",

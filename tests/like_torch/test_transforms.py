@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from support.rnn_pairs import (
     FORMS,
     PERIODS,
@@ -19,7 +20,7 @@ from support.rnn_pairs import (
 )
 from torch.func import functional_call, grad, jvp, stack_module_state, vmap
 
-from cwrnn import ClockworkRNN
+from cwrnn import ClockworkRNN, LearnedClockworkRNN, State
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -296,3 +297,43 @@ def test_vectorized_jacobians_and_hessians_equal_plain_ones(close, backend):
     jacobian, hessian = torch.autograd.functional.jacobian, torch.autograd.functional.hessian
     close(jacobian(lambda x: layer(x)[0], x, vectorize=True), jacobian(lambda x: layer(x)[0], x))
     close(hessian(loss, x, vectorize=True), hessian(loss, x))
+
+
+@pytest.mark.parametrize("kind", ["auto", "torch", "reference", "learned"])
+def test_gradcheck_accepts_batched_gradients(kind):
+    """The check covers the output, the readout of the ticks and the final state, with lengths and a state."""
+    if kind == "learned":
+        layer = LearnedClockworkRNN(2, 3, dtype=torch.float64)
+
+        def call(x, hx, weight):
+            output, h_n = layer(x, hx)
+            return F.linear(output, weight), h_n
+    else:
+        layer = ClockworkRNN(2, 3, schedule=(2, 3), dtype=torch.float64, backend=kind)
+        lengths = torch.tensor([4, 2])
+
+        def call(x, hx, weight):
+            output, h_n = layer(x, hx, t0=1)
+            ticks, shorter_h_n = layer.ticks(x, hx, t0=1, lengths=lengths)
+            return output, h_n, ticks.linear(weight), shorter_h_n
+
+    leaves = [randn(*shape, requires_grad=True) for shape in ((4, 2, 2), (1, 2, 3), (2, 3))]
+    assert torch.autograd.gradcheck(call, leaves, check_batched_grad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(call, leaves, check_batched_grad=True, fast_mode=True)
+
+
+# torch's own forward mode goes through torch.jit
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["auto", "torch", "reference"])
+def test_gradcheck_accepts_forward_mode(backend):
+    layer = ClockworkRNN(2, 3, schedule=(1, 2), dtype=torch.float64, backend=backend)
+
+    def call(x, hx, weight):
+        ticks, h_n = layer.ticks(x, hx, t0=1)
+        output, state = layer.step(x[0], State(hx, 1))
+        return ticks.linear(weight), h_n, output, state.h
+
+    leaves = [randn(*shape, requires_grad=True) for shape in ((4, 2, 2), (1, 2, 3), (2, 3))]
+    options = {"check_forward_ad": True, "check_batched_forward_grad": True, "fast_mode": True}
+    assert torch.autograd.gradcheck(call, leaves, **options)
+    assert torch.autograd.gradgradcheck(call, leaves, check_fwd_over_rev=True, fast_mode=True)

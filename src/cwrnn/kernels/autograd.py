@@ -220,11 +220,9 @@ def _pull_back(ctx: Any, gradients: Outputs) -> Sequence[Tensor | None]:
     recurrence: Recurrence = ctx.recurrence
     *wanted, _, _ = ctx.needs_input_grad
     input, weight_ih, weight_hh, bias, h0, lengths, ticks = ctx.saved_tensors
-    # is_grads_batched maps by tensors that have no memory, and no rule for autograd functions
-    mapped = any(gradient is not None and is_legacy_batchedtensor(gradient) for gradient in gradients)
-    if mapped or has_tangents():
+    if need_cascade(gradients):
         operands = Operands(input, weight_ih, weight_hh, bias, h0)
-        computed = _differentiate_cascade(wanted, recurrence, operands, lengths, gradients)
+        computed = differentiate_cascade(wanted, recurrence, operands, lengths, gradients)
     elif torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         computed = _GradientFunction.apply(  # type: ignore[no-untyped-call]
             wanted, recurrence, input, weight_ih, weight_hh, bias, h0, lengths, ticks, *gradients
@@ -235,6 +233,16 @@ def _pull_back(ctx: Any, gradients: Outputs) -> Sequence[Tensor | None]:
             recurrence.schedule, recurrence.t0, recurrence.nonlinearity,
         )  # fmt: skip
     return _spread(computed, wanted)
+
+
+def need_cascade(gradients: Outputs) -> bool:
+    """True if neither kernel nor operator can take `gradients`: in forward mode, and if they are batched.
+
+    torch.autograd.grad(is_grads_batched=True) batches by tensors that have no memory, and has no rule for autograd
+    functions.
+    """
+    batched = any(gradient is not None and is_legacy_batchedtensor(gradient) for gradient in gradients)
+    return batched or has_tangents()
 
 
 class _GradientFunction(torch.autograd.Function):
@@ -268,20 +276,12 @@ class _GradientFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        # the derivative of a derivative is that of the cascade, which is made of ordinary operations
-        input, weight_ih, weight_hh, bias, h0, lengths, _, g_final, g_ticks, g_held = ctx.saved_tensors
-        tensors = input, weight_ih, weight_hh, bias, h0, g_final, g_ticks, g_held
-        present = [tensor is not None for tensor in tensors]
-
-        def differentiate(*values: Tensor) -> tuple[Tensor, ...]:
-            input, weight_ih, weight_hh, bias, h0, g_final, g_ticks, g_held = _spread(values, present)
-            operands, gradients = Operands(input, weight_ih, weight_hh, bias, h0), Outputs(g_final, g_ticks, g_held)
-            return _differentiate_cascade(ctx.wanted, ctx.recurrence, operands, lengths, gradients)
-
-        pair: Any = torch.func.vjp(differentiate, *(tensor for tensor in tensors if tensor is not None))
-        _, pull_back = pair
-        *g_operands, g_final, g_ticks, g_held = _spread(pull_back(tuple(cotangents)), present)
-        return None, None, *g_operands, None, None, g_final, g_ticks, g_held
+        input, weight_ih, weight_hh, bias, h0, lengths, _, *gradients = ctx.saved_tensors
+        operands = Operands(input, weight_ih, weight_hh, bias, h0)
+        g_operands, g_gradients = differentiate_twice(
+            ctx.wanted, ctx.recurrence, operands, lengths, Outputs(*gradients), cotangents
+        )
+        return None, None, *g_operands, None, None, *g_gradients
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, wanted: Sequence[bool], recurrence: Recurrence, *tensors: Any) -> Any:
@@ -294,7 +294,33 @@ class _GradientFunction(torch.autograd.Function):
         return _unstack_replicas(info.batch_size, nested, outputs)
 
 
-def _differentiate_cascade(
+def differentiate_twice(
+    wanted: Sequence[bool],
+    recurrence: Recurrence,
+    operands: Operands,
+    lengths: Tensor | None,
+    gradients: Outputs,
+    cotangents: Sequence[Tensor],
+) -> tuple[Operands, Outputs]:
+    """The gradients of `operands` and `gradients`, from those of all wanted gradients that they lead to.
+
+    The derivative of a derivative is that of the cascade, which is made of ordinary operations.
+    """
+    tensors = *operands, *gradients
+    present = [tensor is not None for tensor in tensors]
+
+    def differentiate(*values: Tensor) -> tuple[Tensor, ...]:
+        input, weight_ih, weight_hh, bias, h0, g_final, g_ticks, g_held = _spread(values, present)
+        operands, gradients = Operands(input, weight_ih, weight_hh, bias, h0), Outputs(g_final, g_ticks, g_held)
+        return differentiate_cascade(wanted, recurrence, operands, lengths, gradients)
+
+    pair: Any = torch.func.vjp(differentiate, *(tensor for tensor in tensors if tensor is not None))
+    _, pull_back = pair
+    *g_operands, g_final, g_ticks, g_held = _spread(pull_back(tuple(cotangents)), present)
+    return Operands(*g_operands), Outputs(g_final, g_ticks, g_held)
+
+
+def differentiate_cascade(
     wanted: Sequence[bool], recurrence: Recurrence, operands: Operands, lengths: Tensor | None, gradients: Outputs
 ) -> tuple[Tensor, ...]:
     """The gradients that `Kernel.backward` computes, by differentiating the cascade: the wanted ones only."""

@@ -141,8 +141,8 @@ class KernelPass(Pass):
         shapes = [(n * B, size) for n, size in zip(rows, self.schedule.sizes, strict=True)]
         products = multiply_states(self.ticks, weight, shapes)
         return [
-            HeldSignal(values.unflatten(0, (-1, B)), period, last_tick_before(self.t0, period))
-            for values, period in zip(products, periods, strict=True)
+            HeldSignal(values.unflatten(0, (n, B)), period, last_tick_before(self.t0, period))
+            for values, n, period in zip(products, rows, periods, strict=True)
         ]
 
     def hold(self) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..held import count_rows
 from ..schedule import Schedule
-from .autograd import Kernel
+from .autograd import Kernel, Operands, Outputs, Recurrence, differentiate_cascade, differentiate_twice, need_cascade
 from .cpu import loader, sequence
 from .gpu import launch
 
@@ -183,14 +183,66 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> N
 
 def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, ...]:
     input, weight_ih, weight_hh, bias, lengths, ticks = ctx.saved_tensors
-    g_final, g_ticks, g_held = gradients if len(gradients) == 3 else (*gradients, None)
-    computed = recurrence_backward(
-        input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held, *ctx.settings
-    )
+    g_final, g_ticks, *g_held = gradients
+    outputs = Outputs(g_final, g_ticks, g_held[0] if g_held else None)
+    computed: Sequence[Tensor]
+    if need_cascade(outputs):
+        recurrence, operands = _describe(input, weight_ih, weight_hh, bias, ticks, ctx.settings)
+        wanted = [operand is not None for operand in operands]
+        computed = differentiate_cascade(wanted, recurrence, operands, lengths, outputs)
+    else:
+        computed = recurrence_backward(input, weight_ih, weight_hh, bias, lengths, ticks, *outputs, *ctx.settings)
     g_input, g_weight_ih, g_weight_hh, *g_bias, g_h0 = computed
     # lengths, periods, sizes, t0, nonlinearity and hold have no gradient
     without = [None] * 6
     return g_input, g_weight_ih, g_weight_hh, None if bias is None else g_bias[0], g_h0, *without
 
 
+def _describe(
+    input: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None, ticks: Tensor, settings: Sequence[Any]
+) -> tuple[Recurrence, Operands]:
+    """The call that computed `ticks`. The row of each module begins with its initial state."""
+    periods, sizes, t0, nonlinearity = settings
+    schedule = Schedule(tuple(periods), tuple(sizes))
+    T, B, _ = input.shape
+    initial = [states[0] for states in _split_ticks(ticks, schedule, t0, T, B)]
+    operands = Operands(input, weight_ih, weight_hh, bias, torch.cat(initial, dim=-1))
+    return Recurrence(sequence, schedule, t0, nonlinearity, True), operands
+
+
+def _split_ticks(ticks: Tensor, schedule: Schedule, t0: int, T: int, B: int) -> list[Tensor]:
+    """The states (n + 1, B, K) of every module, as views of `ticks`."""
+    rows = count_rows(schedule.periods, t0, T)
+    parts = ticks.split([n * B * size for n, size in zip(rows, schedule.sizes, strict=True)])
+    return [part.view(n, B, size) for part, n, size in zip(parts, rows, schedule.sizes, strict=True)]
+
+
+def _setup_gradient_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    *tensors, periods, sizes, t0, nonlinearity = inputs
+    ctx.settings = periods, sizes, t0, nonlinearity
+    ctx.shapes = [gradient.shape for gradient in output]
+    ctx.save_for_backward(*tensors)
+
+
+def _differentiate_backward(ctx: Any, cotangents: list[Tensor | None]) -> tuple[Tensor | None, ...]:
+    input, weight_ih, weight_hh, bias, lengths, ticks, *gradients = ctx.saved_tensors
+    recurrence, operands = _describe(input, weight_ih, weight_hh, bias, ticks, ctx.settings)
+    wanted = [operand is not None for operand in operands]
+    filled = [
+        ticks.new_zeros(shape) if cotangent is None else cotangent
+        for shape, cotangent in zip(ctx.shapes, cotangents, strict=True)
+    ]
+    g_operands, g_gradients = differentiate_twice(wanted, recurrence, operands, lengths, Outputs(*gradients), filled)
+    *g_parameters, g_h0 = g_operands
+    # of the ticks, only the initial states are read
+    schedule = recurrence.schedule
+    g_ticks = torch.zeros_like(ticks)
+    T, B, _ = input.shape
+    parts = zip(_split_ticks(g_ticks, schedule, recurrence.t0, T, B), g_h0.split(schedule.sizes, dim=-1), strict=True)
+    for states, g_initial in parts:
+        states[0] = g_initial
+    return *g_parameters, None, g_ticks, *g_gradients, None, None, None, None
+
+
 recurrence.register_autograd(_backward, setup_context=_setup_context)
+recurrence_backward.register_autograd(_differentiate_backward, setup_context=_setup_gradient_context)
