@@ -92,5 +92,6 @@ def _list_settings(records: Sequence[Record]) -> list[dict[str, Any]]:
     alike = [replace(record, run=replace(record.run, settings=settings)) for settings, record in examples.items()]
     rows = list_settings(alike)
     for row in rows:
-        del row["settings"]["schedule"], row["settings"]["modules"]
+        for name in ("schedule", "modules"):
+            row["settings"].pop(name, None)
     return rows

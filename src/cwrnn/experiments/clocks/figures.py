@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..report.drawing import INK, MUTED, Measure, new_figure, scale, styled, wrap_label
+from ..report.drawing import INK, MUTED, Measure, fit_label, new_figure, scale, styled, wrap_label
 from ..report.figures import draw_box
 from ..report.statistics import box_of
 from .comparison import SeriesResult
@@ -33,7 +33,7 @@ def draw_series(series: Sequence[SeriesResult], measure: str) -> Any:
         if result.box.finished:
             draw_box(panel, place, result.box, GREEN if place == 0 else BLUE)
         star = "" if result.p is None or result.p >= SIGNIFICANT else " *"
-        label = f"{_break_name(result.name)}{star}"
+        label = "\n".join(fit_label(line, 30) for line in _break_name(result.name).split("\n")) + star
         labels.append(f"{label}\n{result.box.diverged} of {result.runs}" if result.box.diverged else label)
     values = [
         value for result in series for value in (result.box.minimum, result.box.whiskers[1]) if math.isfinite(value)
@@ -47,7 +47,7 @@ def draw_series(series: Sequence[SeriesResult], measure: str) -> Any:
     panel.axhline(series[0].box.median, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
     notes = []
     if any(result.p is not None for result in series):
-        notes.append(f"* significantly different from {series[0].name} (p < {SIGNIFICANT:g}, corrected)")
+        notes.append(f"* significantly different from {fit_label(series[0].name, 60)} (p < {SIGNIFICANT:g}, corrected)")
     if any(result.box.diverged for result in series):
         notes.append("below the name: number of runs that diverged")
     panel.set_title("\n".join(notes), loc="left", fontsize=8, color=INK)

@@ -190,7 +190,9 @@ def choose_opening(cells: Sequence[Mapping[str, Any]]) -> str | None:
 
 def encode_wav(samples: NDArray[Any], rate: int) -> bytes:
     """Returns the samples as a WAV file of 16 bits, repeated to about a second and clipped at full scale."""
-    repeated = np.tile(samples, max(1, round(SECONDS * rate / len(samples))))
+    # the output of a run that diverged may have no finite sample
+    finite = np.clip(np.nan_to_num(samples), -4, 4)
+    repeated = np.tile(finite, max(1, round(SECONDS * rate / len(samples))))
     levels = np.clip(np.round(LOUDNESS * 32767 * repeated), -32768, 32767).astype("<i2")
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:

@@ -22,6 +22,7 @@ from ..report.drawing import (
     MARKERS,
     MUTED,
     NAMES,
+    SMALLEST,
     TARGET,
     draw_module,
     fit_label,
@@ -58,7 +59,7 @@ def outputs(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> Any:
             panel.text(0.985, 0.97, outcome, transform=panel.transAxes, ha="right", va="top", fontsize=8)
             panel.tick_params(labelbottom=len(lengths) > 1 or place == len(names) - 1)
         row[0].set_ylabel(wrap_label(readable_name(name)), fontsize=8, rotation=0, ha="right", va="center",
-                          multialignment="right", parse_math=False)  # fmt: skip
+                          multialignment="right")  # fmt: skip
     # the target's range and room for a line of text; a diverging output leaves the frame
     panels[0, 0].set_ylim(-1.2, 1.75)
     panels[0, 0].set_yticks([-1, 0, 1])
@@ -143,8 +144,7 @@ def activations(record: Record, dataset: Dataset) -> Any:
     top.plot(time, record.output, color=COLOURS["cw"], label=f"output, NMSE {format_error(record.error)}")
     top.set_ylim(-1.25, 1.25)
     top.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.1)
-    # a user may have given the data set any name: it is not a formula
-    top.set_title(fit_label(readable_name(run.data), 40), loc="left", fontsize=9, parse_math=False)
+    top.set_title(fit_label(readable_name(run.data), 40), loc="left", fontsize=9)
     for panel, module in zip(panels, reversed(range(schedule.modules)), strict=True):
         draw_module(panel, states, schedule, module)
     top.set_xlim(0, steps - 1)
@@ -191,7 +191,7 @@ def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ())
     set_log_scale(panels, errors)
     if errors:
         # the range of the networks; PCM of many bits would need a far larger one
-        panels[0].set_ylim(min(errors) / 4, max(2.0, 2 * max(errors)))
+        panels[0].set_ylim(max(SMALLEST, min(errors) / 4), max(2.0, 2 * max(errors)))
     panels[0].set_ylabel("NMSE after decoding (log scale)")
     keys = [
         lines.Line2D([], [], color=COLOURS[m], marker=MARKERS[m], markersize=5, label=NAMES[m], linestyle="")

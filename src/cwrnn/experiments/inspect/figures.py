@@ -70,21 +70,21 @@ def _draw_generated(panel: Any, time: NDArray[Any], output: Array, dataset: Data
     panel.plot(time, dataset.samples, linestyle=(0, (1, 1.1)), linewidth=1.3, color=TARGET, label="target")
     panel.plot(time, output, color=COLOURS["cw"], label="output")
     panel.set_ylim(-1.25, 1.25)
-    panel.set_title(fit_label(dataset.name, 40), loc="left", fontsize=9, parse_math=False)
+    panel.set_title(fit_label(dataset.name, 40), loc="left", fontsize=9)
 
 
 def _draw_probabilities(panel: Any, time: NDArray[Any], output: Array, spoken: SpokenWord) -> None:
     probabilities = np.exp(output - np.logaddexp.reduce(output, axis=1, keepdims=True))
     rivals = [i for i in np.argsort(-probabilities.max(axis=0)) if i != spoken.label][:RIVALS]
     for i, stroke in zip(rivals, RIVAL_STROKES, strict=False):
-        name = _make_legend_text(spoken.words[i], 14)
+        name = fit_label(spoken.words[i], 14)
         panel.plot(time, probabilities[:, i], color=MUTED, linewidth=1.0, linestyle=stroke, label=name)
     word = spoken.words[spoken.label]
     panel.plot(time, probabilities[:, spoken.label], color=COLOURS["cw"], linewidth=1.8,
-               label=_make_legend_text(word, 14))  # fmt: skip
+               label=fit_label(word, 14))  # fmt: skip
     panel.set_ylim(-0.03, 1.03)
     panel.set_ylabel("probability")
-    panel.set_title(fit_label(f"“{word}”, {spoken.speaker}", 40), loc="left", fontsize=9, parse_math=False)
+    panel.set_title(fit_label(f"“{word}”, {spoken.speaker}", 40), loc="left", fontsize=9)
 
 
 @styled
@@ -342,8 +342,3 @@ def _make_plain_formatter() -> Any:
 def _pick_shade(value: float) -> Any:
     """Return the colour at `value`, from 0 to 1, of a scale from dark to light."""
     return require("matplotlib", extra="experiments", purpose="drawing").colormaps["viridis"](value)
-
-
-def _make_legend_text(name: str, length: int) -> str:
-    """Return `name` for a legend, which omits names that begin with an underscore and reads dollars as mathematics."""
-    return fit_label(name, length).replace("$", r"\$").replace("_", "‗" if name.startswith("_") else "_")

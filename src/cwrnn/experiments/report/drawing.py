@@ -53,6 +53,8 @@ STYLE: dict[str, Any] = {
 }
 
 
+SMALLEST = 1e-300
+"""The lowest limit of a logarithmic axis. A fraction of the smallest number would be zero."""
 KEY_OF_STATES = "states from -1 (orange) to 1 (purple)"
 """Explains the colours of `draw_module_map`."""
 
@@ -117,21 +119,43 @@ def write_figure(figure: Any, folder: Path, name: str) -> list[Path]:
 
 
 def fit_label(name: str, length: int) -> str:
-    """Returns `name` in at most `length` characters, with a question mark for each that the font cannot draw."""
-    manager = require("matplotlib.font_manager", extra="experiments", purpose="drawing")
-    font = manager.get_font(manager.findfont("DejaVu Sans"))
-    drawn = "".join(letter if letter.isprintable() and font.get_char_index(ord(letter)) else "?" for letter in name)
-    return drawn if len(drawn) <= length else f"{drawn[: length - 1]}…"
+    """Returns `name` in at most `length` characters, as a text that matplotlib draws as it is.
+
+    Every text of a user goes into a figure through this function or `wrap_label`. Characters that the font cannot draw
+    become question marks, and nothing in it is a formula.
+
+    >>> fit_label("$x_", 10), fit_label("_private", 10)
+    ('\\\\$x_', ' _private')
+    """
+    return _escape_markup(_shorten(name, length))
 
 
 def wrap_label(name: str, width: int = 13) -> str:
     """Returns `name` in at most four lines, which end after signs that separate words where that is possible."""
     lines = [""]
-    for part in re.findall(rf"[^\W_]{{1,{width}}}|[\W_]", fit_label(name, 4 * width - 4)):
+    for part in re.findall(rf"[^\W_]{{1,{width}}}|[\W_]", _shorten(name, 4 * width - 4)):
         if len(lines[-1]) + len(part) > width:
             lines.append("")
         lines[-1] += part
-    return "\n".join(lines)
+    return _escape_markup("\n".join(lines))
+
+
+def _escape_markup(text: str) -> str:
+    """Returns `text` such that matplotlib draws it as it is.
+
+    Matplotlib takes text between dollars for a formula, and leaves labels that are empty or begin with an underscore
+    out of legends.
+    """
+    escaped = text.replace("$", r"\$")
+    return f" {escaped}" if escaped[:1] in ("", "_") else escaped
+
+
+def _shorten(name: str, length: int) -> str:
+    """Returns `name` in at most `length` characters, with a question mark for each that the font cannot draw."""
+    manager = require("matplotlib.font_manager", extra="experiments", purpose="drawing")
+    font = manager.get_font(manager.findfont("DejaVu Sans"))
+    drawn = "".join(letter if letter.isprintable() and font.get_char_index(ord(letter)) else "?" for letter in name)
+    return drawn if len(drawn) <= length else f"{drawn[: length - 1]}…"
 
 
 def new_figure(width: float, height: float) -> Any:

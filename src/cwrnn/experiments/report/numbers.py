@@ -57,14 +57,14 @@ def format_factor(ratio: float) -> str:
 
 
 def divide(numerator: float, denominator: float) -> float:
-    """Returns the ratio of two errors, which are at least 0; infinity if only the denominator is 0, 1 if both are.
+    """Returns the ratio of two errors, which are at least 0: 1 if they are equal, infinity if the denominator is 0.
 
-    >>> [divide(1.0, 4.0), divide(1.0, 0.0), divide(0.0, 0.0)]
-    [0.25, inf, 1.0]
+    >>> [divide(1.0, 4.0), divide(1.0, 0.0), divide(0.0, 0.0), divide(math.inf, math.inf)]
+    [0.25, inf, 1.0, 1.0]
     """
-    if denominator > 0:
-        return numerator / denominator
-    return math.inf if numerator > 0 else 1.0
+    if numerator == denominator:
+        return 1.0
+    return numerator / denominator if denominator > 0 else math.inf
 
 
 def compare_errors(reference: float, error: float) -> str:

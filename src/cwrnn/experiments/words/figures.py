@@ -108,8 +108,8 @@ def confusions(records: Sequence[Record], corpus: Corpus) -> Any:
         above.hlines([border - 0.5 for border in borders], -0.5, len(counts) - 0.5, color=MUTED, linewidth=0.7)
         above.vlines([border - 0.5 for border in borders], -0.5, len(counts) - 0.5, color=MUTED, linewidth=0.7)
         words = [fit_label(word, 14) for word in corpus.words]
-        above.set_xticks(range(len(words)), words, rotation=90, fontsize=6.8 * room, parse_math=False)
-        above.set_yticks(range(len(words)), words if place == 0 else [], fontsize=6.8 * room, parse_math=False)
+        above.set_xticks(range(len(words)), words, rotation=90, fontsize=6.8 * room)
+        above.set_yticks(range(len(words)), words if place == 0 else [], fontsize=6.8 * room)
         wrong = len(corpus.test) - int(np.trace(counts))
         above.set_title(f"{NAMES[method]}, {record.run.size} parameters", color=COLOURS[method], fontweight="bold",
                         loc="left", pad=16)  # fmt: skip
@@ -118,8 +118,8 @@ def confusions(records: Sequence[Record], corpus: Corpus) -> Any:
         grouped = group_by_cluster(counts, corpus)
         _cells(below, grouped, COLOURS[method], f"clusters-{method}", numbers=True)
         marks = [fit_label(name, 14) for name in names.values()]
-        below.set_xticks(range(len(marks)), marks, rotation=90 if len(marks) > 6 else 0, parse_math=False, fontsize=8)
-        below.set_yticks(range(len(marks)), marks if place == 0 else [], parse_math=False, fontsize=8)
+        below.set_xticks(range(len(marks)), marks, rotation=90 if len(marks) > 6 else 0, fontsize=8)
+        below.set_yticks(range(len(marks)), marks if place == 0 else [], fontsize=8)
         inside = int(np.trace(grouped)) - int(np.trace(counts))
         below.set_title(f"{inside} of the {format_count(wrong, 'error')} within a cluster", loc="left", fontsize=8.5)
     upper[0].set_ylabel("spoken word")
@@ -196,7 +196,7 @@ def hearing(record: Record, corpus: Corpus, number: int) -> Any:
     )
     _spectrogram(top, utterance.features, corpus)
     speaker = f"{'synthetic, ' if corpus.synthetic else ''}spoken by {fit_label(utterance.speaker, 30)}"
-    top.set_title(f"“{fit_label(utterance.word, 20)}”, {speaker}", loc="left", fontsize=9.5, parse_math=False)
+    top.set_title(f"“{fit_label(utterance.word, 20)}”, {speaker}", loc="left", fontsize=9.5)
     for panel, module in zip(panels, reversed(range(modules)), strict=True):
         draw_module_map(panel, states, schedule, module)
     panels[0].set_title(KEY_OF_STATES, loc="right", fontsize=8, color=MUTED)
