@@ -1,7 +1,10 @@
 """Which network is inspected, with which data."""
 
+import contextlib
 import dataclasses
 import re
+import shutil
+import sqlite3
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from support.inspected_networks import (
 )
 from support.made_corpora import make_corpus
 
+from cwrnn.experiments.errors import ExperimentError
 from cwrnn.experiments.inspect import loading
 from cwrnn.experiments.inspect.loading import InspectionError, SpokenWord, load_network
 from cwrnn.experiments.inspect.network import measure_network
@@ -148,3 +152,20 @@ def test_paths_that_no_file_can_have_are_refused(tmp_path):
     for name in ("a" * 5000, "a\0b"):
         with pytest.raises(ModelError, match="cannot be read: (File name too long|the name has a NUL byte)"):
             load_network(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("DELETE FROM arrays WHERE name = 'weight:layer.weight_hh_l0'", "do not fit its network"),
+        ("UPDATE datasets SET kind = 'smells'", "a kind that this version does not know"),
+        ("UPDATE datasets SET about = '{\"rate\": []}'", "must be a positive integer"),
+        (f"UPDATE datasets SET about = '{'[' * 10**5}'", "the store is broken"),
+    ],
+)
+def test_a_damaged_store_is_refused(sequence_store, tmp_path, damage, message):
+    shutil.copy(sequence_store / "runs.sqlite", tmp_path)
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.sqlite")) as connection, connection:
+        connection.execute(damage)
+    with pytest.raises(ExperimentError, match=message):
+        load_network(tmp_path)

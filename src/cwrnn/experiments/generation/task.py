@@ -98,7 +98,10 @@ class Generation(Task[Dataset]):
 
     def unpack(self, name: str, source: str, about: dict[str, Any], numbers: bytes) -> Dataset:
         """The sequence that was packed."""
-        return Dataset(name, about["rate"], np.frombuffer(numbers, dtype="<f8"), source)
+        rate = about["rate"]
+        if type(rate) is not int or rate < 1:
+            raise ValueError(f"the sample rate of {name!r} must be a positive integer, got {rate!r}")
+        return Dataset(name, rate, np.frombuffer(numbers, dtype="<f8"), source)
 
     def make_chapter(self, store: "Store") -> "Chapter | None":
         """The chapter of `chapter.py`."""

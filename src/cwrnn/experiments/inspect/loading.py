@@ -4,7 +4,8 @@ a run of a store      has the weights, and the data that they were trained on
 a saved recogniser    a file that `train_recogniser` wrote; it has the words, but no data
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,8 @@ def _load_from_store(
             records |= {known.search_name: store.records(known.search_name) for known in all_tasks()}
         record = _choose_best(store.path, records, task) if run is None else _find_run(store.path, records, run)
         all_data: Mapping[str, Dataset | Corpus] = {**store.datasets(), **store.corpora()}
+    if record.run.data not in all_data:
+        raise InspectionError(f"{path}: the data set {record.run.data!r} is of a kind that this version does not know")
     trained = all_data[record.run.data]
     facts = {"run": record.key[:12], "store": replace_undecodable(str(store.path)), "data": trained.source}
     if record.status != FINISHED:
@@ -154,7 +157,8 @@ def _load_from_store(
         for name, value in (("data", data), ("word", word)):
             if value is not None:
                 raise InspectionError(f"{name} is for networks that tell words apart, but this one has no input")
-        network = generation_training.load_network(*weights, record.run.settings)
+        with _explain_weights(path, record):
+            network = generation_training.load_network(*weights, record.run.settings)
         return _with_sequence(record.run.method, network, trained, facts)
     assert isinstance(record.run.settings, word_training.WordSettings)
     mean, deviation = trained.mean, trained.deviation
@@ -162,9 +166,19 @@ def _load_from_store(
     def normalise(features: NDArray[np.float32]) -> NDArray[np.float32]:
         return ((features - mean) / deviation).astype(np.float32)
 
-    network = word_training.load_network(*weights, record.run.settings)
+    with _explain_weights(path, record):
+        network = word_training.load_network(*weights, record.run.settings)
     corpus = trained if data is None else _load_words(data, trained.words, trained.settings, progress)
     return _with_words(record.run.method, network, trained.words, normalise, corpus, word, facts)
+
+
+@contextmanager
+def _explain_weights(path: Path, record: Record) -> Iterator[None]:
+    """Turn the error of weights that do not fit their network into an InspectionError."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InspectionError(f"{path}: the weights of the run {record.key[:12]} do not fit its network") from error
 
 
 def _find_run(path: Path, records: Mapping[str, Sequence[Record]], run: str) -> Record:

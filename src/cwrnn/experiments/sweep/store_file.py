@@ -103,7 +103,7 @@ def explain_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: the store cannot be used: {error}{hint * ('full' in str(error))}") from error
     except sqlite3.DatabaseError as error:
         raise StoreError(f"{path}: the store is broken: {error}") from error
-    except (TypeError, ValueError, KeyError) as error:
+    except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise StoreError(f"{path}: the store is broken: {type(error).__name__}: {error}") from error
 
 
