@@ -24,6 +24,7 @@ from support.sound_files import make_voice
 from cwrnn import ClockworkRNN
 from cwrnn.experiments.words.recogniser.model import Recogniser
 from cwrnn.experiments.words.recogniser.recognition import recognise_stream
+from cwrnn.experiments.words.sound_files import SoundError
 from cwrnn.network import Network
 from cwrnn.saved import ModelError, SavedNetwork
 
@@ -203,5 +204,11 @@ def make_network_case(random: Random) -> bytes:
 
 DOORS = (
     Door("model", "SavedNetwork.load", (ModelError,), make_network_case, load_network),
-    Door("recogniser", "Recogniser.load, recognise_stream", (ModelError,), make_recogniser_case, load_recogniser),
+    Door(
+        "recogniser",
+        "Recogniser.load, recognise_stream",
+        (ModelError, SoundError),
+        make_recogniser_case,
+        load_recogniser,
+    ),
 )

@@ -4,6 +4,7 @@ import functools
 import io
 import json
 import tempfile
+import warnings
 import zipfile
 from pathlib import Path
 from random import Random
@@ -146,6 +147,8 @@ def open_bundle(case: bytes, folder: Path) -> None:
 
 def use_cache(case: bytes, folder: Path) -> None:
     """Put the bytes in the place of a cache file. Whatever they are, there are features and no problem."""
+    # a damaged cache is computed again, with a warning
+    warnings.simplefilter("ignore", UserWarning)
     name, _ = make_cache()
     path = folder / "cache" / name
     path.parent.mkdir()

@@ -173,8 +173,8 @@ def recognise_file(case: bytes, folder: Path) -> None:
     for trim in (False, True):
         result = recognise(make_recogniser(), path, trim=trim)
         json.dumps(result.to_dict(), allow_nan=False).encode()
-        require("nan" not in str(result).lower(), f"prints {result}")
         if result.files[0].error is None:
+            require("nan" not in str(result), f"prints {result}")
             check_candidates(result.files[0].candidates)
     sample_rate, samples = decode_sound(case)
     require(bool(np.isfinite(samples).all()), "samples that are not finite")
