@@ -90,7 +90,7 @@ def read_sequence(
             samples = _read_samples(sound, length)
     except OSError as error:
         raise MusicError(f"{path}: cannot be read: {error.strerror}") from error
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         # the whole message names the file object, not the path
         reason = getattr(error, "error_string", error)
         raise MusicError(f"{path}: not a sound file that can be read ({reason})") from error

@@ -51,13 +51,16 @@ def unpack_record(row: tuple[Any, ...], arrays: Mapping[str, NDArray[Any]]) -> R
     for name, is_there in (("weights", weights), ("output", "output" in arrays), ("curve", "curve" in arrays)):
         if status != FAILED and not is_there:
             raise ValueError(f"the run {key} has {status}, but without {name}")
+    environment = json.loads(values["environment"])
+    if not isinstance(environment, dict):
+        raise ValueError(f"the environment of the run {key} is {environment!r}, not an object")
     values |= {name: math.nan for name in ("error", "best_error") if values[name] is None}
     return Record(
         run=run,
         curve=arrays.get("curve"),
         output=arrays.get("output"),
         weights=None if status == FAILED else weights,
-        environment=json.loads(values["environment"]),
+        environment=environment,
         **{name: values[name] for name in RECORD_COLUMNS},
     )
 
