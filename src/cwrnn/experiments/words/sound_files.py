@@ -51,6 +51,12 @@ LONGEST_SPHERE_HEADER = 65536
 FORMATS = ("WAV", "WAVEX", "FLAC", "OGG")
 """The formats of libsndfile whose ends are checked; WAVEX is a WAV with a longer header."""
 
+FIRST_BYTES = (
+    (b"RIFF", "WAV"), (b"RIFX", "WAV"), (b"fLaC", "FLAC"), (b"OggS", "OGG"),
+    (b"FORM", "AIFF"), (b".snd", "AU"), (b"caff", "CAF"), (b"RF64", "RF64"), (b"riff", "W64"),
+)  # fmt: skip
+"""The first bytes of a sound file and the name of its format, for the formats of FORMATS and some others."""
+
 
 class SoundError(ExperimentError, ValueError):
     """A sound cannot be used. The message says why, without the name of the file."""
@@ -152,11 +158,16 @@ def describe_duration(samples: int, sample_rate: int) -> str:
 
 def _decode_with_libsndfile(data: bytes) -> tuple[int, NDArray[np.float64]]:
     """Decode WAV, FLAC or OGG. The samples are (n, channels), or (n, 1) if the file is large and mixed in parts."""
+    format = _find_format(data)
+    if format is None:
+        raise SoundError("not a sound file that can be read (it does not begin as WAV, FLAC, OGG or SPHERE)")
+    if format not in FORMATS:
+        raise SoundError(f"the format is {format}, expected WAV, FLAC, OGG or SPHERE")
     _refuse_truncated(data)
     soundfile = require("soundfile", extra="experiments", purpose="reading audio")
     most = max(LONGEST_SOUND, SAMPLES_PER_BYTE * len(data))
     try:
-        with soundfile.SoundFile(_SeekableBytes(data)) as file:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
             if file.format not in FORMATS:
                 raise SoundError(f"the format is {file.format}, expected WAV, FLAC, OGG or SPHERE")
             sample_rate, frames = int(file.samplerate), int(file.frames)
@@ -174,14 +185,20 @@ def _decode_with_libsndfile(data: bytes) -> tuple[int, NDArray[np.float64]]:
     return sample_rate, samples
 
 
-class _SeekableBytes(io.BytesIO):
-    """Bytes for libsndfile, which calls `seek` from C: there an exception would not be raised, but printed."""
+def _find_format(data: bytes) -> str | None:
+    """Return the format of a sound file by its first bytes, or None if no format that is known has them.
 
-    def seek(self, place: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to a place; damaged headers ask for some that lie before the start."""
-        if whence != io.SEEK_SET:
-            place += self.tell() if whence == io.SEEK_CUR else len(self.getbuffer())
-        return super().seek(min(max(place, 0), LARGEST_FILE))
+    libsndfile alone would try some twenty more formats, whose readers were not made for hostile files and print their
+    complaints to standard output.
+    """
+    start = 0
+    if data.startswith(b"ID3") and len(data) > 10:
+        # a tag that some programs put before the sound; its size has 7 bits in each of four bytes
+        start = 10 + sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data[9:5:-1]))
+    for magic, name in FIRST_BYTES:
+        if data.startswith(magic, start):
+            return name
+    return "MP3" if data[start : start + 1] == b"\xff" and data[start + 1 : start + 2] >= b"\xe0" else None
 
 
 def _read_in_blocks(file: Any, sample_rate: int, frames: int, most: int) -> NDArray[np.float64]:
