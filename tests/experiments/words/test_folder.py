@@ -266,3 +266,41 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path):
         pytest.skip("no such names here")
     with pytest.raises(CorpusError, match=r"yes/\?.wav: the names of word and speaker must be UTF-8"):
         load_without_cache(tmp_path)
+
+
+def test_manifest_of_many_columns_and_rows_is_read_in_linear_time(tmp_path):
+    """Rows of one field did cost as much as the columns are many."""
+    write_word_folders(tmp_path)
+    (tmp_path / "manifest.csv").write_text("word,speaker,file" + ",x" * 200_000 + "\n" + "a\n" * 200_000)
+    with pytest.raises(
+        CorpusError, match=r"line \d+: after so many problems the rest is not read|and 1 more"
+    ) as refused:
+        load_without_cache(tmp_path)
+    assert 1000 <= len(refused.value.problems) < 1010
+    assert refused.value.problems[-1].endswith(": after so many problems the rest is not read")
+    assert len(str(refused.value).splitlines()) < 1010
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "a\0b", "pipe.wav", "folder", "loop.wav", "\x1b[2J.wav"])
+def test_manifest_that_names_no_regular_file_is_refused(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe.wav")
+    (tmp_path / "loop.wav").symlink_to("loop.wav")
+    (tmp_path / "manifest.csv").write_text(f"word,speaker,file\nyes,s0,{name}\n")
+    with pytest.raises(CorpusError, match="there is no such file|line contains NUL") as refused:
+        load_without_cache(tmp_path)
+    assert "\x1b" not in str(refused.value)
+
+
+def test_pipe_in_a_folder_of_words_is_one_problem(tmp_path):
+    write_word_folders(tmp_path)
+    os.mkfifo(tmp_path / "yes" / "pipe.wav")
+    with pytest.raises(CorpusError, match=r"yes/pipe.wav: cannot be read: it is not a regular file") as refused:
+        load_without_cache(tmp_path)
+    assert len(refused.value.problems) == 1
+
+
+def test_manifest_that_is_no_regular_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "manifest.csv")
+    with pytest.raises(CorpusError, match="cannot be read: .*manifest.csv: it is not a regular file"):
+        load_without_cache(tmp_path)

@@ -29,6 +29,17 @@ def test_ogg_file_without_its_last_page_is_refused(tmp_path):
         decode_sound(data[: data.rfind(b"OggS")])
 
 
+def test_ogg_file_with_other_bytes_between_its_pages_is_refused(tmp_path, monkeypatch):
+    """libsndfile would search in these bytes, which takes seconds for a megabyte."""
+    data = write_sound(tmp_path / "a.ogg", make_voice(1, 60_000), format="OGG").read_bytes()
+    assert len(decode_sound(data + b"a tag at the end")[1]) == 60_000
+    monkeypatch.setattr(sound_files, "require", None)
+    second = data.find(b"OggS", 1)
+    for junk in (b"OggS" * 1000, b"x" * 1000):
+        with pytest.raises(SoundError, match="other bytes between the pages|the last page is missing"):
+            decode_sound(data[:second] + junk + data[second:])
+
+
 @pytest.mark.parametrize("kind", ["AIFF", "AU", "CAF", "MP3", "RF64", "W64"])
 def test_formats_whose_end_cannot_be_checked_are_refused(tmp_path, kind):
     if kind not in soundfile.available_formats():

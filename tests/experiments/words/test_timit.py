@@ -1,5 +1,6 @@
 """TIMIT in all its layouts, and NLTK's sample of it: which examples are chosen, and what is reported."""
 
+import os
 from dataclasses import replace
 from itertools import chain
 
@@ -289,3 +290,29 @@ def test_links_are_followed_and_every_folder_is_read_once(tmp_path):
     whole = load_without_cache(f"timit:{tmp_path / 'mine'}", speakers=3, test=1)
     assert {each.speaker for each in whole.utterances} == {"fsp00", "msp10", "fsp20"}
     assert all(each.source.count("timit/") == 1 for each in whole.utterances)
+
+
+def test_transcript_that_never_ends_is_reported(tmp_path):
+    folder = tmp_path / "DR1" / "FCJF0"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "SA1.WRD")
+    (folder / "SA2.WRD").write_bytes(b" " * 70_000)
+    with pytest.raises(CorpusError) as refused:
+        load_without_cache(f"timit:{tmp_path}")
+    assert "DR1/FCJF0/SA1.WRD: cannot be read: it is not a regular file" in refused.value.problems
+    assert "SA2.WRD: cannot be read: it has 70000 bytes, but may have 65536 at most" in str(refused.value)
+
+
+def test_transcript_of_absurd_lines_is_reported(tmp_path):
+    folder = tmp_path / "DR1" / "FCJF0"
+    folder.mkdir(parents=True)
+    # the sound beside it would have a name that no file can have
+    name = "a" * 251
+    (folder / f"{name}.WRD").write_text("-5 10 she\n20 10 she\n1 99999999999999999999 she\n\x1b[2J\n" + "x" * 5000)
+    (folder / "again").symlink_to(tmp_path)
+    with pytest.raises(CorpusError) as refused:
+        load_without_cache(f"timit:{tmp_path}")
+    assert [problem.rpartition("got ")[2] for problem in refused.value.problems[:4]] == [
+        "'-5 10 she'", "'20 10 she'", "'1 99999999999999999999 she'", "'\\x1b[2J'",
+    ]  # fmt: skip
+    assert len(str(refused.value)) < 3000

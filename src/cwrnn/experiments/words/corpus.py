@@ -231,6 +231,9 @@ def load_corpus(
         return load_bundled_corpus() if words is None else select_words(load_bundled_corpus(), words)
     settings = FeatureSettings()
     contents = _read_source(source, words, speakers, test, settings)
+    if len(contents.problems) > MOST_PROBLEMS:
+        # more than a person reads: what is wrong with the sounds is not looked for
+        raise CorpusError(source, contents.problems)
     folder = find_user_cache() if cache is None else cache or None
     features, problems = load_features(contents.clips, settings, cache=folder, progress=progress)
     if contents.problems or problems or contents.missing_words:

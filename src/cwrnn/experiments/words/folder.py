@@ -20,6 +20,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
+from typing import Any
 
 from ...untrusted import read_regular_file, shorten
 from ..file_names import replace_undecodable
@@ -30,6 +31,9 @@ MANIFEST = "manifest.csv"
 LARGEST_MANIFEST = 2**26
 """The most bytes of a manifest: 64 MiB, about a million rows."""
 REQUIRED_COLUMNS = ("word", "speaker", "file")
+OPTIONAL_COLUMNS = ("start", "end", "split", "cluster")
+MOST_PROBLEMS = 1000
+"""After so many problems, the rest of a manifest is not read."""
 
 
 def read_folder(folder: Path, *, words: Sequence[str] | None, test: int) -> SourceContents:
@@ -103,28 +107,38 @@ def _read_manifest(folder: Path, words: Sequence[str] | None, contents: SourceCo
     except UnicodeDecodeError as error:
         contents.problems.append(f"{MANIFEST}: not UTF-8 ({error.reason} at byte {error.start})")
         return True
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     try:
-        columns = tuple(name.strip() for name in reader.fieldnames or ())
-        reader.fieldnames = columns
-        missing = [name for name in REQUIRED_COLUMNS if name not in columns]
-        if missing:
-            present = shorten(", ".join(columns), 200) or "none"
-            contents.problems.append(f"{MANIFEST}: no column {', '.join(missing)}; the columns are {present}")
-            return True
-        rows = [(reader.line_num, row) for row in reader]
+        return _read_rows(reader, folder, words, contents)
     except csv.Error as error:
-        contents.problems.append(f"{MANIFEST} line {reader.reader.line_num}: {error}")
+        contents.clips.clear()
+        contents.clusters.clear()
+        contents.problems[:] = [f"{MANIFEST} line {reader.line_num}: {error}"]
         return True
-    if not rows:
-        contents.problems.append(f"{MANIFEST}: no rows")
-    for line, row in rows:
-        where = f"{MANIFEST} line {line}"
-        # a row may have too few fields, or too many
-        fields = {name: (row.get(name) or "").strip() for name in columns}
-        if None in row:
+
+
+def _read_rows(reader: Any, folder: Path, words: Sequence[str] | None, contents: SourceContents) -> bool:
+    """Add the clips of the rows to `contents`; return whether there is a column split. Raises csv.Error."""
+    columns = [name.strip() for name in next(reader, [])]
+    missing = [name for name in REQUIRED_COLUMNS if name not in columns]
+    if missing:
+        present = shorten(", ".join(columns), 200) or "none"
+        contents.problems.append(f"{MANIFEST}: no column {', '.join(missing)}; the columns are {present}")
+        return True
+    places = {name: place for place, name in enumerate(columns) if name in REQUIRED_COLUMNS + OPTIONAL_COLUMNS}
+    is_empty = True
+    for row in reader:
+        if not row:
+            continue
+        is_empty, where = False, f"{MANIFEST} line {reader.line_num}"
+        if len(contents.problems) >= MOST_PROBLEMS:
+            contents.problems.append(f"{where}: after so many problems the rest is not read")
+            break
+        if len(row) > len(columns):
             contents.problems.append(f"{where}: more fields than columns")
             continue
+        # a row may have too few fields
+        fields = {name: row[place].strip() if place < len(row) else "" for name, place in places.items()}
         if words is not None and fields["word"] and fields["word"] not in words:
             continue
         problems = list(_check_row(folder, fields, contents.clusters))
@@ -144,6 +158,8 @@ def _read_manifest(folder: Path, words: Sequence[str] | None, contents: SourceCo
                 end=int(fields["end"]) if fields.get("end") else None,
             )
         )
+    if is_empty:
+        contents.problems.append(f"{MANIFEST}: no rows")
     return "split" in columns
 
 

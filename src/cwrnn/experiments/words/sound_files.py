@@ -32,9 +32,9 @@ BLOCK = 65536
 LARGEST_FILE = 2**32
 """The most bytes of a sound file: 4 GiB, as much as a WAV file can have."""
 
-LONGEST_SOUND, SAMPLES_PER_BYTE = 2**24, 16
-"""The most samples of a sound file: 17 minutes at 16 kHz, or so many for each byte if that is more. Speech does not
-compress so far; a small file that would fill the memory does."""
+LONGEST_SOUND, SAMPLES_PER_BYTE = 2**23, 16
+"""The most samples of a sound file, all channels together: 8.7 minutes of one channel at 16 kHz, or so many for each
+byte if that is more. Speech does not compress so far; a small file that would fill the memory does."""
 
 LONGEST_WORD, MOST_OPERATIONS = 2**22, 2**25
 """The most samples of a word, 4.4 minutes at 16 kHz, and the most multiply-adds of its features, almost twice as many
@@ -174,7 +174,8 @@ def _decode_with_libsndfile(data: bytes) -> tuple[int, NDArray[np.float64]]:
             if frames * file.channels <= LONGEST_SOUND:
                 samples = file.read(dtype="float64", always_2d=True)
             else:
-                samples = _read_in_blocks(file, sample_rate, frames if frames < UNKNOWN_SIZE else 0, most)
+                promised = frames if frames < UNKNOWN_SIZE else 0
+                samples = _read_in_blocks(file, sample_rate, promised, most // file.channels)
     except SoundError:
         raise
     except (RuntimeError, ValueError) as error:
@@ -208,7 +209,7 @@ def _read_in_blocks(file: Any, sample_rate: int, frames: int, most: int) -> NDAr
         file: the open file
         sample_rate: samples per second, for messages
         frames: the number of samples that the header promises; 0 if it is unknown
-        most: the most samples
+        most: the most samples of each channel
     """
     limit = f"{most} at most, {describe_duration(most, sample_rate)}"
     if frames > most:
@@ -240,12 +241,28 @@ def _refuse_truncated(data: bytes) -> None:
             # chunks begin at even places
             place += size + size % 2
     elif data[:4] == b"OggS":
-        # a page is 27 bytes, a table of sizes, and as many bytes as the sizes add up to; byte 5 marks the last page,
-        # byte 26 is the length of the table
-        page = data[data.rfind(b"OggS") :]
-        sizes = page[27 : 27 + page[26]] if len(page) > 26 else b""
-        if not sizes or not page[5] & 4 or len(page) < 27 + len(sizes) + sum(sizes):
+        _check_ogg_pages(data)
+
+
+def _check_ogg_pages(data: bytes) -> None:
+    """Refuse an OGG file that lacks its last page or has anything between its pages.
+
+    A page is 27 bytes, a table of sizes, and as many bytes as the sizes add up to. Byte 5 marks the last page, byte 26
+    is the length of the table. libsndfile searches for pages behind anything else, which takes long in a hostile file.
+    """
+    place, is_last = 0, False
+    while data.startswith(b"OggS", place):
+        table = place + 27
+        length = data[place + 26] if table <= len(data) else 1
+        sizes = data[table : table + length]
+        if len(sizes) < length or table + length + sum(sizes) > len(data):
             raise SoundError("truncated: the last page is missing")
+        is_last = bool(data[place + 5] & 4)
+        place = table + length + sum(sizes)
+    if data.find(b"OggS", place) >= 0:
+        raise SoundError("not a sound file that can be read (there are other bytes between the pages of the OGG file)")
+    if not is_last:
+        raise SoundError("truncated: the last page is missing")
 
 
 def _decode_sphere(data: bytes) -> tuple[int, NDArray[np.float64]]:

@@ -32,7 +32,7 @@ SAMPLE_RATE = 16000
 SENTENCES = ("sa1", "sa2")
 """The two sentences that every speaker reads."""
 
-LARGEST_TRANSCRIPT = 2**20
+LARGEST_TRANSCRIPT = 2**16
 """The most bytes of a .WRD file. A sentence of TIMIT has some hundred."""
 
 DEFAULT_WORDS, CHOSEN_WORDS = "the paper's 25 words", "words of one's choice"
