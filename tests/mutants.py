@@ -276,6 +276,8 @@ MUTANTS = [
            "    size = 1\n    for d in range(1, dims + 1):", "    size = 1\n    for d in ():", KERNEL_ODD),
     Mutant("operators: the initial state has no second derivative", "kernels/operators.py",
            "states[0] = g_initial", "pass", SECOND_ORDER),
+    Mutant("counts: the message of the initial state is left out", "kernels/flops.py",
+           "rows * size * units.start", "ticks * size * units.start", "tests/kernels/test_flops.py"),
     Mutant("memory: zeros without memory are refused", "kernels/tensors.py",
            "if tensor._is_zerotensor():", "if False:", KERNEL_MEMORY),
     Mutant("memory: a freed gradient counts as none", "kernels/cpu/sequence.py",

@@ -16,6 +16,7 @@ from torch._C._functorch import is_legacy_batchedtensor
 from ..cascade import cascade
 from ..schedule import Schedule
 from .eligibility import has_tangents, wants_gradient
+from .flops import prepare_counters
 
 
 class Kernel(Protocol):
@@ -223,6 +224,17 @@ def _pull_back(ctx: Any, gradients: Outputs) -> Sequence[Tensor | None]:
     if need_cascade(gradients):
         operands = Operands(input, weight_ih, weight_hh, bias, h0)
         computed = differentiate_cascade(wanted, recurrence, operands, lengths, gradients)
+    elif torch._C._len_torch_dispatch_stack() > 0 and weight_hh.dim() == 2:
+        # a dispatch mode sees operators only
+        prepare_counters()
+        schedule = recurrence.schedule
+        operator = torch.ops.cwrnn.recurrence_backward
+        g_input, g_weight_ih, g_weight_hh, *g_bias, g_h0 = operator(
+            input, weight_ih, weight_hh, bias, lengths, ticks, *gradients,
+            schedule.periods, schedule.sizes, recurrence.t0, recurrence.nonlinearity,
+        )  # fmt: skip
+        everything = g_input, g_weight_ih, g_weight_hh, g_bias[0] if g_bias else None, g_h0
+        return [gradient if want else None for want, gradient in zip(wanted, everything, strict=True)]
     elif torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         computed = _GradientFunction.apply(  # type: ignore[no-untyped-call]
             wanted, recurrence, input, weight_ih, weight_hh, bias, h0, lengths, ticks, *gradients

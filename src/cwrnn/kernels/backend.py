@@ -18,6 +18,7 @@ from ..schedule import Schedule
 from . import operators
 from .autograd import Kernel, Recurrence, run_eager, run_mappable
 from .eligibility import is_plain_eager, is_recorded, needs_plain_operations, wants_gradient
+from .flops import prepare_counters
 from .readout_products import multiply_states
 from .tensors import check_network
 
@@ -86,6 +87,8 @@ def _run_transformed(
         return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
     h0 = initial_state(h0, input, schedule)
     if is_recorded((input, weight_ih, weight_hh, bias, h0, lengths)):
+        if not torch.compiler.is_compiling():
+            prepare_counters()
         state, ticks, *held = operators.recurrence(
             input, weight_ih, weight_hh, bias, h0, lengths,
             schedule.periods, schedule.sizes, t0, nonlinearity, hold,

@@ -14,6 +14,7 @@ from ..held import count_rows
 from ..schedule import Schedule
 from .autograd import Kernel, Operands, Outputs, Recurrence, differentiate_cascade, differentiate_twice, need_cascade
 from .cpu import loader, sequence
+from .flops import prepare_counters
 from .gpu import launch
 
 # the schemas are written out, because not every torch reads them from the annotations
@@ -246,3 +247,6 @@ def _differentiate_backward(ctx: Any, cotangents: list[Tensor | None]) -> tuple[
 
 recurrence.register_autograd(_backward, setup_context=_setup_context)
 recurrence_backward.register_autograd(_differentiate_backward, setup_context=_setup_gradient_context)
+
+# for a FLOP counter that was imported before this package
+prepare_counters()
