@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from cwrnn import ClockworkRNN, Readout
+from cwrnn import ClockworkRNN, Readout, Schedule
 from cwrnn.backends import BACKENDS
 from cwrnn.kernels.cpu import loader, sequence
 
@@ -81,3 +81,16 @@ def test_vmap_maps_over_lengths(close):
     found = vmap(call)(lengths)
     for i in range(2):
         close(found[i], rnn(x, lengths=lengths[i])[0])
+
+
+def test_no_replica_reads_no_weight():
+    """Weights that are expanded to no replica have no memory, although their stride says that replicas share them."""
+    schedule = Schedule((1, 2, 4, 8), (64,) * 4)
+    weight_ih, weight_hh = torch.ones(1, 256, 3).expand(0, 256, 3), torch.ones(1, 256, 256).expand(0, 256, 256)
+    input = torch.ones(0, 5, 2, 3)
+    final, ticks, held = sequence.forward(input, weight_ih, weight_hh, None, None, None, schedule, 0, "tanh", True)
+    assert final.shape == (0, 1, 2, 256)
+    gradients = sequence.backward(
+        [True] * 5, input, weight_ih, weight_hh, None, None, ticks, None, None, held, schedule, 0, "tanh"
+    )
+    assert [g.shape[0] for g in gradients] == [0] * 5

@@ -186,7 +186,7 @@ static void forward_chunk(void *context, int64_t task, int64_t worker) {
 }
 
 EXPORT int NAME(forward)(const Call *call) {
-    if (call->B == 0) return FINE; /* nothing to write, however many steps or replicas there are */
+    if (call->S == 0 || call->B == 0) return FINE; /* nothing to read or write, however many steps there are */
     Plan *plan = make_plan(call, pack_forward, 0);
     if (plan == NULL) return OUT_OF_MEMORY;
     pack_shared(plan);
