@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test install lint types unit fuzz chaos mutants integrations docs bench gpu clean
+.PHONY: help demo test install lint types unit fuzz chaos sanitize mutants integrations docs bench gpu clean
 
 help:
 	@echo "make demo          install into .venv, repeat both experiments of the paper on a small scale, write a page about them"
@@ -13,6 +13,7 @@ help:
 	@echo "make unit          run the tests, the examples, and the code of docstrings and documents"
 	@echo "make fuzz     try to break every door of the package for SECONDS=120; SEED=0 decides the cases"
 	@echo "make chaos         kill commands, fill their disk, kill their cluster, compare the results: KILLS=200, 20 to 40 minutes"
+	@echo "make sanitize      run the C files under gcc's sanitizers, analyzer and warnings, on Linux: about 5 minutes"
 	@echo "make mutants       break the code on purpose; every break must make a test fail"
 	@echo "make integrations  install Lightning, Accelerate and skorch; fit a small network with each, and with FSDP2"
 	@echo "make docs          build the documentation into out/docs"
@@ -55,6 +56,9 @@ KILLS := 200
 
 chaos: install
 	PYTHONPATH=tests $(BIN)/python -m chaos --kills $(KILLS)
+
+sanitize: install
+	$(BIN)/python tests/sanitize/run.py
 
 mutants: install
 	$(BIN)/python tests/mutants.py

@@ -6,9 +6,9 @@
 Each step must be clean, except the last one, which proves that the others can fail: it plants faults in a copy of the
 source, and each of them must be reported. The copies and libraries lie in a temporary folder.
 
-The libraries under test are built from a copy of src with lower thresholds: tiny networks already use more threads, share
-packed weights and write their output past the caches. So small random shapes reach every path of the code. A threshold
-does not change a result.
+The libraries under test are built from a copy of src with lower thresholds: tiny networks already use more threads,
+share packed weights and write their output past the caches. So small random shapes reach every path of the code. A
+threshold does not change a result.
 """
 
 import argparse
@@ -164,34 +164,32 @@ def build_driver(folder: Path, flags: tuple[str, ...], bits: int) -> Path:
     return program
 
 
-def list_compilations() -> Iterator[tuple[str, list[str | Path]]]:
-    """The name and the options of every compilation of a C file of the kernels."""
-    for file in ("threads.c", "blocks.c"):
-        yield file, [KERNELS / file]
-    for (isa, flags), (bits, real), file in product(ISAS.items(), PRECISIONS.items(), ("cpu.c", "lstm.c", "readout.c")):
-        names = [f"-DREAL={real}", f"-DREAL_BITS={bits}", f"-DISA={isa}"]
-        yield f"{file} for {isa}, {real}", [*flags, *names, KERNELS / file]
+def list_compilations(isa: str | None) -> Iterator[list[str | Path]]:
+    """The options for every compilation of a C file for one instruction set; for None, of the files without one."""
+    if isa is None:
+        yield from ([KERNELS / file] for file in ("threads.c", "blocks.c"))
+        return
+    for (bits, real), file in product(PRECISIONS.items(), ("cpu.c", "lstm.c", "readout.c")):
+        yield [*ISAS[isa], f"-DREAL={real}", f"-DREAL_BITS={bits}", f"-DISA={isa}", KERNELS / file]
 
 
-def compile_all(*options: str, isas: tuple[str, ...]) -> str:
+def compile_all(isas: tuple[str, ...], *options: str) -> str:
     """Compiles every C file of the kernels with these options; a warning is a failure."""
-    commands = [
-        words for name, words in list_compilations() if " for " not in name or any(f"for {i}," in name for i in isas)
-    ]
+    commands = [words for isa in (None, *isas) for words in list_compilations(isa)]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda words: require(["gcc", *WARNINGS, *options, *words, "-o", "/dev/null"]), commands))
-    return f"{len(commands)} compilations"
+    return f"{len(commands)} compilations without a warning"
 
 
 def check_warnings(arguments: argparse.Namespace, folder: Path) -> str:
     """Compiles every file for every precision and instruction set with all warnings as errors."""
     # the optimiser also looks for uninitialised variables
-    return compile_all("-O1", "-c", isas=tuple(ISAS))
+    return compile_all(tuple(ISAS), "-O1", "-c")
 
 
 def check_analyzer(arguments: argparse.Namespace, folder: Path) -> str:
     """Follows every path through the files with gcc's analyzer, for one instruction set."""
-    return compile_all("-O1", "-c", *ANALYZER, isas=("baseline",))
+    return compile_all(("baseline",), "-O1", "-c", *ANALYZER)
 
 
 def drive(arguments: argparse.Namespace, folder: Path, flags: tuple[str, ...], calls: int) -> str:
@@ -226,15 +224,26 @@ def check_tests(arguments: argparse.Namespace, folder: Path) -> str:
     address = folder / "address"
     if not address.exists():
         build_library(address, ADDRESS, tuple(ISAS))
-    runtime = require(["gcc", "-print-file-name=libasan.so"]).strip()
-    printed = require(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider", *TESTS],
-        LD_PRELOAD=runtime,
-        PYTHONPATH=str(address / "src"),
-        PYTHONDONTWRITEBYTECODE="1",
-        # Python and torch do not free everything at exit; and torch allocates by one function what it frees by another
-        ASAN_OPTIONS=ENVIRONMENT["ASAN_OPTIONS"] + ":detect_leaks=0:alloc_dealloc_mismatch=0",
-    )
+    # the runtime looks for the functions of C++ that it wraps when it starts
+    runtimes = [require(["gcc", f"-print-file-name={name}"]).strip() for name in ("libasan.so", "libstdc++.so.6")]
+    reports = folder / "reports"
+    reports.mkdir()
+    # Python and torch do not free everything at exit; and torch allocates by one function what it frees by another
+    options = f"{ENVIRONMENT['ASAN_OPTIONS']}:detect_leaks=0:alloc_dealloc_mismatch=0:log_path={reports / 'address'}"
+    try:
+        printed = require(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider", *TESTS],
+            timeout=1800,
+            LD_PRELOAD=":".join(runtimes),
+            PYTHONPATH=str(address / "src"),
+            PYTHONDONTWRITEBYTECODE="1",
+            ASAN_OPTIONS=options,
+            UBSAN_OPTIONS=f"{ENVIRONMENT['UBSAN_OPTIONS']}:log_path={reports / 'undefined'}",
+        )
+    except Failure as failure:
+        # pytest captures what a process prints before the sanitizer ends it
+        found = "\n".join(file.read_text()[:4000] for file in sorted(reports.iterdir()))
+        raise Failure(f"{failure}\n{found}") from None
     return printed.strip().splitlines()[-1]
 
 
