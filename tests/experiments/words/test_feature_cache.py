@@ -142,8 +142,8 @@ def test_any_change_of_a_cache_file_is_noticed_or_harmless(tmp_path):
     feature_cache._write_cache_file(path, features)
     data = path.read_bytes()
     random = np.random.default_rng(0)
-    noticed = 0
-    for place in range(len(data)):
+    noticed, places = 0, range(0, len(data), 3)
+    for place in places:
         changed = bytearray(data)
         changed[place] ^= 1 << int(random.integers(8))
         path.write_bytes(changed)
@@ -155,7 +155,7 @@ def test_any_change_of_a_cache_file_is_noticed_or_harmless(tmp_path):
         if found is not None:
             # a time, a permission or another field that nobody reads
             np.testing.assert_array_equal(np.concatenate(found), np.concatenate(features))
-    assert noticed > len(data) / 2
+    assert noticed > len(places) / 2
     path.write_bytes(data)
     path.rename(tmp_path / "other.npz")
     with pytest.warns(UserWarning, match="its contents do not match its checksum"):
