@@ -19,7 +19,7 @@ from chaos import faults
 from chaos.snapshot import check_kept, compare, take_snapshot
 from chaos.table import format_markdown
 from chaos.trial import Comparison, FaultQueue, Trial
-from cwrnn.experiments.sweep.store_file import FILE, StoreError
+from cwrnn.experiments.sweep.store_file import FILE
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's /proc")
 
@@ -79,7 +79,8 @@ def test_a_run_that_was_trained_again_is_noticed(sweep):
 
 def test_damage_is_noticed(copy):
     change(copy, "DELETE FROM arrays WHERE name = 'curve'")
-    with pytest.raises(StoreError, match="without curve"):
+    # the records have no longer their digests, so the store leaves them out
+    with pytest.raises(ValueError, match="of which 0 can be read"):
         take_snapshot(copy)
     (copy / FILE).unlink()
     (copy / "index.html").write_text("<html> half of a pa")

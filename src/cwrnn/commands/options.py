@@ -104,7 +104,8 @@ Scheduler = Annotated[
     typer.Option(
         "--scheduler",
         metavar="ADDRESS",
-        help="Address of an existing Dask cluster. Without it, --engine dask starts one on this machine.",
+        help="Address of an existing Dask cluster. Its messages are pickled: name only one that you trust. Without it, "
+        "--engine dask starts one on this machine, which nobody else can use.",
     ),
 ]
 Workers = Annotated[

@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 from concurrent.futures import CancelledError
@@ -149,3 +151,46 @@ def test_a_batch_that_no_worker_survives_is_tried_run_by_run():
     assert (record.status, record.run.seed) == ("failed", 1)
     assert "three workers died" in record.traceback
     assert record_failure(record.run, "").environment == record.environment
+
+
+def test_nobody_else_can_use_the_cluster_on_this_machine(monkeypatch):
+    """A program without the certificate is refused by the scheduler and by the workers, which train."""
+    distributed = pytest.importorskip("distributed")
+    clusters = []
+
+    class Kept(distributed.LocalCluster):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            clusters.append(self)
+
+    monkeypatch.setattr(distributed, "LocalCluster", Kept)
+    waves = [small_sweeps.wave("one")]
+    batches = make_batches(small_sweeps.plan(waves, sizes=[100])[:1], waves)
+    done = []
+    for event in train_on_dask(iter(batches), 1):
+        if isinstance(event, WorkerCount):
+            [cluster] = clusters
+            [worker] = cluster.scheduler_info["workers"]
+            for address in (cluster.scheduler_address, worker):
+                assert address.startswith("tls://127.0.0.1:")
+                for has_tls in (False, True):
+                    assert not is_answered(address, has_tls)
+        done += [event] * isinstance(event, BatchDone)
+    assert [record.status for event in done for record in event.records] == ["finished"]
+
+
+def is_answered(address, has_tls):
+    """Return True if a program that has no certificate gets an answer."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    host, port = address.removeprefix("tls://").split(":")
+    try:
+        with ExitStack() as stack:
+            stream = stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            if has_tls:
+                stream = stack.enter_context(context.wrap_socket(stream))
+            stream.sendall(b"hello" * 100)
+            # an unencrypted greeting may get an alert of TLS, which is no answer
+            return stream.recv(1) not in (b"", b"\x15")
+    except OSError:
+        return False

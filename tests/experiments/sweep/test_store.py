@@ -273,6 +273,8 @@ def test_a_row_that_does_not_fit_its_key_is_an_error(tmp_path):
     with new(tmp_path) as opened:
         opened.add(record())
     connection = sqlite3.connect(tmp_path / "runs.sqlite")
+    # a store of an earlier version
+    connection.execute("DROP TABLE digests")
     connection.execute("UPDATE runs SET seed = 7")
     connection.commit()
     connection.close()
@@ -297,6 +299,8 @@ def test_an_error_names_what_is_missing(tmp_path, damage, message, status):
     with new(tmp_path) as opened:
         opened.add(record(status=status))
     connection = sqlite3.connect(tmp_path / "runs.sqlite")
+    # a store of an earlier version
+    connection.execute("DROP TABLE digests")
     connection.execute(damage)
     connection.commit()
     connection.close()

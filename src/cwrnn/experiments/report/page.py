@@ -95,6 +95,7 @@ def write_store_report(store: Store, folder: Path, *, progress: ProgressCallback
     chapters = [*experiments, *clocks]
     leading = next((chapter for chapter in chapters if chapter.opening is not None), None)
     environments = count_environments(record for chapter in chapters for record in chapter.records)
+    damaged = list(store.damaged.values())
     commands = [hide_command_folders(command) for command in store.commands]
 
     contents: dict[Path, bytes] = {}
@@ -119,6 +120,7 @@ def write_store_report(store: Store, folder: Path, *, progress: ProgressCallback
             "commands": commands,
             "created": store.created,
             "environments": environments,
+            "damaged": damaged,
             **{chapter.task: chapter.numbers for chapter in chapters},
         }
     )
@@ -127,6 +129,7 @@ def write_store_report(store: Store, folder: Path, *, progress: ProgressCallback
         leading=next((view for view in views if view["leads"]), None),
         experiments=len(experiments),
         environments=environments,
+        damaged=damaged,
         commands=commands,
         created=store.created,
         paper_runs=paper.RUNS,

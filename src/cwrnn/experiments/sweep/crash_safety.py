@@ -21,6 +21,8 @@ def connect_durably(path: Path, mode: str, lock_seconds: float) -> sqlite3.Conne
     """
     uri = f"{path.resolve().as_uri()}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=lock_seconds, isolation_level=None)
+    # a flipped bit may leave a text that is not UTF-8: it is read nevertheless, so that its record can be named
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")

@@ -1,8 +1,12 @@
 """The Dask engine: trains on an existing Dask cluster, or on processes of this machine that Dask manages.
 
 Dask gives a batch whose worker died to another worker, a few times. After that the runs of the batch are tried one by
-one, and a run that no worker survives has failed. The Python of the cluster must have cwrnn installed. Dask's messages
-are pickled: do not name a scheduler that you do not trust.
+one, and a run that no worker survives has failed. The Python of the cluster must have cwrnn installed.
+
+Dask's messages are pickled, so a program that reaches a scheduler can run code on it and on its workers. The cluster
+that this engine starts speaks TLS, with a certificate that exists only in its own processes: nobody else on the machine
+can use it. A cluster of your own is as safe as you made it: protect it with Dask's TLS (`tls://...`, with the
+certificates in Dask's configuration), or keep others from its port; and do not name a scheduler that you do not trust.
 """
 
 import asyncio
@@ -114,8 +118,14 @@ def _connect(distributed: Any, stack: ExitStack, workers: int, scheduler: str | 
         options: dict[str, Any] = {"threads_per_worker": 1, "processes": True, "silence_logs": CRITICAL}
         # no dashboard; the scheduler starts its web server nevertheless, which takes any free port
         options |= {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+        # without a certificate, every user of the machine could run code in these processes
+        require("cryptography", extra="dask", purpose="the certificate of the cluster on this machine")
+        options |= {"host": "127.0.0.1", "protocol": "tls", "security": distributed.security.Security.temporary()}
         # Ctrl-C reaches all processes of a terminal, but only this one must react; workers inherit a blocked SIGINT
-        with hold_interrupts():
+        # the web servers tell nothing: Dask starts them in any case
+        dask = require("dask", extra="dask", purpose="the engine 'dask'")
+        silent: dict[str, list[str]] = {f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")}
+        with hold_interrupts(), dask.config.set(silent):
             address = stack.enter_context(distributed.LocalCluster(n_workers=workers, **options))
     try:
         # the scheduler forgets the work of a client that has gone

@@ -4,6 +4,7 @@
                     datasets   what was learned: target sequences, and words
                     runs       one row per run, by its key
                     arrays     curve, output and weights of a run: raw numbers with dtype and shape
+                    digests    the hash of each record: `damage.py` leaves out a record that does not have it any more
 
 A store holds whole records only: `crash_safety.py` decides what a killed process leaves on the disk. SQLite's locks let
 several processes share one store. Nothing that is read is executed: text, numbers, JSON and the bytes of arrays.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from ..task import Data, all_tasks, find_task_of_data
+from . import damage
 from .crash_safety import write_all_or_nothing
 from .run import FAILED, SEQUENCE, Dataset, Record
 from .store_file import StoreError, explain_errors, locate_file, open_file, open_file_for_reading
@@ -46,6 +48,8 @@ class Store:
         self.path = path
         self._connection = connection
         self._command = command
+        self._damaged: dict[str, str] = {}
+        self._has_looked_for_damage = False
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, create: bool = False, command: str = "") -> "Store":
@@ -97,12 +101,14 @@ class Store:
     def add(self, *records: Record) -> None:
         """Adds the records in one transaction. They are on the disk when this returns.
 
-        A run that has a record keeps it, unless that record failed: then the new record replaces it.
+        A run that has a record keeps it, unless that record failed or is damaged: then the new record replaces it.
         """
         with self._write() as connection:
             before = connection.total_changes
             for record in records:
                 connection.execute("DELETE FROM runs WHERE key = ? AND status = ?", (record.key, FAILED))
+                if record.key in self._damaged and damage.is_damaged(connection, record.key):
+                    connection.execute("DELETE FROM runs WHERE key = ?", (record.key,))
                 values = pack_record(record)
                 places = ", ".join("?" * len(values))
                 # INSERT OR IGNORE would also ignore a missing value
@@ -110,8 +116,11 @@ class Store:
                 added = connection.execute(statement, values)
                 if added.rowcount == 1:
                     connection.executemany("INSERT INTO arrays VALUES (?, ?, ?, ?, ?)", list(pack_arrays(record)))
+                    damage.add_digest(connection, record.key)
             if connection.total_changes > before:
                 self._add_command(connection)
+        for record in records:
+            self._damaged.pop(record.key, None)
 
     def add_dataset(self, dataset: Data) -> None:
         """Adds a data set. A StoreError if other numbers are stored under its name.
@@ -135,15 +144,28 @@ class Store:
             )
 
     def keys(self, *, failed: bool = True) -> set[str]:
-        """The keys of all runs that have a record; without `failed`, only of those that did not fail."""
+        """The keys of all runs that have a record; without `failed`, of those that are neither failed nor damaged."""
         with explain_errors(self.path):
             if failed:
                 return {key for (key,) in self._connection.execute("SELECT key FROM runs")}
-            return {key for (key,) in self._connection.execute("SELECT key FROM runs WHERE status != ?", (FAILED,))}
+            self._look_for_damage()
+            keys = {key for (key,) in self._connection.execute("SELECT key FROM runs WHERE status != ?", (FAILED,))}
+            return keys - self._damaged.keys()
+
+    @property
+    def damaged(self) -> dict[str, str]:
+        """The names of the damaged records for people to read, by key. `records` leaves these out."""
+        with explain_errors(self.path):
+            self._look_for_damage()
+        return dict(self._damaged)
 
     def records(self, task: str = "generation", keys: Iterable[str] | None = None) -> list[Record]:
-        """The records of a task, all or those with these keys. Their order does not depend on when they were added."""
+        """The records of a task, all or those with these keys, without those that are damaged.
+
+        Their order does not depend on when they were added.
+        """
         with explain_errors(self.path):
+            self._look_for_damage()
             # one transaction: a batch that another process adds meanwhile is seen as a whole or not at all
             self._connection.execute("BEGIN")
             try:
@@ -153,6 +175,7 @@ class Store:
                     matching = self._connection.execute(
                         f"SELECT {', '.join(COLUMNS)} FROM runs WHERE {condition}", values
                     ).fetchall()
+                    matching = [row for row in matching if row[0] not in self._damaged]
                     rows += matching
                     arrays |= {row[0]: {} for row in matching}
                     parts = self._connection.execute(
@@ -161,7 +184,8 @@ class Store:
                         values,
                     )
                     for key, name, dtype, shape, data in parts:
-                        arrays[key][name] = unpack_array(data, dtype, shape)
+                        if key in arrays:
+                            arrays[key][name] = unpack_array(data, dtype, shape)
                 datasets = set(self._connection.execute("SELECT name, digest FROM datasets"))
             finally:
                 self._connection.execute("COMMIT")
@@ -197,6 +221,18 @@ class Store:
         with explain_errors(self.path):
             row = self._connection.execute("SELECT value FROM about WHERE name = ?", (NOTE + name,)).fetchone()
             return {} if row is None else dict(json.loads(row[0]))
+
+    def _look_for_damage(self) -> None:
+        """Compares all records with their digests, once, and warns about those that are damaged."""
+        if self._has_looked_for_damage:
+            return
+        self._has_looked_for_damage = True
+        for key in damage.find_damaged(self._connection):
+            row = self._connection.execute(f"SELECT {', '.join(COLUMNS)} FROM runs WHERE key = ?", (key,)).fetchone()
+            if row is not None:
+                self._damaged[key] = damage.describe_damaged(dict(zip(COLUMNS, row, strict=True)))
+        if self._damaged:
+            damage.warn_about_damage(self.path, list(self._damaged.values()))
 
     def _load_data(self, kind: str) -> dict[str, Any]:
         """The data sets of a kind by name, in the order in which they were added."""
