@@ -194,3 +194,25 @@ def test_problems_are_not_cached(tmp_path):
     for _ in range(2):
         with pytest.raises(CorpusError, match="silent"):
             load_corpus(str(root), cache=cache)
+
+
+@pytest.mark.parametrize("change", ["other bytes", "gone"])
+def test_file_that_changes_while_it_is_read_is_one_problem(tmp_path, monkeypatch, change):
+    """Otherwise the cache would keep the features of one sound under the hash of another."""
+    root, cache = write_word_folders(tmp_path / "mine"), tmp_path / "cache"
+    path, read, calls = root / "yes" / "s3.wav", feature_cache.read_sound_file, []
+
+    def change_after_the_first_read(name):
+        data = read(name)
+        calls.append(name)
+        if name == path and calls.count(path) == 1:
+            path.unlink()
+            if change == "other bytes":
+                write_sound(path, make_voice(7))
+        return data
+
+    monkeypatch.setattr(feature_cache, "read_sound_file", change_after_the_first_read)
+    with pytest.raises(CorpusError, match="yes/s3.wav: (the file has changed|cannot be read)") as refused:
+        load_corpus(str(root), cache=cache)
+    assert len(refused.value.problems) == 1
+    assert not cache.exists()

@@ -65,12 +65,16 @@ def load_features(
     features: dict[int, NDArray[np.float32]] = {}
     done = 0
     for path, numbers in clips_of.items():
+        if not digests[numbers[0]]:
+            # _hash_files has reported it
+            continue
         try:
-            sample_rate, samples = decode_sound(read_sound_file(path))
+            data = read_sound_file(path)
+            if hashlib.sha256(data).hexdigest() != digests[numbers[0]]:
+                raise SoundError("the file has changed while it was read")
+            sample_rate, samples = decode_sound(data)
         except OSError as error:
-            if digests[numbers[0]]:
-                # it could be read a moment ago; otherwise _hash_files has reported it
-                problems += [f"{clips[i].source}: cannot be read: {error.strerror}" for i in numbers]
+            problems += [f"{clips[i].source}: cannot be read: {error.strerror}" for i in numbers]
             continue
         except SoundError as error:
             problems += [f"{clips[i].source}: {error}" for i in numbers]
