@@ -13,8 +13,8 @@ from cwrnn.experiments.sweep.store import Store
 from cwrnn.experiments.sweep.store_file import FILE
 from cwrnn.experiments.task import all_tasks
 
-TIMES = {"seconds", "finished_at", "record_digest"}
-"""Columns of a run that differ between two trainings: times, and the digest of a row that has times."""
+TIMES = {"seconds", "finished_at"}
+"""Columns of a run that differ between two trainings."""
 SUMMARY_TIMES = {"created", "seconds"}
 """Entries of summary.json that differ between two sweeps."""
 COMMANDS = "commands"
