@@ -1,5 +1,6 @@
 """Sweeps on a Dask cluster, with a real scheduler and real workers in processes of their own."""
 
+import logging
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import sys
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support import small_sweeps
@@ -92,6 +94,31 @@ def test_a_killed_scheduler_leaves_the_finished_runs(tmp_path, monkeypatch):
     with Store.read(tmp_path) as store:
         assert 1 <= len(store.records()) < len(runs)
         assert {record.status for record in store.records()} == {"finished"}
+
+
+def test_the_client_of_a_lost_scheduler_logs_no_traceback():
+    """Closing a client that has lost its scheduler makes Dask log the traceback of its own thread."""
+    logger = logging.getLogger("distributed.client")
+    enabled = []
+
+    class Client:
+        def __init__(self, address, **options):
+            pass
+
+        def wait_for_workers(self, count, timeout):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            enabled.append(logger.isEnabledFor(logging.CRITICAL))
+
+    before = logger.level
+    with ExitStack() as stack:
+        dask_engine._connect(SimpleNamespace(Client=Client), stack, 0, "tcp://somewhere")
+    assert enabled == [False]
+    assert logger.level == before
 
 
 def test_cancelled_runs_have_not_failed():

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
-from logging import CRITICAL
+from logging import CRITICAL, getLogger
 from queue import SimpleQueue
 from typing import Any
 
@@ -128,6 +128,7 @@ def _connect(distributed: Any, stack: ExitStack, workers: int, scheduler: str | 
         with hold_interrupts(), dask.config.set(silent):
             address = stack.enter_context(distributed.LocalCluster(n_workers=workers, **options))
     try:
+        stack.enter_context(_silence_client())
         # the scheduler forgets the work of a client that has gone
         client = stack.enter_context(distributed.Client(address, timeout=JOIN, set_as_default=False))
         client.wait_for_workers(1, timeout=JOIN)
@@ -135,6 +136,18 @@ def _connect(distributed: Any, stack: ExitStack, workers: int, scheduler: str | 
     except (OSError, TimeoutError, asyncio.TimeoutError, ValueError) as error:
         raise ClusterError(f"no cluster at {scheduler}: {error}") from error
     return client
+
+
+@contextmanager
+def _silence_client() -> Iterator[None]:
+    """Keeps Dask's client from logging: when its scheduler dies it logs tracebacks of its own, beside our error."""
+    logger = getLogger("distributed.client")
+    before = logger.level
+    logger.setLevel(CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _threads(client: Any) -> dict[str, int]:
