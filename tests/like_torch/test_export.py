@@ -1,9 +1,12 @@
 """torch.export and torch.compile record one graph for sequences of every length."""
 
 import inspect
+from collections import Counter
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 
 from cwrnn import ClockworkRNN, Readout
 from cwrnn.kernels.cpu import loader
@@ -63,6 +66,70 @@ def test_one_compiled_graph_serves_all_lengths(close):
         x = torch.randn(T, 3, 2)
         close(compiled(x), loss(x))
     assert len(graphs) == 1
+
+
+@pytest.fixture
+def graphs():
+    """The graphs, forward and backward, that `compile_and_keep` has compiled in this test."""
+    torch.compiler.reset()
+    yield []
+    torch.compiler.reset()
+
+
+def compile_and_keep(function, graphs, **options):
+    """`torch.compile` without graph breaks, that runs the graphs of AOTAutograd as they are and appends them."""
+
+    def keep(graph, _):
+        graphs.append(graph.graph)
+        return make_boxed_func(graph.forward)
+
+    return torch.compile(function, fullgraph=True, backend=aot_autograd(fw_compiler=keep), **options)
+
+
+def count_operators(graphs):
+    """How often each operator of the package occurs in the graphs."""
+    targets = [str(node.target) for graph in graphs for node in graph.nodes if node.op == "call_function"]
+    return Counter(target for target in targets if target.startswith("cwrnn."))
+
+
+def make_layer():
+    """A layer, and a function that calls it."""
+    rnn = ClockworkRNN(2, 9, schedule=[1, 2, 4])
+    return rnn, lambda x: rnn(x)[0]
+
+
+def make_deep_layer():
+    """Two layers in both directions, and a function that calls them for sequences of different lengths."""
+    rnn, lengths = ClockworkRNN(2, 9, 2, schedule=[1, 2, 4], bidirectional=True), torch.tensor([3, 39, 5])
+    return rnn, lambda x: rnn(x, lengths=lengths)[0]
+
+
+def make_readout():
+    """A layer, and a function that reads its ticks out."""
+    rnn, readout = ClockworkRNN(2, 9, schedule=[1, 2, 4]), Readout(9, 3)
+    return rnn, lambda x: readout(rnn.ticks(x)[0])
+
+
+@pytest.mark.skipif(not KERNEL, reason="the kernel was not built")
+@pytest.mark.parametrize(
+    ("make", "runs", "autocast"), [(make_layer, 1, False), (make_deep_layer, 4, True), (make_readout, 1, True)]
+)
+def test_a_compiled_layer_is_one_operator(make, runs, autocast, graphs, close):
+    rnn, call = make()
+    compiled = compile_and_keep(call, graphs, dynamic=True)
+    for T in (40, 57):
+        x = torch.randn(T, 3, 2)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            output, expected = compiled(x), call(x)
+        close(output, expected)
+        gradients = [torch.autograd.grad(value.sum(), list(rnn.parameters())) for value in (output, expected)]
+        for gradient, right in zip(*gradients, strict=True):
+            close(gradient / right.abs().max(), right / right.abs().max())
+    forward, backward = graphs
+    assert count_operators([forward]) == {"cwrnn.recurrence.default": runs}
+    assert count_operators([backward]) == {"cwrnn.recurrence_backward.default": runs}
+    # no loop over the steps is unrolled
+    assert max(len(graph.nodes) for graph in graphs) < 100 + 40 * runs
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])

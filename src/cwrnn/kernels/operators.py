@@ -1,10 +1,12 @@
 """The recurrence as operators of torch, which torch.compile and torch.export record as one node of their graphs.
 
-torch itself calls the kernel of the device that the tensors lie on.
+torch itself calls the kernel of the device that the tensors lie on. The operators are defined by a `Library` and not by
+`custom_op`, which wraps every call in checks that take longer than a small network computes.
 """
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -39,6 +41,11 @@ def _refuse_on_gpu(device: torch.device, dtype: torch.dtype, schedule: Schedule)
     return launch.refuse(device, dtype) or launch.refuse_schedule(schedule)
 
 
+@lru_cache(maxsize=256)
+def _make_schedule(periods: tuple[int, ...], sizes: tuple[int, ...]) -> Schedule:
+    return Schedule(periods, sizes)
+
+
 def _forward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
     """The operator for the device of `kernel`: it returns the final state, the ticks, and the output if it is held."""
 
@@ -55,7 +62,7 @@ def _forward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
         nonlinearity: str,
         hold: bool,
     ) -> list[Tensor]:
-        schedule = Schedule(tuple(periods), tuple(sizes))
+        schedule = _make_schedule(tuple(periods), tuple(sizes))
         _check_operands(input, weight_ih, weight_hh, bias, h0, lengths, schedule, refuse)
         outputs = kernel.forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold)
         return [output for output in outputs if output is not None]
@@ -82,7 +89,7 @@ def _backward_of(kernel: Kernel) -> Callable[..., list[Tensor]]:
         nonlinearity: str,
     ) -> list[Tensor]:
         wanted = [True, True, True, bias is not None, True]
-        schedule = Schedule(tuple(periods), tuple(sizes))
+        schedule = _make_schedule(tuple(periods), tuple(sizes))
         gradients = kernel.backward(
             wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
             schedule, t0, nonlinearity,
@@ -124,18 +131,24 @@ def _check_operands(
         raise ValueError(f"lengths must lie between 1 and the {T} steps of the input, got {lengths.tolist()}")
 
 
-recurrence = torch.library.custom_op(
-    "cwrnn::recurrence", _forward_of(sequence, _refuse_on_cpu), mutates_args=(), device_types="cpu", schema=SCHEMA
-)
-recurrence.register_kernel("cuda", _forward_of(launch, _refuse_on_gpu))
-
-recurrence_backward = torch.library.custom_op(
-    "cwrnn::recurrence_backward", _backward_of(sequence), mutates_args=(), device_types="cpu", schema=BACKWARD_SCHEMA
-)
-recurrence_backward.register_kernel("cuda", _backward_of(launch))
+# the operators live as long as the library; another part of the package also defines operators in this namespace
+_library = torch.library.Library("cwrnn", "FRAGMENT")
 
 
-@recurrence.register_fake
+def _define(name: str, schema: str, on_cpu: Callable[..., list[Tensor]], on_gpu: Callable[..., list[Tensor]]) -> Any:
+    """Defines the operator `name` and returns it. The kernels read tensors of any strides."""
+    _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
+    # torch.compile must not look into kernels
+    _library.impl(name, torch._disable_dynamo(on_cpu), "CPU")
+    _library.impl(name, torch._disable_dynamo(on_gpu), "CUDA")
+    return getattr(torch.ops.cwrnn, name).default
+
+
+recurrence = _define("recurrence", SCHEMA, _forward_of(sequence, _refuse_on_cpu), _forward_of(launch, _refuse_on_gpu))
+recurrence_backward = _define("recurrence_backward", BACKWARD_SCHEMA, _backward_of(sequence), _backward_of(launch))
+
+
+@torch.library.register_fake("cwrnn::recurrence", lib=_library)
 def _(
     input: Tensor,
     weight_ih: Tensor,
@@ -156,7 +169,7 @@ def _(
     return [*outputs, h0.new_empty((T, B, N))] if hold else outputs
 
 
-@recurrence_backward.register_fake
+@torch.library.register_fake("cwrnn::recurrence_backward", lib=_library)
 def _(
     input: Tensor,
     weight_ih: Tensor,
@@ -245,8 +258,10 @@ def _differentiate_backward(ctx: Any, cotangents: list[Tensor | None]) -> tuple[
     return *g_parameters, None, g_ticks, *g_gradients, None, None, None, None
 
 
-recurrence.register_autograd(_backward, setup_context=_setup_context)
-recurrence_backward.register_autograd(_differentiate_backward, setup_context=_setup_gradient_context)
+torch.library.register_autograd("cwrnn::recurrence", _backward, setup_context=_setup_context, lib=_library)
+torch.library.register_autograd(
+    "cwrnn::recurrence_backward", _differentiate_backward, setup_context=_setup_gradient_context, lib=_library
+)
 
 # for a FLOP counter that was imported before this package
 prepare_counters()
