@@ -36,6 +36,54 @@ def test_operator_refuses_tensors_that_do_not_fit():
         operator(*(tensor.half() for tensor in tensors), None, *settings)
 
 
+def make_backward_arguments(hold=True, bias=True, lengths=None):
+    """The arguments of the operator of the gradients, by name."""
+    case = Case(Schedule((1, 2, 4), (3, 2, 4)), T=9, B=3, I=2, t0=5, bias=bias)
+    *tensors, h0 = (None if tensor is None else tensor.detach() for tensor in case.tensors())
+    settings = [1, 2, 4], [3, 2, 4], 5, "tanh"
+    outputs = torch.ops.cwrnn.recurrence(*tensors, h0, lengths, *settings, hold)
+    gradients = [torch.randn_like(output) for output in outputs]
+    g_final, g_ticks, g_held = gradients if hold else (*gradients, None)
+    names = "input", "weight_ih", "weight_hh", "bias", "lengths", "ticks", "g_final", "g_ticks", "g_held"
+    return dict(zip(names, (*tensors, lengths, outputs[1], g_final, g_ticks, g_held), strict=True)), settings
+
+
+@pytest.mark.parametrize(("hold", "bias"), [(True, False), (False, True)])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_operator_of_the_gradients_passes_opcheck(hold, bias):
+    tensors, settings = make_backward_arguments(hold, bias, torch.tensor([5, 2, 9]) if bias else None)
+    torch.library.opcheck(torch.ops.cwrnn.recurrence_backward.default, (*tensors.values(), *settings))
+
+
+@pytest.mark.parametrize("name", ["ticks", "g_final", "g_ticks", "g_held", "weight_hh", "bias"])
+def test_operator_of_the_gradients_refuses_tensors_that_do_not_fit(name):
+    tensors, settings = make_backward_arguments()
+    operator = torch.ops.cwrnn.recurrence_backward
+    for wrong, message in ((tensors[name][:-1], "shape"), (tensors[name].float(), "torch.float64 on cpu")):
+        with pytest.raises(ValueError, match=f"{name} must .*{message}"):
+            operator(*(tensors | {name: wrong}).values(), *settings)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({8: -1}, "t0 must be zero"),
+        ({9: "sine"}, "Unknown nonlinearity 'sine'"),
+        ({0: torch.zeros(2, 2)}, r"input must have the shape \(T, B, I\)"),
+        ({2: torch.zeros(5, 4)}, r"weight_hh must have the shape \(5, 5\)"),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_operator_refuses_wrong_operands_also_where_nothing_is_computed(device, wrong, message):
+    case = Case(Schedule((1, 2), (3, 2)), T=9, B=3, I=2, t0=5)
+    arguments = [*(tensor.detach() for tensor in case.tensors(torch.float32)), None, [1, 2], [3, 2], 5, "tanh", True]
+    for place, value in wrong.items():
+        arguments[place] = value
+    arguments = [value.to(device) if isinstance(value, torch.Tensor) else value for value in arguments]
+    with pytest.raises(ValueError, match=message):
+        torch.ops.cwrnn.recurrence(*arguments)
+
+
 @pytest.fixture
 def fresh_compiler():
     torch.compiler.reset()

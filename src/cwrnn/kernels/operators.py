@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from ..held import count_rows
+from ..reference import NONLINEARITIES
 from ..schedule import Schedule
 from .autograd import Kernel, Operands, Outputs, Recurrence, differentiate_cascade, differentiate_twice, need_cascade
 from .cpu import loader, sequence
@@ -63,14 +65,18 @@ def _forward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
         hold: bool,
     ) -> list[Tensor]:
         schedule = _make_schedule(tuple(periods), tuple(sizes))
-        _check_operands(input, weight_ih, weight_hh, bias, h0, lengths, schedule, refuse)
+        expected = _expect_network(input, weight_ih, weight_hh, bias, lengths, schedule.sizes)
+        expected["h0"] = h0, (input.shape[1], schedule.hidden_size)
+        _check_operands(input, expected, t0, nonlinearity)
+        _check_kernel(input, schedule, refuse)
+        _check_lengths(lengths, input.shape[0])
         outputs = kernel.forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold)
         return [output for output in outputs if output is not None]
 
     return compute
 
 
-def _backward_of(kernel: Kernel) -> Callable[..., list[Tensor]]:
+def _backward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
     """The operator of the gradients for the device of `kernel`: of input, weights, bias if there is one, and h0."""
 
     def compute(
@@ -90,6 +96,14 @@ def _backward_of(kernel: Kernel) -> Callable[..., list[Tensor]]:
     ) -> list[Tensor]:
         wanted = [True, True, True, bias is not None, True]
         schedule = _make_schedule(tuple(periods), tuple(sizes))
+        expected = _expect_network(input, weight_ih, weight_hh, bias, lengths, schedule.sizes)
+        T, B, _ = input.shape
+        N = schedule.hidden_size
+        states = B * sum(map(operator.mul, count_rows(periods, t0, T), sizes))
+        expected |= {"ticks": (ticks, (states,)), "g_ticks": (g_ticks, (states,))}
+        expected |= {"g_final": (g_final, (1, B, N)), "g_held": (g_held, (T, B, N))}
+        _check_operands(input, expected, t0, nonlinearity)
+        _check_kernel(input, schedule, refuse)
         gradients = kernel.backward(
             wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
             schedule, t0, nonlinearity,
@@ -99,33 +113,57 @@ def _backward_of(kernel: Kernel) -> Callable[..., list[Tensor]]:
     return compute
 
 
-def _check_operands(
+Expected = dict[str, tuple[Tensor | None, tuple[int, ...]]]
+"""Tensors that may be missing, and the shapes that they must have, by name."""
+
+
+def _expect_network(
     input: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor,
     bias: Tensor | None,
-    h0: Tensor,
     lengths: Tensor | None,
-    schedule: Schedule,
-    refuse: Refuse,
-) -> None:
-    """Refuses tensors that do not fit: anybody can call an operator, and inside a graph the layer checks no lengths."""
-    T, B, I = input.shape
-    N = schedule.hidden_size
-    expected = {"weight_ih": (N, I), "weight_hh": (N, N), "bias": (N,), "h0": (B, N), "lengths": (B,)}
-    for name, tensor in zip(expected, (weight_ih, weight_hh, bias, h0, lengths), strict=True):
+    sizes: Sequence[int],
+) -> Expected:
+    """The shapes of the tensors that forward and backward share."""
+    if input.dim() != 3:
+        raise ValueError(f"input must have the shape (T, B, I), got {tuple(input.shape)}")
+    _, B, I = input.shape
+    N = sum(sizes)
+    return {
+        "weight_ih": (weight_ih, (N, I)),
+        "weight_hh": (weight_hh, (N, N)),
+        "bias": (bias, (N,)),
+        "lengths": (lengths, (B,)),
+    }
+
+
+def _check_operands(input: Tensor, expected: Expected, t0: int, nonlinearity: str) -> None:
+    """Refuses operands that do not fit: anybody can call an operator, and a kernel reads memory by these shapes."""
+    for name, (tensor, shape) in expected.items():
         if tensor is None:
             continue
-        if tensor.shape != expected[name]:
-            raise ValueError(f"{name} must have the shape {expected[name]}, got {tuple(tensor.shape)}")
+        if tensor.shape != shape:
+            raise ValueError(f"{name} must have the shape {shape}, got {tuple(tensor.shape)}")
         dtype = torch.int64 if name == "lengths" else input.dtype
         if tensor.dtype != dtype or tensor.device != input.device:
             raise ValueError(f"{name} must be {dtype} on {input.device}, got {tensor.dtype} on {tensor.device}")
+    if t0 < 0:
+        raise ValueError(f"t0 must be zero or greater, got {t0}")
+    if nonlinearity not in NONLINEARITIES:
+        raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+
+
+def _check_kernel(input: Tensor, schedule: Schedule, refuse: Refuse) -> None:
     reason = refuse(input.device, input.dtype, schedule)
     if reason is not None:
         raise RuntimeError(f"the kernel cannot run on {input.device} with {input.dtype}: {reason}")
+
+
+def _check_lengths(lengths: Tensor | None, T: int) -> None:
+    """Refuses lengths that do not fit T steps: inside a graph the layer cannot check them."""
     # lengths cannot be read while a CUDA graph is captured; the same call was checked when it ran before the capture
-    if lengths is None or B == 0 or (lengths.is_cuda and torch.cuda.is_current_stream_capturing()):
+    if lengths is None or lengths.numel() == 0 or (lengths.is_cuda and torch.cuda.is_current_stream_capturing()):
         return
     if not (int(lengths.min()) >= 1 and int(lengths.max()) <= T):
         raise ValueError(f"lengths must lie between 1 and the {T} steps of the input, got {lengths.tolist()}")
@@ -139,17 +177,21 @@ def _define(name: str, schema: str, on_cpu: Callable[..., list[Tensor]], on_gpu:
     """Defines the operator `name` and returns it. The kernels read tensors of any strides."""
     _library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
     # torch.compile must not look into kernels
-    _library.impl(name, torch._disable_dynamo(on_cpu), "CPU")
-    _library.impl(name, torch._disable_dynamo(on_gpu), "CUDA")
+    _library.impl(name, _disable_dynamo(on_cpu), "CPU")
+    _library.impl(name, _disable_dynamo(on_gpu), "CUDA")
     return getattr(torch.ops.cwrnn, name).default
 
 
 recurrence = _define("recurrence", SCHEMA, _forward_of(sequence, _refuse_on_cpu), _forward_of(launch, _refuse_on_gpu))
-recurrence_backward = _define("recurrence_backward", BACKWARD_SCHEMA, _backward_of(sequence), _backward_of(launch))
+recurrence_backward = _define(
+    "recurrence_backward",
+    BACKWARD_SCHEMA,
+    _backward_of(sequence, _refuse_on_cpu),
+    _backward_of(launch, _refuse_on_gpu),
+)
 
 
-@torch.library.register_fake("cwrnn::recurrence", lib=_library)
-def _(
+def _describe_outputs(
     input: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor,
@@ -162,15 +204,17 @@ def _(
     nonlinearity: str,
     hold: bool,
 ) -> list[Tensor]:
+    """The outputs of `recurrence` without their values, for torch.compile, torch.export and the device meta."""
+    expected = _expect_network(input, weight_ih, weight_hh, bias, lengths, sizes)
     T, B, _ = input.shape
     N = sum(sizes)
+    _check_operands(input, expected | {"h0": (h0, (B, N))}, t0, nonlinearity)
     rows = count_rows(periods, t0, T)
     outputs = [h0.new_empty((1, B, N)), h0.new_empty((B * sum(map(operator.mul, rows, sizes)),))]
     return [*outputs, h0.new_empty((T, B, N))] if hold else outputs
 
 
-@torch.library.register_fake("cwrnn::recurrence_backward", lib=_library)
-def _(
+def _describe_gradients(
     input: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor,
@@ -185,6 +229,7 @@ def _(
     t0: int,
     nonlinearity: str,
 ) -> list[Tensor]:
+    """The outputs of `recurrence_backward` without their values."""
     shapes = [input.shape, weight_ih.shape, weight_hh.shape, *([] if bias is None else [bias.shape])]
     return [ticks.new_empty(shape) for shape in (*shapes, (input.shape[1], sum(sizes)))]
 
@@ -217,7 +262,7 @@ def _describe(
 ) -> tuple[Recurrence, Operands]:
     """The call that computed `ticks`. The row of each module begins with its initial state."""
     periods, sizes, t0, nonlinearity = settings
-    schedule = Schedule(tuple(periods), tuple(sizes))
+    schedule = _make_schedule(tuple(periods), tuple(sizes))
     T, B, _ = input.shape
     initial = [states[0] for states in _split_ticks(ticks, schedule, t0, T, B)]
     operands = Operands(input, weight_ih, weight_hh, bias, torch.cat(initial, dim=-1))
@@ -258,6 +303,8 @@ def _differentiate_backward(ctx: Any, cotangents: list[Tensor | None]) -> tuple[
     return *g_parameters, None, g_ticks, *g_gradients, None, None, None, None
 
 
+torch.library.register_fake("cwrnn::recurrence", _describe_outputs, lib=_library)
+torch.library.register_fake("cwrnn::recurrence_backward", _describe_gradients, lib=_library)
 torch.library.register_autograd("cwrnn::recurrence", _backward, setup_context=_setup_context, lib=_library)
 torch.library.register_autograd(
     "cwrnn::recurrence_backward", _differentiate_backward, setup_context=_setup_gradient_context, lib=_library
