@@ -1,5 +1,8 @@
 """Errors become messages and exit codes, and progress becomes bars or lines."""
 
+import io
+import sys
+
 import pytest
 import typer
 
@@ -56,3 +59,18 @@ def test_the_first_report_names_the_store_and_the_runs_that_it_has(capsys, tmp_p
     first, last = capsys.readouterr().err.splitlines()
     assert first == f"8 runs, 3 of them there already; the store is {tmp_path / 'runs.sqlite'}"
     assert last.startswith("5 runs took 0:0")
+
+
+def test_an_output_that_knows_few_characters_gets_escapes(monkeypatch):
+    ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="\n")
+    monkeypatch.setattr(sys, "stdout", ascii_only)
+    with console.guard_output():
+        print("0.5 ± 0.1 \udce9")
+    assert ascii_only.buffer.getvalue() == b"0.5 \\xb1 0.1 \\udce9\n"
+    assert ascii_only.errors == "strict"
+
+
+def test_a_closed_output_is_no_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    with console.guard_output():
+        print("nobody reads this")

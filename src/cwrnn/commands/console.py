@@ -94,10 +94,15 @@ def _make_printable(message: str) -> str:
 
 @contextmanager
 def guard_output() -> Iterator[None]:
-    """Turns a failure to write to standard output into an OSError that says so."""
+    """Turns a failure to write to standard output into an OSError that says so.
+
+    Characters that the encoding of standard output lacks are written as escapes. A closed output is no error.
+    """
     try:
-        yield
-        sys.stdout.flush()
+        with _escape_unknown_characters(sys.stdout):
+            yield
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -106,6 +111,19 @@ def guard_output() -> Iterator[None]:
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
         raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+@contextmanager
+def _escape_unknown_characters(stream: Any) -> Iterator[None]:
+    """Lets a stream write an escape for every character that its encoding lacks, where it would raise an error."""
+    if getattr(stream, "errors", None) != "strict" or not hasattr(stream, "reconfigure"):
+        yield
+        return
+    stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        stream.reconfigure(errors="strict")
 
 
 class Result(Protocol):
