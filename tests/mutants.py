@@ -63,6 +63,8 @@ PRECISION = "tests/kernels/test_precision.py"
 NONFINITE = "tests/like_torch/test_nonfinite.py"
 KERNEL_NAN = "tests/kernels/test_sequence.py::test_nan_of_a_fast_module_does_not_reach_a_slower_one"
 SECOND_ORDER = "tests/like_torch/test_saved_tensors.py::test_second_order_gradients_of_checkpoints_equal_plain_ones"
+FORWARD_MODE = "tests/like_torch/test_transforms.py::test_forward_mode_equals_torchs"
+FORWARD_TWICE = "tests/like_torch/test_transforms.py::test_forward_mode_twice_equals_that_of_the_specification"
 KERNEL_MEMORY = "tests/kernels/test_memory.py"
 KERNEL_ODD = "tests/kernels/test_inference.py::test_inference_takes_tensors_of_any_kind"
 GPU_MODULES = "tests/kernels/test_gpu.py::test_table_of_modules_by_hand"
@@ -198,8 +200,11 @@ MUTANTS = [
            "return *_backward(gradient, states, weight,", "return *_backward(gradient, states.detach(), weight,",
            BACKENDS),
     Mutant("gradient: forward mode without the weights", "scan.py",
-           "if weight is not None:\n                a = a + states[n] @ weight.T", "if False:\n                pass",
-           BACKENDS),
+           "operations compute them\n        return _forward(drive, weight,",
+           "operations compute them\n        return _forward(drive, forward_ad.unpack_dual(weight).primal,",
+           FORWARD_MODE),
+    Mutant("gradient: forward mode through an autograd function", "scan.py",
+           "if forward_ad._current_level >= 0:", "if False:", FORWARD_TWICE),
     Mutant("layers: the reverse clock starts at t0", "layer.py",
            "else (layout.reverse(x), 0)", "else (layout.reverse(x), t0)", LAYER),
     Mutant("lengths: the padding is read", "cascade.py", "input = mask(input, lengths)", "input = input", LAYER),

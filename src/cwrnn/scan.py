@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .reference import NONLINEARITIES
 
@@ -38,6 +39,9 @@ def scan(drive: Tensor, weight: Tensor, h0: Tensor, nonlinearity: str) -> Tensor
         return compiled
     if torch._C._get_tracing_state() is not None:
         # a trace with an autograd function in it cannot be saved
+        return _forward(drive, weight, h0, nonlinearity)
+    if forward_ad._current_level >= 0:
+        # torch differentiates tangents again only if ordinary operations compute them
         return _forward(drive, weight, h0, nonlinearity)
     states: Tensor = _Scan.apply(drive, weight, h0, nonlinearity)  # type: ignore[no-untyped-call]
     return states
@@ -92,26 +96,11 @@ class _Scan(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         _, weight, _, ctx.nonlinearity = inputs
         ctx.save_for_backward(output, weight)
-        ctx.save_for_forward(output, weight)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         states, weight = ctx.saved_tensors
         return *_backward(gradient, states, weight, ctx.nonlinearity), None
-
-    @staticmethod
-    def jvp(ctx: Any, drive: Tensor | None, weight: Tensor | None, h0: Tensor | None, _: None) -> Tensor:
-        states, fixed_weight = ctx.saved_tensors
-        factors = _factors(states[1:], ctx.nonlinearity)
-        tangents = [torch.zeros_like(states[0]) if h0 is None else h0]
-        for n in range(len(factors)):
-            a = tangents[-1] @ fixed_weight.T
-            if drive is not None:
-                a = a + drive[n]
-            if weight is not None:
-                a = a + states[n] @ weight.T
-            tangents.append(_differentiate(a, factors[n], ctx.nonlinearity))
-        return torch.stack(tangents)
 
 
 @torch.library.custom_op("cwrnn::scan", mutates_args=())

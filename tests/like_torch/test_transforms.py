@@ -18,7 +18,8 @@ from support.rnn_pairs import (
     run,
     values,
 )
-from torch.func import functional_call, grad, jvp, stack_module_state, vmap
+from torch.func import functional_call, grad, jacfwd, jvp, stack_module_state, vmap
+from torch.utils.flop_counter import FlopCounterMode
 
 from cwrnn import ClockworkRNN, LearnedClockworkRNN, State
 
@@ -337,3 +338,35 @@ def test_gradcheck_accepts_forward_mode(backend):
     options = {"check_forward_ad": True, "check_batched_forward_grad": True, "fast_mode": True}
     assert torch.autograd.gradcheck(call, leaves, **options)
     assert torch.autograd.gradgradcheck(call, leaves, check_fwd_over_rev=True, fast_mode=True)
+
+
+# torch's own forward mode goes through torch.jit
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_forward_mode_twice_equals_that_of_the_specification(close, backend, nonlinearity):
+    options = {"schedule": (1, 2), "dtype": torch.float64, "nonlinearity": nonlinearity}
+    specified = ClockworkRNN(2, 4, **options, backend="reference")
+    layer = ClockworkRNN(2, 4, **options, backend=backend)
+    layer.load_state_dict(specified.state_dict())
+    x, hx = randn(5, 1, 2), randn(1, 1, 4)
+    for wanted in (0, 1):
+        found, expected = (
+            jacfwd(jacfwd(lambda *inputs, at=at: at(*inputs)[0].sin().sum(), argnums=wanted), argnums=wanted)(x, hx)
+            for at in (layer, specified)
+        )
+        assert expected.count_nonzero() > 0
+        close(found, expected)
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_vmap_under_a_dispatch_mode_equals_vmap(close, backend):
+    """The operators have no rule for torch.func, so the call is that of the cascade."""
+    layer = ClockworkRNN(I, 9, schedule=(1, 2), dtype=torch.float64, backend=backend)
+    x = randn(3, T, B, I)
+    with FlopCounterMode(display=False) as counter:
+        output, h_n = vmap(layer)(x)
+    expected, expected_h = vmap(layer)(x)
+    close(output, expected)
+    close(h_n, expected_h)
+    assert counter.get_total_flops() > 0

@@ -90,12 +90,15 @@ def needs_plain_operations() -> bool:
     """True if a transform is active that neither an operator nor an autograd function can serve.
 
     These are forward-mode AD, torch.jit.trace (which would record memory, and not the kernel that fills it), and
-    torch.func inside torch.compile.
+    torch.func inside torch.compile or under a dispatch mode.
     """
     return (
         has_tangents()
         or torch._C._get_tracing_state() is not None
-        or (torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active())
+        or (
+            torch._C._are_functorch_transforms_active()
+            and (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0)
+        )
     )
 
 
