@@ -284,10 +284,14 @@ STEPS: dict[str, Callable[[argparse.Namespace, Path], str]] = {
 def main() -> int:
     """Runs the steps that the command line names, and returns how many of them failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("steps", nargs="*", choices=[*STEPS, []], help="the steps to run; all of them without a name")
+    names = ", ".join(STEPS)
+    parser.add_argument("steps", nargs="*", metavar="step", help=f"{names}; all of them if none is named")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random calls (default: 1)")
     parser.add_argument("--calls", type=int, default=2000, help="random calls per instruction set and precision")
     arguments = parser.parse_args()
+    unknown = [step for step in arguments.steps if step not in STEPS]
+    if unknown:
+        parser.error(f"there is no step {unknown[0]!r}. Select from {names}.")
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.steps or STEPS:
