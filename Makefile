@@ -7,11 +7,11 @@ BIN := .venv/bin
 
 help:
 	@echo "make demo          install into .venv, repeat both experiments of the paper on a small scale, write a page about them"
-	@echo "make test          install into .venv, then lint, types, unit, mutants"
+	@echo "make test          install into .venv, then lint, types, unit, fuzz for 30 seconds, mutants"
 	@echo "make lint          check style and format with ruff"
 	@echo "make types         check the types of src with mypy"
 	@echo "make unit          run the tests, the examples, and the code of docstrings and documents"
-	@echo "make fuzz     try to break every door of the package for SECONDS=120; SEED=0 decides the cases"
+	@echo "make fuzz          try to break every door of the package for SECONDS=120; SEED=0 decides the cases"
 	@echo "make chaos         kill commands, fill their disk, kill their cluster, compare the results: KILLS=200, 20 to 40 minutes"
 	@echo "make sanitize      run the C files under gcc's sanitizers, analyzer and warnings, on Linux: about 5 minutes"
 	@echo "make mutants       break the code on purpose; every break must make a test fail"
@@ -34,7 +34,8 @@ KERNEL := cmake/CMakeLists.txt $(wildcard src/cwrnn/kernels/cpu/*.[ch])
 demo: install
 	$(BIN)/cwrnn reproduce --out out/demo --resume
 
-test: lint types unit mutants
+test: SECONDS := 30
+test: lint types unit fuzz mutants
 
 lint: install
 	$(BIN)/ruff check .

@@ -36,6 +36,8 @@ LAYER = "tests/core/test_layer.py"
 OTHER_CLOCKS = "tests/core/test_state_dicts.py::test_weights_of_other_clocks_are_refused_and_both_schedules_are_named"
 ASSIGNED = "tests/core/test_state_dicts.py::test_assigning_does_not_write_into_the_callers_tensors"
 TORCHS_WEIGHTS = "tests/core/test_state_dicts.py::test_the_state_dict_of_torchs_rnn_loads_into_one_module_of_period_1"
+ABSURD = "tests/core/test_schedule.py::test_absurd_numbers_are_refused_before_they_cost_time_or_memory"
+DAMAGED_STORE = "tests/experiments/inspect/test_loading.py::test_a_damaged_store_is_refused"
 FORGED = "tests/core/test_state.py::test_a_forged_schedule_in_a_checkpoint_is_refused"
 CHUNKS = "tests/core/test_state.py::test_a_stream_of_chunks_and_steps_needs_no_clock"
 UNFIT_STATE = "tests/core/test_state.py::test_a_state_that_does_not_fit_is_refused"
@@ -174,6 +176,11 @@ MUTANTS = [
            "copy = weight.detach().clone()", "copy = weight.detach()", ASSIGNED),
     Mutant("load: one of torch's two biases is dropped", "state_dicts.py",
            "= biases[0] + biases[1]", "= biases[0]", TORCHS_WEIGHTS),
+    Mutant("schedule: all periods are computed before one is refused", "schedule.py",
+           "if period > LONGEST:", "if False:", ABSURD),
+    Mutant("schedule: sizes may overflow", "schedule.py", "if sum(sizes) > LONGEST:", "if False:", ABSURD),
+    Mutant("inspect: weights need not fit their network", "experiments/inspect/loading.py",
+           "except (RuntimeError, TypeError, ValueError) as error:", "except KeyError as error:", DAMAGED_STORE),
     Mutant("load: a pickled schedule is not checked", "schedule.py",
            "        self.__post_init__()\n", "        pass\n", FORGED),
     Mutant("stream: forward does not advance the clock", "layer.py",

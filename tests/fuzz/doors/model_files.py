@@ -187,6 +187,12 @@ def make_recogniser_case(random: Random) -> bytes:
         return make_case(random, (sample,))
     about, tensors = split_file(sample)
     values = json.loads(about)
+    if random.random() < 0.3:
+        # a word must have the same name in both places, or the file is refused for that alone
+        word, name = random.choice(values["about"]["words"]), random.choice(TEXTS)
+        values["about"]["words"] = [name if other == word else other for other in values["about"]["words"]]
+        values["about"]["clusters"][name] = values["about"]["clusters"].pop(word)
+        return join_file(Parts(json.dumps(values), tensors))
     name = random.choice(("words", "clusters", "features"))
     part = mutate_json(random, json.dumps(values["about"][name]))
     if name == "features" and random.random() < 0.5:
