@@ -161,7 +161,7 @@ def test_the_summary_has_the_numbers_of_the_records(folder, records):
         raise AssertionError(f"{name} is not JSON")
 
     whole = json.loads(text, parse_constant=refuse)
-    assert whole.keys() == {"commands", "created", "environments", "generation"}
+    assert whole.keys() == {"commands", "created", "environments", "damaged", "generation"}
     numbers = whole["generation"]
     assert numbers["counts"] == {"finished": 24, "diverged": 1, "failed": 2}
     assert numbers["search_counts"] == {"finished": 6, "diverged": 0, "failed": 0}
