@@ -212,7 +212,12 @@ def test_the_page_of_an_empty_store_says_so(tmp_path):
         page = Page(write_store_report(store, tmp_path).page.read_text())
     assert "This store has no runs yet." in page.text
     assert "svg" not in page.tags
-    assert json.loads((tmp_path / "summary.json").read_text()).keys() == {"commands", "created", "environments"}
+    assert json.loads((tmp_path / "summary.json").read_text()).keys() == {
+        "commands",
+        "created",
+        "environments",
+        "damaged",
+    }
 
 
 def searching(nmse=0.2, **options):

@@ -78,7 +78,7 @@ def test_one_page_of_both_tasks(page, folder):
         names = {path.stem for path in (folder / "figures" / task).iterdir()}
         assert names == titles.keys() - ({"search"} if task == "generation" else set())
     numbers = json.loads((folder / "summary.json").read_text())
-    assert numbers.keys() == {"commands", "created", "environments", "generation", "words"}
+    assert numbers.keys() == {"commands", "created", "environments", "damaged", "generation", "words"}
     assert numbers["environments"][0]["runs"] == 16
 
 
