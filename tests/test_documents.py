@@ -20,7 +20,7 @@ from cwrnn.commands.main import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *PAGES]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 QUICK = {"long_memory": ["--epochs", "1", "--seeds", "1"]}
 """Arguments with which a longer example runs in seconds."""
