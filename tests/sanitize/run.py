@@ -95,6 +95,8 @@ MISUSES = ("past-block", "kept-block")
 
 # what the kernels compute, on all instruction sets; and what happens to their memory, threads and processes
 TESTS = ("tests/kernels", "tests/core/test_battery.py")
+# the specification of 300 units takes three minutes under the address sanitizer, for each instruction set
+LEFT_OUT = "not (test_large_networks_and_batches_equal_the_specification and 300)"
 
 
 class Failure(Exception):
@@ -232,7 +234,7 @@ def check_tests(arguments: argparse.Namespace, folder: Path) -> str:
     options = f"{ENVIRONMENT['ASAN_OPTIONS']}:detect_leaks=0:alloc_dealloc_mismatch=0:log_path={reports / 'address'}"
     try:
         printed = require(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider", *TESTS],
+            [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider", "-k", LEFT_OUT, *TESTS],
             timeout=1800,
             LD_PRELOAD=":".join(runtimes),
             PYTHONPATH=str(address / "src"),
