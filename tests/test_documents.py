@@ -99,6 +99,12 @@ def test_commands_are_understood(command, monkeypatch, capsys):
         monkeypatch.setattr(base, "invoke", lambda command, context: parsed.append(command.name))
         main(words[1:])
         assert parsed, capsys.readouterr().err
+    elif words[:3] == ["PYTHONPATH=tests", "python", "-m"]:
+        # --help at the end: the parser reads the options before it, prints its help and stops
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(["tests", os.environ.get("PYTHONPATH", "")])}
+        arguments = [sys.executable, *words[2:], "--help"]
+        result = subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
     else:
         assert words[0] == "python"
         assert (ROOT / words[1]).exists()
