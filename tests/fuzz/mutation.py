@@ -142,7 +142,7 @@ def mutate_json(random: Random, text: str) -> str:
         if not tokens:
             return text
         token = random.choice(tokens)
-        is_key = text[token.end() :].lstrip().startswith(":")
+        is_key = token[0].startswith('"') and text[token.end() :].lstrip().startswith(":")
         if is_key and random.random() < 0.7:
             value = random.choice([other[0] for other in tokens if other[0].startswith('"')])
         elif random.random() < 0.25:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 from fuzz.command import main
@@ -96,6 +97,10 @@ def test_mutations_take_anything(random, data, text):
     assert isinstance(mutate_bytes(random, data, [b"other"]), bytes)
     assert isinstance(mutate_text(random, text), str)
     assert isinstance(mutate_json(random, text), str)
+
+
+def test_a_time_of_day_is_mutated_although_it_has_no_keys():
+    assert all(isinstance(mutate_json(Random(seed), "2026-11-16T17:30:00"), str) for seed in range(20))
 
 
 def test_the_doors_have_names_entries_and_errors():
