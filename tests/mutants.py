@@ -49,6 +49,7 @@ SCHEDULE = "tests/core/test_schedule.py"
 READOUT = "tests/core/test_readout.py"
 COST = "tests/core/test_cost.py"
 TRANSFORMS = "tests/like_torch/test_transforms.py"
+FUNCTIONALIZED = "tests/like_torch/test_transforms.py::test_functionalized_calls_equal_plain_ones"
 BATCHED_GRADIENTS = "tests/like_torch/test_transforms.py::test_batched_gradients_equal_single_ones"
 KERNEL = "tests/kernels/test_sequence.py::test_any_sizes_and_lengths_equal_the_specification"
 KERNEL_SUMS = "tests/kernels/test_sequence.py::test_gradients_of_a_large_batch_are_summed_completely"
@@ -190,6 +191,8 @@ MUTANTS = [
            SPECIFIED_NO_TICKS),
     Mutant("trace: a traced layer calls an autograd function", "scan.py",
            "if torch._C._get_tracing_state() is not None:", "if False:", TRACED),
+    Mutant("functionalize: the scan calls an autograd function", "scan.py",
+           "if is_functionalized():", "if False:", FUNCTIONALIZED),
     Mutant("stream: forward takes t0 beside a state", "step.py",
            "if t0 is not UNSET_CLOCK:", "if False:", UNFIT_STATE),
     Mutant("gradient: of a step without ticks, undefined", "step.py",

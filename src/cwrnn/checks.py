@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType, get_interpreter_stack
 from torch.nn.utils.rnn import PackedSequence
 
 from .reference import NONLINEARITIES
@@ -158,6 +159,13 @@ def check_lengths(lengths: "Tensor | Sequence[int]", T: int, B: int, device: tor
             wrong = shortest if shortest < 1 else longest
             raise ValueError(f"lengths must lie between 1 and the {T} steps of the input, got {wrong}")
     return given.to(device=device, dtype=torch.int64)
+
+
+def is_functionalized() -> bool:
+    """Whether torch.func.functionalize is active, which has no rule for autograd functions."""
+    return torch._C._are_functorch_transforms_active() and any(
+        interpreter.key() == TransformType.Functionalize for interpreter in get_interpreter_stack() or ()
+    )
 
 
 def is_autocast_on(device: torch.device) -> bool:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .checks import is_functionalized
 from .reference import NONLINEARITIES
 
 
@@ -39,6 +40,8 @@ def scan(drive: Tensor, weight: Tensor, h0: Tensor, nonlinearity: str) -> Tensor
         return compiled
     if torch._C._get_tracing_state() is not None:
         # a trace with an autograd function in it cannot be saved
+        return _forward(drive, weight, h0, nonlinearity)
+    if is_functionalized():
         return _forward(drive, weight, h0, nonlinearity)
     if forward_ad._current_level >= 0:
         # torch differentiates tangents again only if ordinary operations compute them

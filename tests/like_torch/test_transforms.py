@@ -18,10 +18,10 @@ from support.rnn_pairs import (
     run,
     values,
 )
-from torch.func import functional_call, grad, jacfwd, jvp, stack_module_state, vmap
+from torch.func import functional_call, functionalize, grad, jacfwd, jvp, stack_module_state, vmap
 from torch.utils.flop_counter import FlopCounterMode
 
-from cwrnn import ClockworkRNN, LearnedClockworkRNN, State
+from cwrnn import ClockworkRNN, LearnedClockworkRNN, Readout, State
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -370,3 +370,17 @@ def test_vmap_under_a_dispatch_mode_equals_vmap(close, backend):
     close(output, expected)
     close(h_n, expected_h)
     assert counter.get_total_flops() > 0
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch", "reference"])
+def test_functionalized_calls_equal_plain_ones(close, backend):
+    layer = ClockworkRNN(I, 9, schedule=(1, 2), dtype=torch.float64, backend=backend)
+    readout = Readout(9, 2, dtype=torch.float64)
+    x = randn(3, T, B, I)
+
+    def read(x):
+        return readout(layer.ticks(x)[0]).sin().sum()
+
+    for call in (lambda x: layer(x[0])[0], lambda x: layer.step(x[0, 0])[0], lambda x: grad(read)(x[0]), vmap(read)):
+        close(functionalize(call)(x), call(x))
+    close(vmap(functionalize(read))(x), vmap(read)(x))

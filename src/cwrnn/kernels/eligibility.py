@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from ..checks import is_autocast_on
+from ..checks import is_autocast_on, is_functionalized
 
 ORDINARY = frozenset({Tensor, Parameter, type(None)})
 """The types of tensors that hold their own memory, and the type of an optional tensor that is absent."""
@@ -89,15 +89,15 @@ def has_tangents() -> bool:
 def needs_plain_operations() -> bool:
     """True if a transform is active that neither an operator nor an autograd function can serve.
 
-    These are forward-mode AD, torch.jit.trace (which would record memory, and not the kernel that fills it), and
-    torch.func inside torch.compile or under a dispatch mode.
+    These are forward-mode AD, torch.jit.trace (which would record memory, and not the kernel that fills it),
+    torch.func inside torch.compile or under a dispatch mode, and torch.func.functionalize.
     """
     return (
         has_tangents()
         or torch._C._get_tracing_state() is not None
         or (
             torch._C._are_functorch_transforms_active()
-            and (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0)
+            and (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0 or is_functionalized())
         )
     )
 
