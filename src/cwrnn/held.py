@@ -195,9 +195,13 @@ class Ticks:
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor | PackedSequence:
         """`torch.nn.functional.linear` of the output, multiplied at tick rate."""
-        N = sum(module.values.shape[-1] for module in self.passes[0].modules)
+        modules = self.passes[0].modules
+        N, device = sum(module.values.shape[-1] for module in modules), modules[0].values.device
         if weight.dim() != 2 or weight.shape[1] != N * len(self.passes):
             raise ValueError(f"weight must have {N * len(self.passes)} columns, got shape {tuple(weight.shape)}")
+        if weight.device != device:
+            # torch multiplies a tensor on the CPU by one on the meta device, and the product is undefined
+            raise RuntimeError(f"Ticks and weight are not on the same device: {device} and {weight.device}")
         columns = weight.split(N, dim=1)
         parts = [run.linear(column) for run, column in zip(self.passes, columns, strict=True)]
         first, *others = self._aligned(parts)

@@ -150,6 +150,13 @@ def test_the_state_dict_of_a_linear_loads():
     assert torch.equal(readout(output), linear(output))
 
 
+@pytest.mark.parametrize("backend", ["auto", "torch", "reference"])
+def test_a_weight_on_another_device_is_refused(backend):
+    ticks, _ = ClockworkRNN(2, 9, backend=backend).ticks(torch.randn(4, 1, 2))
+    with pytest.raises(RuntimeError, match="Ticks and weight are not on the same device: cpu and meta"):
+        Readout(9, 3, bias=False, device="meta")(ticks)
+
+
 def test_a_weight_of_another_width_is_refused():
     ticks, _ = ClockworkRNN(2, 9).ticks(torch.randn(4, 1, 2))
     with pytest.raises(ValueError, match=r"weight must have 9 columns, got shape \(3, 8\)"):
