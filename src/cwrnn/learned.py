@@ -189,7 +189,8 @@ class LearnedClockworkRNN(nn.Module):
             bias = self.bias_l0 if self.bias else None
             weights = self.weight_ih_l0, self.weight_hh_l0, bias
             output = soft_clockwork(x, *weights, h, probabilities, self.candidates, self.sizes, t0, self.nonlinearity)
-        h_n = output[-1] if len(output) > 0 else h
+        # the sum of no states is zero, and has gradients
+        h_n = output[-1] if len(output) > 0 else h + output.sum(0)
         sequence = layout.sequence_out(output)
         assert isinstance(sequence, Tensor)
         return sequence, layout.hidden_out(h_n.unsqueeze(0))

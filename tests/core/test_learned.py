@@ -313,6 +313,15 @@ def test_an_empty_sequence_keeps_the_state():
     assert rnn.harden(torch.zeros(0, 3, 2, dtype=torch.float64))[1].moved == 0
 
 
+def test_an_empty_sequence_has_gradients():
+    for which in (0, 1):
+        rnn = make()
+        rnn(torch.zeros(0, 3, 2, dtype=torch.float64))[which].sum().backward()
+        for name, parameter in rnn.named_parameters():
+            assert parameter.grad is not None, name
+            assert parameter.grad.count_nonzero() == 0, name
+
+
 @pytest.mark.parametrize("learn_phases", [False, True])
 def test_chunks_equal_one_call(learn_phases, close):
     rnn = make(learn_phases=learn_phases)
