@@ -373,6 +373,8 @@ MUTANTS = [
            "if _read_number(header, 60) != VERSION:", "if False:", STORE),
     Mutant("store: a broken file is taken", "experiments/sweep/store_file.py",
            'if answer != "ok":', "if False:", STORE),
+    Mutant("store: views and triggers of somebody else are used", "experiments/sweep/store_file.py",
+           'if statement is not None and " ".join(statement.split()) not in known:', "if False:", STORE),
     Mutant("engine: one bad run takes its batch with it", "experiments/sweep/batches.py",
            "if len(batch.runs) == 1:\n            return (record_failure(first,",
            "if True:\n            return len(batch.runs) * (record_failure(first,", ENGINE),

@@ -269,6 +269,33 @@ def test_a_file_that_is_no_store_is_refused_and_left_alone(tmp_path, make, messa
     assert [entry.name for entry in tmp_path.iterdir()] == ["runs.sqlite"]
 
 
+ENDLESS = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers) SELECT n FROM numbers"
+
+
+@pytest.mark.parametrize(
+    ("statements", "name"),
+    [
+        (["DROP TABLE digests", f"CREATE VIEW digests (key, digest) AS SELECT n, n FROM ({ENDLESS})"], "view digests"),
+        ([f"CREATE TRIGGER more BEFORE INSERT ON runs BEGIN {ENDLESS}; END"], "trigger more"),
+        (["CREATE TABLE other (size CHECK (length(zeroblob(size)) < 9))"], "table other"),
+        (["ALTER TABLE about ADD COLUMN other"], "table about"),
+        (["CREATE INDEX longest ON runs (length(zeroblob(size)))"], "index longest"),
+    ],
+    ids=["view", "trigger", "table", "column", "index"],
+)
+def test_definitions_of_somebody_else_are_refused_before_they_are_used(tmp_path, statements, name):
+    with new(tmp_path) as opened:
+        opened.add(record())
+    connection = sqlite3.connect(tmp_path / "runs.sqlite")
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    for how in (Store.open, Store.read):
+        with pytest.raises(StoreError, match=f"the store is broken: the {name} is not one that a store has"):
+            how(tmp_path)
+
+
 def test_a_row_that_does_not_fit_its_key_is_an_error(tmp_path):
     with new(tmp_path) as opened:
         opened.add(record())

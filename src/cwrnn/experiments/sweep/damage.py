@@ -18,6 +18,7 @@ from .store_rows import COLUMNS
 logger = logging.getLogger("cwrnn")
 
 TABLE = "digests"
+TABLE_DEFINITION = f"{TABLE} (key TEXT PRIMARY KEY REFERENCES runs (key) ON DELETE CASCADE, digest TEXT NOT NULL)"
 MOST_NAMED = 5
 """The number of damaged records that one warning names."""
 
@@ -41,10 +42,7 @@ def digest_record(row: Sequence[Any], arrays: Iterable[StoredArray]) -> str:
 
 def add_digest(connection: sqlite3.Connection, key: str) -> None:
     """Adds the digest of a record that was just written, as the store gives it back. A transaction must be open."""
-    connection.execute(
-        f"CREATE TABLE IF NOT EXISTS {TABLE} (key TEXT PRIMARY KEY REFERENCES runs (key) ON DELETE CASCADE, "
-        "digest TEXT NOT NULL)"
-    )
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {TABLE_DEFINITION}")
     connection.execute(f"INSERT OR REPLACE INTO {TABLE} VALUES (?, ?)", (key, _digest_stored(connection, key)))
 
 

@@ -121,10 +121,10 @@ def _connect(distributed: Any, stack: ExitStack, workers: int, scheduler: str | 
         # without a certificate, every user of the machine could run code in these processes
         require("cryptography", extra="dask", purpose="the certificate of the cluster on this machine")
         options |= {"host": "127.0.0.1", "protocol": "tls", "security": distributed.security.Security.temporary()}
-        # Ctrl-C reaches all processes of a terminal, but only this one must react; workers inherit a blocked SIGINT
-        # the web servers tell nothing: Dask starts them in any case
+        # Dask starts web servers in any case: without pages they tell nothing
         dask = require("dask", extra="dask", purpose="the engine 'dask'")
         silent: dict[str, list[str]] = {f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")}
+        # Ctrl-C reaches all processes of a terminal, but only this one must react; workers inherit a blocked SIGINT
         with hold_interrupts(), dask.config.set(silent):
             address = stack.enter_context(distributed.LocalCluster(n_workers=workers, **options))
     try:

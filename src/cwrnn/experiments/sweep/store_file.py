@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
+from ...untrusted import escape_controls, shorten
 from ..errors import ExperimentError
+from . import damage
 from .crash_safety import connect_durably
 
 FILE = "runs.sqlite"
@@ -125,7 +127,7 @@ def _read_status(path: Path) -> os.stat_result | None:
 
 def _create_tables(connection: sqlite3.Connection, command: str) -> None:
     """Makes the tables of a new store, inside a transaction: a store has all of them or none."""
-    for statement in filter(str.strip, TABLES.split(";")):
+    for statement in _split_statements(TABLES):
         connection.execute(statement)
     about = {"command": command, "created": datetime.now(timezone.utc).isoformat(timespec="seconds")}
     connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
@@ -158,10 +160,22 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("SELECT count(*) = 0 FROM sqlite_master").fetchone()[0])
 
 
+def _split_statements(text: str) -> list[str]:
+    """The statements of an SQL text, each with single spaces."""
+    return [" ".join(statement.split()) for statement in text.split(";") if statement.strip()]
+
+
 def _check_contents(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuses an empty or broken file."""
+    """Refuses an empty or broken file, and one with definitions that no store has."""
     if _is_empty(connection):
         raise StoreError(f"{path}: there is no store")
+    # before anything is read: a view, a trigger or a check of somebody else may compute for ever
+    known = {*_split_statements(TABLES), f"CREATE TABLE {damage.TABLE_DEFINITION}"}
+    for kind, name, statement in connection.execute("SELECT type, name, sql FROM sqlite_master"):
+        # the index of a primary key has no statement
+        if statement is not None and " ".join(statement.split()) not in known:
+            described = f"the {escape_controls(shorten(f'{kind} {name}'))}"
+            raise StoreError(f"{path}: the store is broken: {described} is not one that a store has")
     (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if answer != "ok":
         raise StoreError(f"{path}: the store is broken: {answer}")
