@@ -350,6 +350,13 @@ def test_one_module_costs_as_much_as_a_dense_network():
     assert cost.total.sum() == cost.dense
 
 
+def test_the_summary_counts_the_parameters_that_exist():
+    for bias in (False, True):
+        layer = random_layer(bias=bias)
+        modules = inspect(layer, linear(np.ones((1, 7))), sequences(9), squared).modules
+        assert sum(module.parameters for module in modules) == layer.count_parameters() + 7
+
+
 def test_the_summary_of_a_module_repeats_the_measurements():
     layer, readout, inputs = random_layer(), linear(torch.randn(2, 7)), sequences(30, 12)
     inspection = inspect(layer, readout, inputs, squared, longest=10)

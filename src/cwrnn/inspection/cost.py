@@ -31,13 +31,14 @@ class Cost:
         return self.recurrent + self.input + self.readout
 
 
-def count_operations(schedule: Schedule, input_size: int, output_size: int) -> Cost:
+def count_operations(schedule: Schedule, input_size: int, output_size: int, *, bias: bool = True) -> Cost:
     """The multiply-adds per time step of each module, as ClockworkRNN and Readout compute them, and its parameters.
 
     Args:
         schedule: periods and sizes of the modules
         input_size: I, the number of features of the input
         output_size: the number of outputs of the readout
+        bias: whether the layer has biases, which count as parameters. Default: True
 
     >>> float(count_operations(Schedule.exponential(1024, 8), 0, 0).total.sum())  # Schedule.operations counts the same
     64256.0
@@ -52,5 +53,5 @@ def count_operations(schedule: Schedule, input_size: int, output_size: int) -> C
         input=sizes * input_size / periods,
         readout=sizes * output_size / periods,
         dense=float(N * (N + input_size + output_size)),
-        parameters=sizes * (read + input_size + 1 + output_size),
+        parameters=sizes * (read + input_size + bias + output_size),
     )

@@ -88,7 +88,7 @@ def inspect(
     spectrum = measure_spectrum(states, schedule)
     memory = measure_memory(layer, inputs, longest)
     weights = measure_weights(layer, readout)
-    cost = count_operations(schedule, layer.input_size, readout.out_features)
+    cost = count_operations(schedule, layer.input_size, readout.out_features, bias=layer.bias)
     intact, silenced = silence_modules(layer, readout, inputs, measure)
     variance = np.concatenate(states).var(axis=0)
     modules = [
