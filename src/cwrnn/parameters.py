@@ -104,6 +104,8 @@ class LayerParameters(nn.Module):
         if problem is not None:
             error_msgs.append(problem)
             return
+        # loading may swap the parameters as well
+        release_weights(self.parameters())
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )

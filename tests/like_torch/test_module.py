@@ -143,6 +143,15 @@ def test_parameters_can_be_swapped_after_a_call_and_a_step(make):
     assert layer.weight_hh_l0 is weight
 
 
+@pytest.mark.usefixtures("swapped")
+def test_parameters_can_be_swapped_by_loading_after_a_step():
+    layer, other, x = ClockworkRNN(I, N), ClockworkRNN(I, N), torch.randn(B, I)
+    with torch.no_grad():
+        layer.step(x)
+        layer.load_state_dict(other.state_dict())
+        assert torch.equal(layer.step(x)[0], other.step(x)[0])
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_equals_rounded_float32(make, close, dtype):
     layer = make(I, N, 2)
