@@ -218,6 +218,8 @@ def test_a_learned_layer_keeps_the_sizes_of_its_modules():
         other.load_state_dict(old.state_dict())
     with pytest.raises(RuntimeError, match="saved with modules of the sizes 'text'"):
         other.load_state_dict(old.state_dict() | {"_extra_state": "text"})
+    with pytest.raises(RuntimeError, match="saved with modules of the sizes tensor.*meta"):
+        other.load_state_dict(old.state_dict() | {"_extra_state": torch.zeros(1, 3, device="meta")})
 
 
 def test_an_averaged_model_computes_and_loads():
