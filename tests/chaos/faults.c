@@ -85,7 +85,7 @@ static int is_file_inside(int file, char *path) {
 /* Counts an operation, and decides what becomes of it. */
 static enum verdict decide(const char *name, const char *path, int is_write, int needs_space) {
     uint64_t number = __atomic_add_fetch(&count->operations, 1, __ATOMIC_SEQ_CST);
-    if (fault == NONE || number < at || (fault == HALF && !is_write)) return GO;
+    if (fault == NONE || number < at || (fault == HALF && !is_write) || (fault == FULL && !needs_space)) return GO;
     int is_first = !__atomic_exchange_n(&count->hit, 1, __ATOMIC_SEQ_CST);
     if (is_first) {
         size_t length = strlen(path);
@@ -97,7 +97,7 @@ static enum verdict decide(const char *name, const char *path, int is_write, int
         pause();
     }
     if (fault == HALF || (is_first && is_write)) return GO_HALF;
-    return needs_space ? REFUSE : GO;
+    return REFUSE;
 }
 
 static ssize_t end_half(ssize_t written) {
