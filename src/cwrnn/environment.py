@@ -64,7 +64,12 @@ def _commit() -> str:
     try:
         commit, changes = (
             subprocess.run(
-                ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10
+                # a git that is killed with this process must not leave the lock of its index behind
+                ["git", "--no-optional-locks", "-C", str(root), *arguments],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=10,
             ).stdout.strip()
             for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
         )

@@ -124,9 +124,9 @@ def _disturb(undisturbed: sweeps.Undisturbed, folder: Path, trial: Trial, chance
     options += ["--engine", "dask", "--out", str(folder), "--resume"]
     command = Command(["reproduce", TASK, *sweeps.TASKS[TASK], *options], where / "disturbed.log")
     try:
-        # half of the faults come when at least one batch is done
-        sign = "%" if chance.random() < 0.5 else "; the store is"
-        moment = chance.uniform(0, undisturbed.seconds / 2)
+        # half of the faults come in the middle of the training: soon after the first report of a batch
+        sign, longest = ("%", 1.0) if chance.random() < 0.5 else ("; the store is", undisturbed.seconds / 2)
+        moment = chance.uniform(0, longest)
         if not command.wait_until(lambda: sign in command.read_log()):
             finish(command, trial, (0,))
             return False
