@@ -276,7 +276,8 @@ class _Disturbance:
     def _fill_disk(self, chance: random.Random) -> bool:
         """Gives the file system less space than the sweep needs, and all of it afterwards."""
         used = sum(path.stat().st_blocks * 512 for path in self._folder.rglob("*"))
-        space = used + chance.randrange(0, 4096 * 1024, 4096)
+        # from 4 KiB to 4 MiB, each doubling as often as the others: the store is small, and the page is large
+        space = used + 4096 * int(2 ** chance.uniform(0, 10))
         _remount(self._folder, space)
         try:
             self._start()
