@@ -57,6 +57,16 @@ def test_a_flipped_bit_of_an_array_is_noticed(tmp_path, name):
         assert len(store.records()) == 1
 
 
+def test_the_warning_about_a_damaged_record_cannot_control_a_terminal(tmp_path, caplog):
+    fill(tmp_path, 0)
+    change(tmp_path, ("UPDATE runs SET method = ?, data = ?", ("cw\x1b[31m\u202e", "wave\n\x1b[0m")))
+    with caplog.at_level(logging.WARNING, "cwrnn"), Store.read(tmp_path) as store:
+        [name] = store.damaged.values()
+    assert r"(cw\x1b[31m\u202e of size" in name
+    assert name in caplog.messages[0]
+    assert "\x1b" not in caplog.messages[0]
+
+
 def test_a_text_that_is_not_utf_8_is_noticed(tmp_path):
     fill(tmp_path, 0, 1)
     change(tmp_path, "UPDATE runs SET environment = CAST(X'22FF22' AS TEXT) WHERE seed = 1")

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...untrusted import escape_controls
 from .store_rows import COLUMNS
 
 logger = logging.getLogger("cwrnn")
@@ -76,8 +77,8 @@ def read_digests(connection: sqlite3.Connection, keys: Sequence[str] | None = No
 
 
 def describe_damaged(values: Mapping[str, Any]) -> str:
-    """The name of a damaged record, from the row that is left of it."""
-    return (
+    """The name of a damaged record, from the row that is left of it, as a text that a terminal prints as it is."""
+    return escape_controls(
         f"{str(values['key'])[:12]} ({values['method']} of size {values['size']} on {values['data']!r}, "
         f"seed {values['seed']})"
     )
@@ -89,7 +90,7 @@ def warn_about_damage(path: Path, names: Sequence[str]) -> None:
     logger.warning(
         "%s: left out, because their numbers are not those that were stored: %s%s; --resume (resume=True) trains them "
         "again",
-        path,
+        escape_controls(str(path)),
         ", ".join(names[:MOST_NAMED]),
         more,
     )
