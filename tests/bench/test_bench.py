@@ -245,6 +245,7 @@ def test_cwrnn_bench_forwards_its_arguments(capsys):
         (["step", "12,3,9,2,2"], "name no other regime beside them"),
         (["layers", "--picture", "x.png"], "--picture shows all regimes"),
         (["--repeats", "0"], "--threads and --repeats must be at least 1"),
+        (["--threads", "4294967296"], "--threads must be at most 1024, got 4294967296"),
         (["--backend", "none"], "invalid choice: 'none'"),
         (["--device", "toaster"], "toaster"),
     ],

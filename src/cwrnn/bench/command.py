@@ -19,6 +19,8 @@ REGIMES = ("layers", "replicas", "step", "growth")
 GPU_REGIMES = ("gpu", "sweep")
 REPLICAS = 100
 STEP_UNITS = (128, 1024)
+MOST_THREADS = 1024
+"""The largest --threads. torch refuses numbers beyond 32 bits with an error of its own."""
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn.bench") -> int:
@@ -34,6 +36,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
     options = parser.parse_args(arguments)
     if options.threads < 1 or options.repeats < 1:
         parser.error("--threads and --repeats must be at least 1")
+    if options.threads > MOST_THREADS:
+        parser.error(f"--threads must be at most {MOST_THREADS}, got {options.threads}")
     sizes = [target for target in options.targets if isinstance(target, Size)]
     chosen = [target for target in options.targets if not isinstance(target, Size)]
     if sizes and chosen not in ([], ["layers"]):
