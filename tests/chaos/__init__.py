@@ -1,6 +1,6 @@
 """Chaos: kills commands, fills the disk and kills a cluster, again and again, and compares what is left.
 
-__main__.py     the command line; `python -m chaos --help` explains it
+__main__.py     the command line; `PYTHONPATH=tests python -m chaos --help` explains it
 command.py      one running command: signals, the processes that it started, the phase that it is in
 faults.c        a library that kills a command at a chosen file operation, or lets the disk be full from there on
 faults.py       builds it, and reads how far it counted

@@ -37,10 +37,10 @@ scenarios:
   dask    `cwrnn reproduce --engine dask`: a worker is killed, the scheduler is killed, the command is killed
 
 examples:
-  python -m chaos                             everything, 200 kills of sweeps: 20 to 40 minutes on two cores
-  python -m chaos --kills 10                  the short version: about 6 minutes
-  python -m chaos --only dask --only full     two scenarios
-  python -m chaos --seed 7 --out out/chaos-7  draw other times; keep the evidence elsewhere
+  make chaos           everything, 200 kills of sweeps: 20 to 40 minutes on two cores
+  make chaos KILLS=10  the short version: about 6 minutes
+  PYTHONPATH=tests python -m chaos --only dask --only full     two scenarios
+  PYTHONPATH=tests python -m chaos --seed 7 --out out/chaos-7  draw other times; keep the evidence elsewhere
 
 The folder --out gets chaos.md (the table), chaos.json (every fault), and for each problem the folder of its command:
 the store as it was left, and the logs of all commands that worked on it. Do not change or commit the source while this
