@@ -64,7 +64,7 @@ class ClockworkRNN(LayerParameters):
         * **t0**: the clock at the first step, unless `hx` is a :class:`State`. To continue a stream from a tensor, pass
           the number of steps before this call. Default: 0
         * **lengths**: B integers, if the sequences of a padded batch have different lengths
-        * **return_state**: if ``True``, the second output is a :class:`State` also where `hx` is none.
+        * **return_state**: if ``True``, the second output is a :class:`State` even if `hx` is not one.
           Default: ``False``
 
     Outputs: output, h_n
@@ -330,8 +330,8 @@ class ClockworkRNN(LayerParameters):
         return_state = return_state or isinstance(hx, State)
         if return_state and self.bidirectional:
             raise RuntimeError(
-                "a bidirectional layer reads a sequence from its end, so that its stream cannot be continued: "
-                "pass hx as a Tensor, and no return_state"
+                "a bidirectional layer reads a sequence from its end, so its stream cannot be continued: "
+                "pass hx as a Tensor, without return_state"
             )
         hx, t0 = check_start(hx, t0)
         x, h, layout = self._enter(input, hx, lengths)

@@ -163,7 +163,7 @@ class LearnedClockworkRNN(nn.Module):
             hx: (1, B, N), or (1, N) unbatched: the state before the first step. Default: zeros. Or the State of a
                 stream that this call continues, which knows its clock
             t0: the clock at the first step, unless `hx` is a State. Default: 0
-            return_state: if True, the final hidden state is a State also where `hx` is none. Default: False
+            return_state: if True, the final hidden state is a State even if `hx` is not one. Default: False
         """
         if is_symbolic(input):
             recorded: tuple[Tensor, Tensor] = record_call(self, input, hx, {"t0": t0, "return_state": return_state})

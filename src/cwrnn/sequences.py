@@ -57,8 +57,8 @@ class Layout(NamedTuple):
             shortest, longest = int(self.lengths.min()), int(self.lengths.max())
         if shortest != longest:
             raise ValueError(
-                f"the sequences end at different times, after {shortest} to {longest} steps, so that they have no "
-                "common State: pass the state as a Tensor, and without return_state"
+                f"the sequences end at different times, after {shortest} to {longest} steps, so they have no "
+                "common State: pass hx as a Tensor, without return_state"
             )
         return longest
 

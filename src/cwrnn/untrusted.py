@@ -44,7 +44,7 @@ def read_regular_file(path: str | os.PathLike[str], most: int) -> bytes:
                     raise OSError(errno.EFBIG, f"it has more than {most} bytes", os.fspath(path))
             return b"".join(chunks)
         except MemoryError as error:
-            raise OSError(errno.ENOMEM, "it does not fit into the memory", os.fspath(path)) from error
+            raise OSError(errno.ENOMEM, "it does not fit into memory", os.fspath(path)) from error
 
 
 def open_regular_file(path: str | os.PathLike[str]) -> io.FileIO:

@@ -162,7 +162,7 @@ def test_existing_file_is_replaced_only_with_force(command, folder, model):
         (["--words", "no,maybe"], "--words:"),
         (["--data", "folder:/nowhere"], "--data:"),
         (["--out", "."], "--out: . is a folder: name a file"),
-        (["--out", os.devnull], "--out: /dev/null is not a file that could be replaced"),
+        (["--out", os.devnull], "--out: /dev/null is not a regular file, so it cannot be replaced"),
         (["--out", "m" * 256], "cannot be written: File name too long"),
         (["--out", "m" * 5000], "cannot be written: File name too long"),
         (["--out", "m\0"], "embedded null byte"),

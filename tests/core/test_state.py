@@ -117,7 +117,7 @@ def test_a_state_that_does_not_fit_is_refused(call, error, message):
 def test_a_bidirectional_layer_has_no_stream():
     rnn = make(bidirectional=True)
     for options in ({"return_state": True}, {"hx": State(randn(2, 2, 9), 3)}):
-        with pytest.raises(RuntimeError, match="reads a sequence from its end, so that its stream cannot be continued"):
+        with pytest.raises(RuntimeError, match="reads a sequence from its end, so its stream cannot be continued"):
             rnn(randn(5, 2, 2), **options)
 
 

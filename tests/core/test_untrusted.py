@@ -69,7 +69,7 @@ def test_memory_that_is_not_there_is_an_error_of_the_file(tmp_path, monkeypatch)
 
     (tmp_path / "file").write_bytes(b"a")
     monkeypatch.setattr(untrusted.io, "FileIO", Reader)
-    with pytest.raises(OSError, match="it does not fit into the memory"):
+    with pytest.raises(OSError, match="it does not fit into memory"):
         read_regular_file(tmp_path / "file", 100)
 
 

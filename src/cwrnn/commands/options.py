@@ -104,8 +104,8 @@ Scheduler = Annotated[
     typer.Option(
         "--scheduler",
         metavar="ADDRESS",
-        help="Address of an existing Dask cluster. Its messages are pickled: name only one that you trust. Without it, "
-        "--engine dask starts one on this machine, which nobody else can use.",
+        help="Address of a Dask cluster that you trust: its messages are pickled. Without this option, "
+        "--engine dask starts a cluster on this machine that nobody else can use.",
     ),
 ]
 Workers = Annotated[

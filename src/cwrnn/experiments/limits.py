@@ -28,7 +28,7 @@ LARGEST_GENERATIONS = LARGEST_POPULATION = 10_000
 
 
 def check_count(argument: str, value: int, most: int, *, least: int = 1) -> int:
-    """Returns `value` as a plain integer; an ArgumentError if it is none, or not between `least` and `most`.
+    """Returns `value` as a plain integer; raises an ArgumentError unless it is one between `least` and `most`.
 
     >>> check_count("runs", 3, LARGEST_RUNS)
     3

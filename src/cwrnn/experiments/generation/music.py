@@ -148,7 +148,7 @@ def _load(source: str | Path, offset: float, length: int) -> list[Dataset]:
         return [read_sequence(file, offset=offset, length=length) for file in paths]
     if not stat.S_ISREG(mode):
         # a pipe would wait for a writer, and a device may have no end
-        raise MusicError(f"{path}: is not a file")
+        raise MusicError(f"{path}: is not a regular file")
     return [read_sequence(path, offset=offset, length=length)]
 
 

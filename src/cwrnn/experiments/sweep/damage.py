@@ -48,7 +48,7 @@ def add_digest(connection: sqlite3.Connection, key: str) -> None:
 
 
 def is_damaged(connection: sqlite3.Connection, key: str) -> bool:
-    """True if the record has a digest that is not its own."""
+    """True if the record does not match its stored digest."""
     stored = read_digests(connection, [key]).get(key)
     return stored is not None and stored != _digest_stored(connection, key)
 
@@ -88,7 +88,7 @@ def warn_about_damage(path: Path, names: Sequence[str]) -> None:
     """Logs a warning that names the damaged records, of which there is at least one."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     logger.warning(
-        "%s: left out, because their numbers are not those that were stored: %s%s; --resume (resume=True) trains them "
+        "%s: left out, because these records do not match their digests: %s%s; --resume (resume=True) trains them "
         "again",
         escape_controls(str(path)),
         ", ".join(names[:MOST_NAMED]),

@@ -132,7 +132,7 @@ def _read_rows(reader: Any, folder: Path, words: Sequence[str] | None, contents:
             continue
         is_empty, where = False, f"{MANIFEST} line {reader.line_num}"
         if len(contents.problems) >= MOST_PROBLEMS:
-            contents.problems.append(f"{where}: after so many problems the rest is not read")
+            contents.problems.append(f"{where}: too many problems, the rest is not read")
             break
         if len(row) > len(columns):
             contents.problems.append(f"{where}: more fields than columns")

@@ -77,7 +77,7 @@ def decode_sound(data: bytes) -> tuple[int, NDArray[np.float64]]:
         check_samples(samples)
         return sample_rate, samples.mean(axis=1)
     except MemoryError as error:
-        raise SoundError("its samples do not fit into the memory") from error
+        raise SoundError("its samples do not fit into memory") from error
 
 
 def read_sound_file(path: str | os.PathLike[str]) -> bytes:

@@ -328,7 +328,7 @@ def _check_out(out: Path, force: bool) -> None:
     if mode is not None and stat.S_ISDIR(mode):
         raise ArgumentError("out", f"{name} is a folder: name a file")
     if mode is not None and not stat.S_ISREG(mode):
-        raise ArgumentError("out", f"{name} is not a file that could be replaced")
+        raise ArgumentError("out", f"{name} is not a regular file, so it cannot be replaced")
     if mode is not None and not force:
         raise ArgumentError("out", f"{name} exists already: add --force (force=True) to replace it")
     try:
