@@ -43,9 +43,12 @@ def write_tree(folder: Path, entries: Any) -> None:
         try:
             name, kind, content = entry
             path = Path(os.path.normpath(root / name))
-            if not path.is_relative_to(root):
+            # nothing is written through a link or into a pipe that an earlier entry made
+            if not path.is_relative_to(root) or os.path.lexists(path):
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.resolve().is_relative_to(root):
+                continue
             if kind == "sound":
                 path.write_bytes(make_sound(int(content), path.suffix))
             elif kind == "text":

@@ -78,7 +78,8 @@ def join_file(parts: Parts) -> bytes:
     about, tensors = parts
     # what is no JSON object has no checksum
     with contextlib.suppress(RecursionError, TypeError, ValueError):
-        about = json.dumps(json.loads(about) | {"sha256": compute_checksum(parts)}, ensure_ascii=False)
+        # escaped twice, or safetensors refuses half of a surrogate pair before the package sees it
+        about = json.dumps(json.loads(about) | {"sha256": compute_checksum(parts)})
     header: dict[str, object] = {"__metadata__": {"cwrnn": about}}
     place = 0
     for name, dtype, shape, data in tensors:
@@ -197,7 +198,9 @@ def make_recogniser_case(random: Random) -> bytes:
     part = mutate_json(random, json.dumps(values["about"][name]))
     if name == "features" and random.random() < 0.5:
         settings = {key: json.dumps(value) for key, value in values["about"]["features"].items()}
-        settings[random.choice(list(settings))] = make_json_value(random)
+        # a number of the right kind goes further than other values
+        huge = random.choice(("1" + "0" * 400, "1e308", "1e300", "1000000000000", "1e-300", "0", "-1"))
+        settings[random.choice(list(settings))] = random.choice((huge, huge, make_json_value(random)))
         part = "{" + ", ".join(f'"{key}": {value}' for key, value in settings.items()) + "}"
     values["about"][name] = "PART"
     return join_file(Parts(json.dumps(values).replace('"PART"', part), tensors))

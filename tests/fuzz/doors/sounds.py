@@ -93,10 +93,13 @@ def make_recogniser() -> Recogniser:
 
 def make_case(random: Random) -> bytes:
     """Return a sound file with a few changes: in its header, in its numbers, or anywhere."""
+    if random.random() < 0.15:
+        # the only format that is decoded by the package itself
+        return mutate_sphere(
+            random, random.choice([file for file in list_samples() if file.startswith(b"NIST_1A\n   1024")])
+        )
     sample = random.choice(list_samples())
     kind = random.random()
-    if sample.startswith(b"NIST_1A") and kind < 0.7:
-        return mutate_sphere(random, sample)
     if sample.startswith((b"RIFF", b"RIFX")) and kind < 0.5:
         return mutate_riff(random, sample)
     return mutate_bytes(random, sample, list_samples())
@@ -109,7 +112,7 @@ def mutate_sphere(random: Random, sample: bytes) -> bytes:
     for _ in range(random.choice((1, 1, 2))):
         i = random.randrange(2, len(lines) - 1)
         name, _, value = lines[i].rpartition(" ")
-        kind = random.randrange(6)
+        kind = random.choice((0, 1, 2, 3, 4, 4, 4, 5))
         if kind <= 1:
             lines[i] = f"{name} {random.choice((*NUMBERS, *TEXTS))}"
         elif kind == 2:
@@ -121,7 +124,7 @@ def mutate_sphere(random: Random, sample: bytes) -> bytes:
             lines[i] = (
                 name
                 + " "
-                + filler * (random.choice((10, 1000, 60_000, 900_000)) // len(filler))
+                + filler * (random.choice((10, 1000, 60_000, 60_000, 900_000)) // len(filler))
                 + random.choice(("", value))
             )
         else:

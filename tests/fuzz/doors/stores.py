@@ -52,6 +52,9 @@ def make_case(random: Random) -> bytes:
         try:
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute("PRAGMA foreign_keys = OFF")
+            if random.random() < 0.6:
+                # a store of an earlier version: with digests, a changed record is left out unread
+                connection.execute("DROP TABLE digests")
             for _ in range(random.choice((1, 1, 2, 3))):
                 try:
                     change_rows(random, connection)
