@@ -34,6 +34,7 @@ TRAINING = (
     "cwrnn.experiments.words.recogniser.training.train_many",
     "cwrnn.experiments.clocks.learning.train_both_kinds",
     "cwrnn.bench.command._measure",
+    "cwrnn.experiments.report.page.write_store_report",
 )
 """The functions that begin the long work of all commands."""
 
