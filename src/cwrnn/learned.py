@@ -214,7 +214,7 @@ class LearnedClockworkRNN(nn.Module):
         stored = state_dict.pop(prefix + EXTRA_STATE, own)
         if not equals_stored(own, stored):
             readable = is_real_matrix(stored) and len(stored) == 1 and not stored.is_meta
-            sizes = stored.tolist()[0] if readable else repr(stored)
+            sizes = f"[{', '.join(f'{size:.15g}' for size in stored.tolist()[0])}]" if readable else repr(stored)
             error_msgs.append(
                 f'size mismatch for "{prefix}{EXTRA_STATE}": the weights were saved with modules of the sizes {sizes}, '
                 f"but this layer has modules of the sizes {list(self.sizes)}."

@@ -57,15 +57,24 @@ def test_state_dicts_of_earlier_versions_load(options):
     assert torch.equal(rnn(x)[0], old(x)[0])
 
 
+def average_in_place(value):
+    average = value.clone()
+    for _ in range(2000):
+        average.mul_(0.999).add_(value, alpha=0.001)
+    return average.lerp_(value, 0.1)
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda state: {name: (value + value) / 2 for name, value in state.items()},
         lambda state: {name: 0.9 * value + 0.1 * value for name, value in state.items()},
+        lambda state: {name: torch.stack([value, value]).mean(0) for name, value in state.items()},
+        lambda state: {name: average_in_place(value) for name, value in state.items()},
         lambda state: {name: value.bfloat16() for name, value in state.items()},
         lambda state: {name: value.to("meta") if "extra" in name else value for name, value in state.items()},
     ],
-    ids=["averaged", "moving average", "bfloat16", "meta"],
+    ids=["averaged", "moving average", "mean", "moving average in place", "bfloat16", "meta"],
 )
 def test_a_schedule_that_was_averaged_or_cast_with_the_weights_is_recognised(change):
     schedule = Schedule((1, 3, 1000), (2, 3, 4))
