@@ -16,7 +16,7 @@ from .reference import clockwork_reference
 from .schedule import Operations, Schedule
 from .step import State
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "ClockworkRNN",
