@@ -1,9 +1,13 @@
 """A record whose stored numbers have changed is left out, named, and trained again."""
 
+import contextlib
+import dataclasses
+import itertools
 import json
 import logging
 import sqlite3
 
+import numpy as np
 import pytest
 from support.made_records import make_dataset, make_record
 
@@ -11,6 +15,7 @@ from cwrnn.commands.main import main
 from cwrnn.experiments import reproduction_result
 from cwrnn.experiments.reproduction import reproduce_generation
 from cwrnn.experiments.sweep.store import Store
+from cwrnn.experiments.sweep.store_file import StoreError
 
 SMALL = {"methods": ["cw"], "sizes": [100], "runs": 2, "epochs": 2, "length": 20, "workers": 1}
 
@@ -55,6 +60,23 @@ def test_a_flipped_bit_of_an_array_is_noticed(tmp_path, name):
     with Store.read(tmp_path) as store:
         assert list(store.damaged) == [key]
         assert len(store.records()) == 1
+
+
+def test_no_flipped_bit_of_a_key_loses_an_array_in_silence(tmp_path):
+    record = make_record(0.5, seed=0)
+    record = dataclasses.replace(record, weights={**record.weights, "other": np.ones(2, np.float32)})
+    fill(tmp_path)
+    with Store.open(tmp_path) as store:
+        store.add(record)
+    file = tmp_path / "runs.sqlite"
+    whole, key = file.read_bytes(), record.key.encode()
+    # the tables and their indexes have a copy each
+    places = [place for place in range(len(whole)) if whole.startswith(key, place)]
+    for place, bit in itertools.product(places, (1, 2, 4, 8, 16, 32)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+        # a StoreError notices the damage as well
+        with contextlib.suppress(StoreError), Store.read(tmp_path) as store:
+            assert [sorted(read.weights) for read in store.records()] == [sorted(record.weights)] or store.damaged
 
 
 def test_the_warning_about_a_damaged_record_cannot_control_a_terminal(tmp_path, caplog):

@@ -76,6 +76,17 @@ def read_digests(connection: sqlite3.Connection, keys: Sequence[str] | None = No
     }
 
 
+def read_arrays(connection: sqlite3.Connection, key: str) -> list[StoredArray]:
+    """The arrays of a record, in the order in which they were written.
+
+    Digests and records read them by this same statement: SQLite finds them by the index, and another statement could
+    find other arrays after damage to the table or to the index.
+    """
+    return connection.execute(
+        "SELECT name, dtype, shape, data FROM arrays WHERE key = ? ORDER BY rowid", (key,)
+    ).fetchall()
+
+
 def describe_damaged(values: Mapping[str, Any]) -> str:
     """The name of a damaged record, from the row that is left of it, as a text that a terminal prints as it is."""
     return escape_controls(
@@ -99,5 +110,4 @@ def warn_about_damage(path: Path, names: Sequence[str]) -> None:
 def _digest_stored(connection: sqlite3.Connection, key: str) -> str | None:
     """The hash of a record as it is stored now; None if there is no such record."""
     row = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM runs WHERE key = ?", (key,)).fetchone()
-    arrays = connection.execute("SELECT name, dtype, shape, data FROM arrays WHERE key = ?", (key,))
-    return None if row is None else digest_record(row, arrays.fetchall())
+    return None if row is None else digest_record(row, read_arrays(connection, key))

@@ -177,15 +177,9 @@ class Store:
                     ).fetchall()
                     matching = [row for row in matching if row[0] not in self._damaged]
                     rows += matching
-                    arrays |= {row[0]: {} for row in matching}
-                    parts = self._connection.execute(
-                        "SELECT key, name, dtype, shape, data FROM arrays "
-                        f"WHERE key IN (SELECT key FROM runs WHERE {condition}) ORDER BY rowid",
-                        values,
-                    )
-                    for key, name, dtype, shape, data in parts:
-                        if key in arrays:
-                            arrays[key][name] = unpack_array(data, dtype, shape)
+                    for row in matching:
+                        stored = damage.read_arrays(self._connection, row[0])
+                        arrays[row[0]] = {name: unpack_array(data, dtype, shape) for name, dtype, shape, data in stored}
                 datasets = set(self._connection.execute("SELECT name, digest FROM datasets"))
             finally:
                 self._connection.execute("COMMIT")
