@@ -140,8 +140,10 @@ def _disturb(undisturbed: sweeps.Undisturbed, folder: Path, trial: Trial, chance
         trial.phase = BEFORE_RECORDS if done == 0 else AFTER_RECORDS if is_last else BETWEEN_RECORDS
         if fault in (MAIN, GROUP):
             command.process.kill() if fault == MAIN else command.signal_group(signal.SIGKILL)
-            finish(command, trial, (-signal.SIGKILL,))
-        elif fault == WORKER:
+            # the command may have come to its end while the store was read
+            finish(command, trial, (-signal.SIGKILL, 0))
+            return trial.code != 0
+        if fault == WORKER:
             assert cluster is not None
             cluster.kill_worker(chance)
             finish(command, trial, (0,))
