@@ -85,3 +85,32 @@ def inspected(sequence_store):
     from cwrnn.experiments.inspect.network import measure_network
 
     return measure_network(load_network(sequence_store))
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory):
+    """A folder with four recordings of each of three words."""
+    from support.made_recognisers import write_recordings
+
+    return write_recordings(tmp_path_factory.mktemp("recordings"))
+
+
+@pytest.fixture(scope="module")
+def trained(recordings):
+    """A recogniser that was trained on the recordings, and how its training went."""
+    from support.made_recognisers import train_on_recordings
+
+    return train_on_recordings(recordings)
+
+
+@pytest.fixture(scope="module")
+def recogniser(trained):
+    return trained.recogniser
+
+
+@pytest.fixture
+def model(recogniser, tmp_path):
+    """The file of the trained recogniser."""
+    path = tmp_path / "model.safetensors"
+    recogniser.save(path)
+    return path

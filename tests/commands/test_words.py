@@ -13,7 +13,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from support.made_recognisers import WORDS, train_on_recordings, write_recordings
+from support.made_recognisers import WORDS
 from support.sound_files import make_voice, write_sound, write_word_folders
 
 from cwrnn.commands import words
@@ -23,28 +23,6 @@ from cwrnn.experiments.words.recogniser import training
 from cwrnn.experiments.words.recogniser.model import Recogniser, trim_silence
 from cwrnn.experiments.words.sound_files import decode_sound
 from cwrnn.saved import SavedNetwork
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_recordings(tmp_path_factory.mktemp("recordings"))
-
-
-@pytest.fixture(scope="module")
-def trained(folder):
-    return train_on_recordings(folder)
-
-
-@pytest.fixture(scope="module")
-def recogniser(trained):
-    return trained.recogniser
-
-
-@pytest.fixture
-def model(recogniser, tmp_path):
-    path = tmp_path / "model.safetensors"
-    recogniser.save(path)
-    return path
 
 
 @pytest.fixture
@@ -86,9 +64,9 @@ def encode_pcm(samples):
     return np.rint(samples * 32768).astype("<i2").tobytes()
 
 
-def test_train_then_recognise(command, folder, tmp_path, capsys):
+def test_train_then_recognise(command, recordings, tmp_path, capsys):
     out = tmp_path / "new" / "model.safetensors"
-    code, printed, err = command("train", "--data", f"folder:{folder}", *TINY, "--runs", 2, "--out", out)
+    code, printed, err = command("train", "--data", f"folder:{recordings}", *TINY, "--runs", 2, "--out", out)
     assert (code, err) == (0, "")
     lines = printed.splitlines()
     assert lines[0].startswith("3 words (")
@@ -104,7 +82,7 @@ def test_train_then_recognise(command, folder, tmp_path, capsys):
     recogniser = Recogniser.load(out)
     assert set(recogniser.words) == set(WORDS)
 
-    files = [folder / "yes" / "s0.wav", folder / "no" / "s1.wav"]
+    files = [recordings / "yes" / "s0.wav", recordings / "no" / "s1.wav"]
     code, printed, err = command("recognise", out, *files, "--top", 2)
     assert (code, err) == (0, "")
     for line, file in zip(printed.splitlines(), files, strict=True):
@@ -113,10 +91,10 @@ def test_train_then_recognise(command, folder, tmp_path, capsys):
         assert line == f"{file}: {first} {100 * p:.1f} %, {second} {100 * q:.1f} %"
 
 
-def test_train_prints_json(command, folder, tmp_path):
+def test_train_prints_json(command, recordings, tmp_path):
     out = tmp_path / "model.safetensors"
     arguments = ["--method", "srn", "--hidden", "4", "--epochs", "1", "--words", "no,yes", "--seed", "7"]
-    code, printed, _ = command("train", "--data", f"folder:{folder}", *arguments, "--out", out, "--json")
+    code, printed, _ = command("train", "--data", f"folder:{recordings}", *arguments, "--out", out, "--json")
     assert code == 0
     found = json.loads(printed)
     assert (found["method"], found["schedule"], found["words"]) == ("srn", "1:4", ["no", "yes"])
@@ -125,18 +103,18 @@ def test_train_prints_json(command, folder, tmp_path):
     assert Recogniser.load(out).training["seed"] == 7
 
 
-def test_same_training_gives_the_same_network(command, folder, tmp_path):
+def test_same_training_gives_the_same_network(command, recordings, tmp_path):
     weights = []
     for name in ("a", "b"):
-        assert command("train", "--data", f"folder:{folder}", *TINY, "--out", tmp_path / name)[0] == 0
+        assert command("train", "--data", f"folder:{recordings}", *TINY, "--out", tmp_path / name)[0] == 0
         weights.append(SavedNetwork.load(tmp_path / name).network.state_dict())
     for name, value in weights[0].items():
         assert torch.equal(value, weights[1][name])
 
 
-def test_existing_file_is_replaced_only_with_force(command, folder, model):
+def test_existing_file_is_replaced_only_with_force(command, recordings, model):
     before = model.read_bytes()
-    arguments = ["train", "--data", f"folder:{folder}", *TINY, "--out", model]
+    arguments = ["train", "--data", f"folder:{recordings}", *TINY, "--out", model]
     code, out, err = command(*arguments)
     assert (code, out) == (2, "")
     assert f"{model} exists already: add --force (force=True) to replace it" in " ".join(err.split()).replace("- ", "-")
@@ -173,22 +151,22 @@ def test_existing_file_is_replaced_only_with_force(command, folder, model):
         (["--data", "d" * 5000], "or an existing folder"),
     ],
 )
-def test_wrong_usage_of_train_exits_with_2(command, folder, tmp_path, arguments, message):
+def test_wrong_usage_of_train_exits_with_2(command, recordings, tmp_path, arguments, message):
     out = [] if "--out" in arguments else ["--out", tmp_path / "model"]
-    code, printed, err = command("train", "--data", f"folder:{folder}", *out, *arguments)
+    code, printed, err = command("train", "--data", f"folder:{recordings}", *out, *arguments)
     assert (code, printed) == (2, "")
     assert message in " ".join(err.split())
     assert not (tmp_path / "model").exists()
 
 
-def test_folder_that_cannot_be_made_is_reported(command, model, folder):
-    code, _, err = command("train", "--data", f"folder:{folder}", "--out", model / "x")
+def test_folder_that_cannot_be_made_is_reported(command, model, recordings):
+    code, _, err = command("train", "--data", f"folder:{recordings}", "--out", model / "x")
     assert code == 2
     assert "--out: cannot make its folder" in err
 
 
-def test_training_that_diverges_exits_with_1(command, folder, tmp_path):
-    arguments = ["--data", f"folder:{folder}", *TINY, "--learning-rate", "1e30", "--out", tmp_path / "model"]
+def test_training_that_diverges_exits_with_1(command, recordings, tmp_path):
+    arguments = ["--data", f"folder:{recordings}", *TINY, "--learning-rate", "1e30", "--out", tmp_path / "model"]
     code, out, err = command("train", *arguments)
     assert (code, out) == (1, "")
     assert err == (
@@ -205,26 +183,26 @@ def test_words_with_control_characters_are_refused(command, tmp_path, monkeypatc
     assert (code, out, err) == (1, "", "cwrnn: the word 'n\\to' has control characters\n")
 
 
-def test_interrupted_training_writes_nothing(command, folder, tmp_path, monkeypatch):
+def test_interrupted_training_writes_nothing(command, recordings, tmp_path, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(training, "fit_recogniser", interrupt)
-    code, out, err = command("train", "--data", f"folder:{folder}", *TINY, "--out", tmp_path / "model")
+    code, out, err = command("train", "--data", f"folder:{recordings}", *TINY, "--out", tmp_path / "model")
     assert (code, out, err) == (130, "", "Interrupted.\n")
     assert not (tmp_path / "model").exists()
 
 
-def test_missing_safetensors_is_reported_before_the_training(command, folder, tmp_path, monkeypatch):
+def test_missing_safetensors_is_reported_before_the_training(command, recordings, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.setattr(training, "fit_recogniser", None)
-    code, _, err = command("train", "--data", f"folder:{folder}", *TINY, "--out", tmp_path / "model")
+    code, _, err = command("train", "--data", f"folder:{recordings}", *TINY, "--out", tmp_path / "model")
     assert code == 1
     assert "saving networks needs safetensors: pip install 'cwrnn[experiments]'" in err
 
 
-def test_bad_files_are_reported_and_good_ones_recognised(command, model, folder, tmp_path):
-    good = folder / "yes" / "s0.wav"
+def test_bad_files_are_reported_and_good_ones_recognised(command, model, recordings, tmp_path):
+    good = recordings / "yes" / "s0.wav"
     silent = write_sound(tmp_path / "silent.wav", np.zeros(8000))
     (tmp_path / "empty.wav").touch()
     cut = tmp_path / "cut.wav"
@@ -253,10 +231,10 @@ def test_bad_files_are_reported_and_good_ones_recognised(command, model, folder,
     assert second == {"file": str(silent), "error": "silent"}
 
 
-def test_files_that_never_end_are_reported(command, model, folder, tmp_path):
+def test_files_that_never_end_are_reported(command, model, recordings, tmp_path):
     os.mkfifo(tmp_path / "pipe.wav")
     bad = [tmp_path / "pipe.wav", "/dev/zero", tmp_path / ("a" * 5000)]
-    code, out, err = command("recognise", model, *bad, folder / "yes" / "s0.wav")
+    code, out, err = command("recognise", model, *bad, recordings / "yes" / "s0.wav")
     assert code == 1
     assert out.count("\n") == 1
     reasons = ["it is not a regular file", "it is not a regular file", "File name too long"]
@@ -264,7 +242,7 @@ def test_files_that_never_end_are_reported(command, model, folder, tmp_path):
         f"cwrnn: {file}: cannot be read: {reason}" for file, reason in zip(bad, reasons, strict=True)
     ]
     for path in bad:
-        code, out, err = command("recognise", path, folder / "yes" / "s0.wav")
+        code, out, err = command("recognise", path, recordings / "yes" / "s0.wav")
         assert (code, out) == (1, "")
         assert err.startswith(f"cwrnn: {path}: cannot be read: ")
 
@@ -280,11 +258,11 @@ def test_sample_that_cannot_be_used_is_reported(command, model, tmp_path):
     assert json.loads(out) == {"files": [{"file": str(loud), "error": message}]}
 
 
-def test_model_of_absurd_numbers_prints_no_probability(command, pipe, recogniser, folder, tmp_path):
+def test_model_of_absurd_numbers_prints_no_probability(command, pipe, recogniser, recordings, tmp_path):
     saved = copy.deepcopy(recogniser.saved)
     saved.tensors["features.deviation"][:] = 1e-300
     Recogniser(saved).save(tmp_path / "absurd")
-    good = folder / "yes" / "s0.wav"
+    good = recordings / "yes" / "s0.wav"
     message = "the network computes probabilities that are not finite: its numbers are too large"
     assert command("recognise", tmp_path / "absurd", good) == (1, "", f"cwrnn: {good}: {message}\n")
     code, out, _ = command("recognise", tmp_path / "absurd", good, "--json")
@@ -298,9 +276,9 @@ NASTY = "[red]$x$<b>\x1b[31m\u202e\r\n"
 ESCAPED = r"[red]$x$<b>\x1b[31m\u202e\r\n"
 
 
-def test_terminal_obeys_no_name_of_a_file(command, model, folder, tmp_path):
+def test_terminal_obeys_no_name_of_a_file(command, model, recordings, tmp_path):
     good = tmp_path / f"{NASTY}.wav"
-    good.write_bytes((folder / "yes" / "s0.wav").read_bytes())
+    good.write_bytes((recordings / "yes" / "s0.wav").read_bytes())
     code, out, err = command("recognise", model, good, tmp_path / f"{NASTY}.flac")
     assert code == 1
     assert out.startswith(f"{tmp_path}/{ESCAPED}.wav: ")
@@ -309,18 +287,18 @@ def test_terminal_obeys_no_name_of_a_file(command, model, folder, tmp_path):
     code, out, err = command("recognise", good, good)
     assert (code, out) == (1, "")
     assert err == f"cwrnn: {tmp_path}/{ESCAPED}.wav: this is not a safetensors file\n"
-    code, _, err = command("train", "--data", folder, "--out", good)
+    code, _, err = command("train", "--data", recordings, "--out", good)
     assert code == 2
     assert ESCAPED in err
     assert "\x1b" not in err
 
 
-def test_terminal_obeys_no_word(command, model, recogniser, folder):
+def test_terminal_obeys_no_word(command, model, recogniser, recordings):
     saved = copy.deepcopy(recogniser.saved)
     about = {**saved.about, "words": ["yes\u202e", "no[red]", "\u2028"]}
     about["clusters"] = dict.fromkeys(about["words"], 1)
     Recogniser(dataclasses.replace(saved, about=about)).save(model)
-    code, out, _ = command("recognise", model, folder / "yes" / "s0.wav")
+    code, out, _ = command("recognise", model, recordings / "yes" / "s0.wav")
     assert code == 0
     assert out.count("\n") == 1
     for word in ("yes\\u202e ", "no[red] ", "\\u2028 "):
@@ -340,7 +318,7 @@ def test_terminal_obeys_no_speaker(command, tmp_path):
     assert "\x1b" not in out + err
 
 
-def test_trim_leaves_out_silence(command, model, folder, tmp_path, recogniser):
+def test_trim_leaves_out_silence(command, model, recordings, tmp_path, recogniser):
     word = 0.5 * np.sin(np.arange(4800) / 3)
     padded = write_sound(tmp_path / "padded.wav", np.concatenate([np.zeros(9000), word, np.zeros(9000)]))
     found = json.loads(command("recognise", model, padded, "--trim", "--json")[1])["files"][0]["words"]
@@ -353,19 +331,19 @@ def test_trim_leaves_out_silence(command, model, folder, tmp_path, recogniser):
 @pytest.mark.parametrize(
     "content", [b"", b"RIFF" * 10, bytes(100), b"\x80\x04K\x01."], ids=["empty", "wav", "zeros", "pickle"]
 )
-def test_file_that_is_no_model_is_refused(command, pipe, tmp_path, folder, content):
+def test_file_that_is_no_model_is_refused(command, pipe, tmp_path, recordings, content):
     path = tmp_path / "model"
     path.write_bytes(content)
-    for run in (lambda: command("recognise", path, folder / "yes" / "s0.wav"), lambda: pipe(b"", path, "--stream")):
+    for run in (lambda: command("recognise", path, recordings / "yes" / "s0.wav"), lambda: pipe(b"", path, "--stream")):
         code, out, err = run()
         assert (code, out) == (1, "")
         assert err.startswith(f"cwrnn: {path}: ")
         assert "Traceback" not in err
 
 
-def test_damaged_model_is_refused(command, model, folder):
+def test_damaged_model_is_refused(command, model, recordings):
     model.write_bytes(model.read_bytes()[:-1])
-    code, out, err = command("recognise", model, folder / "yes" / "s0.wav")
+    code, out, err = command("recognise", model, recordings / "yes" / "s0.wav")
     assert (code, out) == (1, "")
     assert err.startswith(f"cwrnn: {model}: damaged: ")
 

@@ -15,11 +15,11 @@ from cwrnn.experiments.words.sound_files import SoundError, decode_sound
 from cwrnn.saved import ModelError, SavedNetwork
 
 
-def test_recogniser_decides_as_in_training(corpus, folder, trained):
+def test_recogniser_decides_as_in_training(corpus, recordings, trained):
     """Features, normalisation and network are those of the training."""
     for each, expected in zip(corpus.test, trained.result.output, strict=True):
         word, speaker = each.word, each.speaker
-        sample_rate, samples = decode_sound((folder / word / f"{speaker}.wav").read_bytes())
+        sample_rate, samples = decode_sound((recordings / word / f"{speaker}.wav").read_bytes())
         found = dict(trained.recogniser.recognise(samples, sample_rate))
         np.testing.assert_allclose([found[word] for word in corpus.words], np.exp(expected), rtol=1e-5)
 

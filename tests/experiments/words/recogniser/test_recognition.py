@@ -16,8 +16,8 @@ def encode_pcm(samples):
     return np.rint(samples * 32768).astype("<i2").tobytes()
 
 
-def test_files_are_recognised_one_by_one(recogniser, folder, tmp_path):
-    files = [folder / "yes" / "s0.wav", tmp_path / "nowhere.wav", folder / "no" / "s1.wav"]
+def test_files_are_recognised_one_by_one(recogniser, recordings, tmp_path):
+    files = [recordings / "yes" / "s0.wav", tmp_path / "nowhere.wav", recordings / "no" / "s1.wav"]
     results, reports = [], []
     recognition = recognise(recogniser, files, top=2, on_file=results.append, progress=reports.append)
     assert list(recognition.files) == results
@@ -32,15 +32,15 @@ def test_files_are_recognised_one_by_one(recogniser, folder, tmp_path):
     assert str(recognition).splitlines()[0].startswith(f"{files[0]}: {results[0].candidates[0][0]} ")
 
 
-def test_model_and_file_may_be_paths_in_text(recogniser, folder, tmp_path):
+def test_model_and_file_may_be_paths_in_text(recogniser, recordings, tmp_path):
     recogniser.save(tmp_path / "model")
-    file = folder / "yes" / "s0.wav"
+    file = recordings / "yes" / "s0.wav"
     assert recognise(str(tmp_path / "model"), str(file)) == recognise(recogniser, [file])
 
 
-def test_file_that_is_no_model_is_an_error(folder):
+def test_file_that_is_no_model_is_an_error(recordings):
     with pytest.raises(ModelError, match="s0.wav: this is not a safetensors file"):
-        recognise(folder / "yes" / "s0.wav", [])
+        recognise(recordings / "yes" / "s0.wav", [])
 
 
 @pytest.mark.parametrize(
