@@ -77,7 +77,7 @@ class ClockworkRNN(LayerParameters):
     Variables:
         * **weight_ih_l[k]** (N, I): the weights from the input of layer k
         * **weight_hh_l[k]** (N, N): the recurrent weights of layer k, stored dense. The blocks below the diagonal, from
-          fast modules to slow ones, are zero, are never read and get no gradient. They are no parameters of the
+          fast modules to slow ones, are zero, are never read and get no gradient. They are not parameters of the
           model, though ``numel()`` counts them: 44 % of ``weight_hh`` with 8 modules of equal size. `count_parameters`
           counts the parameters that exist
         * **bias_l[k]** (N): the biases of layer k

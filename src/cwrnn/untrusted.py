@@ -1,7 +1,7 @@
 """Files that somebody else made: reading them, parsing their JSON and printing their texts without trusting them.
 
 open_regular_file   a file that is open for reading: no pipe and no device, which may never end
-read_regular_file   the bytes of such a file, if they are not more than the caller can bear
+read_regular_file   the bytes of such a file, if there are no more than the caller allows
 parse_json          a value of bounded depth, with finite numbers, small integers and encodable texts
 escape_controls     a text that a terminal prints and does not obey
 """

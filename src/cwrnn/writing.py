@@ -64,7 +64,7 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 
 
 def _draw_names(path: Path) -> Iterator[Path]:
-    """Temporary names beside a target, which are shorter than most: a target may have the longest name there is."""
+    """Random names beside a target. They are short: a target may have the longest name that the file system takes."""
     while True:
         yield path.with_name(f".cwrnn-{secrets.token_hex(8)}.part")
 
