@@ -88,9 +88,9 @@ def test_no_replica_reads_no_weight():
     schedule = Schedule((1, 2, 4, 8), (64,) * 4)
     weight_ih, weight_hh = torch.ones(1, 256, 3).expand(0, 256, 3), torch.ones(1, 256, 256).expand(0, 256, 256)
     input = torch.ones(0, 5, 2, 3)
-    final, ticks, held = sequence.forward(input, weight_ih, weight_hh, None, None, None, schedule, 0, "tanh", True)
+    final, ticks, held, _ = sequence.forward(input, weight_ih, weight_hh, None, None, None, schedule, 0, "tanh", True)
     assert final.shape == (0, 1, 2, 256)
     gradients = sequence.backward(
-        [True] * 5, input, weight_ih, weight_hh, None, None, ticks, None, None, held, schedule, 0, "tanh"
+        [True] * 6, input, weight_ih, weight_hh, None, None, ticks, None, None, held, schedule, 0, "tanh"
     )
-    assert [g.shape[0] for g in gradients] == [0] * 5
+    assert [g.shape[0] for g in gradients] == [0] * 6

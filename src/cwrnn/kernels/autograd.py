@@ -32,11 +32,17 @@ class Kernel(Protocol):
         lengths: Tensor | None,
         schedule: Schedule,
         t0: int,
-        nonlinearity: str,
+        cell: str,
         hold: bool,
         keep_ticks: bool = True,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The final state (1, B, N); the ticks of all modules in a row, if `keep_ticks`; the output, if `hold`."""
+        keep_gates: bool = True,
+        weight_ch: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """The final state (1, B, N); the ticks of all modules in a row, if `keep_ticks`; the output, if `hold`.
+
+        The fourth result is one row of all that `backward` needs besides the ticks: the gates of an LSTM or a GRU, if
+        `keep_gates`, and None for other cells.
+        """
 
     def backward(
         self,
@@ -52,9 +58,14 @@ class Kernel(Protocol):
         g_held: Tensor | None,
         schedule: Schedule,
         t0: int,
-        nonlinearity: str,
+        cell: str,
+        weight_ch: Tensor | None = None,
+        kept: Tensor | None = None,
     ) -> list[Tensor | None]:
-        """The gradients of input, weight_ih, weight_hh, bias and h0; None for those that are not wanted."""
+        """The gradients of input, weight_ih, weight_hh, bias, h0 and weight_ch; None for those that are not wanted.
+
+        `kept` is the fourth result of `forward`.
+        """
 
 
 @dataclass(eq=False, slots=True)
@@ -106,9 +117,10 @@ def run_eager(
             input, weight_ih, weight_hh, bias, h0, lengths, recurrence
         )
         return outputs
-    final, ticks, held = recurrence.kernel.forward(
+    final, ticks, held, _ = recurrence.kernel.forward(
         input, weight_ih, weight_hh, bias, h0, lengths,
-        recurrence.schedule, recurrence.t0, recurrence.nonlinearity, recurrence.hold, keep_ticks=keep_ticks,
+        recurrence.schedule, recurrence.t0, recurrence.nonlinearity, recurrence.hold,
+        keep_ticks=keep_ticks, keep_gates=False,
     )  # fmt: skip
     return final, ticks if held is None else held
 
@@ -131,7 +143,7 @@ class _EagerFunction(torch.autograd.Function):
         lengths: Tensor | None,
         recurrence: Recurrence,
     ) -> tuple[Tensor, Any]:
-        final, ticks, held = recurrence.kernel.forward(
+        final, ticks, held, _ = recurrence.kernel.forward(
             input, weight_ih, weight_hh, bias, h0, lengths,
             recurrence.schedule, recurrence.t0, recurrence.nonlinearity, recurrence.hold,
         )  # fmt: skip
@@ -176,7 +188,7 @@ class _MappableFunction(torch.autograd.Function):
         lengths: Tensor | None,
         recurrence: Recurrence,
     ) -> tuple[Any, ...]:
-        final, ticks, held = recurrence.kernel.forward(
+        final, ticks, held, _ = recurrence.kernel.forward(
             input, weight_ih, weight_hh, bias, h0, lengths,
             recurrence.schedule, recurrence.t0, recurrence.nonlinearity, recurrence.hold,
         )  # fmt: skip
@@ -241,9 +253,9 @@ def _pull_back(ctx: Any, gradients: Outputs) -> Sequence[Tensor | None]:
         )
     else:
         return recurrence.kernel.backward(
-            wanted, input, weight_ih, weight_hh, bias, lengths, ticks, *gradients,
+            [*wanted, False], input, weight_ih, weight_hh, bias, lengths, ticks, *gradients,
             recurrence.schedule, recurrence.t0, recurrence.nonlinearity,
-        )  # fmt: skip
+        )[:-1]  # fmt: skip
     return _spread(computed, wanted)
 
 
@@ -276,7 +288,7 @@ class _GradientFunction(torch.autograd.Function):
         g_held: Tensor | None,
     ) -> tuple[Tensor, ...]:
         computed = recurrence.kernel.backward(
-            wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
+            [*wanted, False], input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
             recurrence.schedule, recurrence.t0, recurrence.nonlinearity,
         )  # fmt: skip
         return tuple(gradient for gradient in computed if gradient is not None)

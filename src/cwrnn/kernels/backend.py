@@ -44,8 +44,8 @@ class KernelBackend:
             recurrence = Recurrence(self.kernel, schedule, t0, nonlinearity, True)
             final, held = run_eager(input, weight_ih, weight_hh, bias, None, None, recurrence, False)
         else:
-            final, _, held = self.kernel.forward(
-                input, weight_ih, weight_hh, bias, None, None, schedule, t0, nonlinearity, True, False
+            final, _, held, _ = self.kernel.forward(
+                input, weight_ih, weight_hh, bias, None, None, schedule, t0, nonlinearity, True, False, False
             )
         return held, final
 

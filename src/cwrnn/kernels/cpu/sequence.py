@@ -51,7 +51,7 @@ def _describe_network(
     weight_hh: Tensor,
     bias: Tensor | None,
     lengths: Tensor | None,
-    nonlinearity: str,
+    cell: str,
 ) -> bool:
     """Writes the fields that forward and backward share. The tensors must be dense.
 
@@ -60,7 +60,7 @@ def _describe_network(
     *_, fields[FIELD_T], fields[FIELD_B], fields[FIELD_I] = input.shape
     *_, fields[FIELD_INPUT_T], fields[FIELD_INPUT_B], _ = input.stride()
     fields[FIELD_S] = 1
-    fields[FIELD_RECTIFY] = nonlinearity == "relu"
+    fields[FIELD_RECTIFY] = cell == "relu"
     fields[FIELD_THREADS] = torch.get_num_threads()
     fields[FIELD_INPUT] = at_input = input.data_ptr()
     fields[FIELD_WEIGHT_IH] = at_weight_ih = weight_ih.data_ptr()
@@ -91,13 +91,15 @@ def forward(
     lengths: Tensor | None,
     schedule: Schedule,
     t0: int,
-    nonlinearity: str,
+    cell: str,
     hold: bool,
     keep_ticks: bool = True,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    keep_gates: bool = True,
+    weight_ch: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """The final state (1, B, N); the ticks of all modules in a row, if `keep_ticks`; the output (T, B, N), if `hold`.
 
-    With replicas, each has a leading axis S.
+    The fourth result is None. With replicas, each has a leading axis S.
     """
     input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
     bias, h0, lengths = dense(bias, 1), dense(h0, 1), dense(lengths, 1)
@@ -108,7 +110,7 @@ def forward(
     ticks = empty(input, (*replicas, B * states)) if keep_ticks else None
     held = empty(input, (*replicas, T, B, N)) if hold else None
     fields = template[:]
-    safe = _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, nonlinearity)
+    safe = _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, cell)
     fields[FIELD_FINAL] = final.data_ptr()
     if ticks is not None:
         fields[FIELD_TICKS] = ticks.data_ptr()
@@ -125,9 +127,9 @@ def forward(
             input=input, weight_ih=weight_ih, weight_hh=weight_hh, bias=bias, h0=h0, lengths=lengths
         )
         if any(map(operator.is_not, allocated, given)):
-            return forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold, keep_ticks)
+            return forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, cell, hold, keep_ticks)
     invoke("forward", weight_hh.dtype, fields)
-    return final, ticks, held
+    return final, ticks, held, None
 
 
 def backward(
@@ -143,21 +145,23 @@ def backward(
     g_held: Tensor | None,
     schedule: Schedule,
     t0: int,
-    nonlinearity: str,
+    cell: str,
+    weight_ch: Tensor | None = None,
+    kept: Tensor | None = None,
 ) -> list[Tensor | None]:
-    """The gradients of input, weight_ih, weight_hh, bias and h0; None for those that are not wanted."""
+    """The gradients of input, weight_ih, weight_hh, bias, h0 and weight_ch; None for those that are not wanted."""
     input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
     bias, lengths = dense(bias, 1), dense(lengths, 1)
     *replicas, N, _ = weight_hh.shape
     *_, T, B, I = input.shape
-    shapes = (T, B, I), (N, I), (N, N), (N,), (B, N)
+    shapes = (T, B, I), (N, I), (N, N), (N,), (B, N), (3 * N,)
     gradients = [
         empty(ticks, (*replicas, *shape)) if want else None for want, shape in zip(wanted, shapes, strict=True)
     ]
     ticks, g_final, g_ticks, g_held = ticks.contiguous(), whole(g_final), whole(g_ticks), dense(g_held, 1)
     template, _ = _describe_clock(schedule, t0, T)
     fields = template[:]
-    safe = _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, nonlinearity)
+    safe = _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, cell)
     fields[FIELD_TICKS] = at_ticks = ticks.data_ptr()
     safe = safe and at_ticks >= LOW_ADDRESS
     if g_ticks is not None:
@@ -171,7 +175,7 @@ def backward(
         safe = safe and at_g_held >= LOW_ADDRESS
         # without replicas there are three strides, and the stride of replicas is 0
         *_, fields[FIELD_G_HELD_S], fields[FIELD_G_HELD_T], fields[FIELD_G_HELD_B], _ = (0, *g_held.stride())
-    for field, gradient in zip(range(FIELD_G_INPUT, FIELD_MODULES), gradients, strict=True):
+    for field, gradient in zip(range(FIELD_G_INPUT, FIELD_MODULES), gradients, strict=False):
         fields[field] = pointer(gradient)
     if not safe:
         given = input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held
@@ -182,7 +186,7 @@ def backward(
         if any(map(operator.is_not, allocated, given)):
             return backward(
                 wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
-                schedule, t0, nonlinearity,
+                schedule, t0, cell,
             )  # fmt: skip
     invoke("backward", ticks.dtype, fields)
     return gradients

@@ -128,14 +128,16 @@ def forward(
     lengths: Tensor | None,
     schedule: Schedule,
     t0: int,
-    nonlinearity: str,
+    cell: str,
     hold: bool,
     keep_ticks: bool = True,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    keep_gates: bool = True,
+    weight_ch: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """The final state (1, B, N), the states of all modules at their ticks in one row, and the output (T, B, N) or None.
 
     The output is computed if `hold` is true. Replicas add a leading dimension S. `keep_ticks` changes nothing here,
-    because the states at the ticks are always computed.
+    because the states at the ticks are always computed. The fourth result is None.
     """
     from .programs import forward as programs
 
@@ -153,9 +155,9 @@ def forward(
     final, states = h0.new_empty((*lead, 1, B, N)), h0.new_empty((*lead, plan.states_size))
     held = h0.new_empty((*lead, T, B, N)) if hold else None
     if S * B == 0:
-        return final, states, held
+        return final, states, held, None
     drive, messages = (h0.new_empty(S * size, dtype=torch.float32) for size in (plan.states_size, plan.messages_size))
-    options = _choose_options(schedule, h0, nonlinearity)
+    options = _choose_options(schedule, h0, cell)
     end = plan.table if lengths is None else lengths
     with torch.cuda.device_of(input):
         blocks, width = sum(_count_blocks(n * B, 64) for n in plan.ticks), _fit_block(max(schedule.sizes), 64)
@@ -184,7 +186,7 @@ def forward(
                 plan.table, states, held, end, T, B, N, plan.states_size,
                 BT=16, BB=16, BN=width, LENGTHS=lengths is not None,
             )  # fmt: skip
-    return final, states, held
+    return final, states, held, None
 
 
 def backward(
@@ -200,9 +202,11 @@ def backward(
     g_held: Tensor | None,
     schedule: Schedule,
     t0: int,
-    nonlinearity: str,
+    cell: str,
+    weight_ch: Tensor | None = None,
+    kept: Tensor | None = None,
 ) -> list[Tensor | None]:
-    """The gradients of input, weight_ih, weight_hh, bias and h0; None for those that are not wanted."""
+    """The gradients of input, weight_ih, weight_hh, bias, h0 and weight_ch; None for those that are not wanted."""
     from .programs import backward as programs
 
     input, weight_ih, weight_hh, lengths, ticks, g_final, g_ticks, g_held = with_memory(
@@ -215,7 +219,7 @@ def backward(
     S = lead.numel()
     T, B, I = input.shape[-3:]
     N, G = schedule.hidden_size, schedule.modules
-    shapes = (T, B, I), (N, I), (N, N), (N,), (B, N)
+    shapes = (T, B, I), (N, I), (N, N), (N,), (B, N), (3 * N,)
     # the programs do not write the forbidden blocks of weight_hh, and write nothing at all for an empty input
     gradients = [
         (ticks.new_zeros if shape == (N, N) or S * B * T == 0 else ticks.new_empty)((*lead, *shape)) if want else None
@@ -226,7 +230,7 @@ def backward(
     plan = make_plan(schedule, t0, T, B, input.device)
     g_outside, g_faster = (ticks.new_empty(S * plan.states_size, dtype=torch.float32) for _ in range(2))
     g_messages = ticks.new_empty(S * plan.g_messages_size)
-    options = _choose_options(schedule, ticks, nonlinearity)
+    options = _choose_options(schedule, ticks, cell)
     end = plan.table if lengths is None else lengths
     with torch.cuda.device_of(input):
         width = _fit_block(max(schedule.sizes), 128)
@@ -242,7 +246,7 @@ def backward(
         weight_hh = _round_weights(weight_hh, options)
         tiles = _count_blocks(B, options["BT"])
         turns, flags = _make_flags(S, 2 * G * tiles, input.device)
-        g_input, g_weight_ih, g_weight_hh, g_bias, g_h0 = gradients
+        g_input, g_weight_ih, g_weight_hh, g_bias, g_h0, _ = gradients
         programs.run_backward[(2 * G - 1) * tiles, S](
             plan.table, turns, flags, weight_hh, ticks, g_outside, g_faster, g_messages,
             g_messages if g_h0 is None else g_h0,
@@ -304,7 +308,7 @@ def _compute_weight_gradients(
     )  # fmt: skip
 
 
-def _choose_options(schedule: Schedule, states: Tensor, nonlinearity: str) -> dict[str, Any]:
+def _choose_options(schedule: Schedule, states: Tensor, cell: str) -> dict[str, Any]:
     """The compile-time constants of the programs that run the recurrence, and how many warps and stages they use."""
     size = _power_of_two(max(16, *schedule.sizes))
     bytes = size * size * states.element_size()
@@ -319,7 +323,7 @@ def _choose_options(schedule: Schedule, states: Tensor, nonlinearity: str) -> di
         "BU": min(size, 64),
         "BI": min(size, 32 if size == 128 else 64),
         "NESTED": all(slow % fast == 0 for fast, slow in zip(schedule.periods, schedule.periods[1:], strict=False)),
-        "RECTIFY": nonlinearity == "relu",
+        "RECTIFY": cell == "relu",
         "PRECISION": precision,
         "RESIDENT": resident,
         "num_warps": 8 if wide else 4,
