@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .cascade import cascade
+from .cells import CELLS
 from .held import Pass, SignalPass, initial_state, states_of
 from .kernels.backend import KernelBackend
 from .kernels.cpu import loader, sequence, stepping
@@ -26,7 +27,9 @@ from .step import clockwork_step
 
 logger = logging.getLogger("cwrnn")
 
-Run = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Schedule, int, str, Tensor | None, bool], Pass]
+Run = Callable[
+    [Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Schedule, int, str, Tensor | None, bool, Tensor | None], Pass
+]
 RunPlain = Callable[[Tensor, Tensor, Tensor, Tensor | None, Schedule, int, str], tuple[Any, Tensor]]
 Step = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str, Any], tuple[Tensor, Tensor, Any]]
 
@@ -70,15 +73,21 @@ def run_reference(
     h0: Tensor | None,
     schedule: Schedule,
     t0: int,
-    nonlinearity: str,
+    cell: str,
     lengths: Tensor | None = None,
     hold: bool = True,
+    weight_ch: Tensor | None = None,
 ) -> Pass:
     """The specification behind the signature of a backend."""
-    h0 = initial_state(h0, input, schedule)
+    N, parts = schedule.hidden_size, CELLS[cell].parts
+    h0 = initial_state(h0, input, schedule, parts)
     input = mask(input, lengths)
-    output = clockwork_reference(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity)
-    return SignalPass(t0, input.shape[0], lengths, states_of(output, h0, schedule, t0))
+    states = clockwork_reference(input, weight_ih, weight_hh, bias, h0, schedule, t0, cell, weight_ch)
+    signals = [
+        states_of(part, initial, schedule, t0)
+        for part, initial in zip(states.split(N, dim=-1), h0.split(N, dim=-1), strict=True)
+    ]
+    return SignalPass(t0, input.shape[0], lengths, *signals)
 
 
 HALF_PRECISIONS = frozenset({torch.bfloat16, torch.float16})
@@ -99,17 +108,18 @@ def _run_on_cpu(
     h0: Tensor | None,
     schedule: Schedule,
     t0: int,
-    nonlinearity: str,
+    cell: str,
     lengths: Tensor | None = None,
     hold: bool = True,
+    weight_ch: Tensor | None = None,
 ) -> Pass:
     """The CPU kernel behind the signature of a backend: half precision is computed in float32 and rounded."""
     dtype = input.dtype
     if dtype not in HALF_PRECISIONS:
-        return _cpu.run(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths, hold)
-    bias, h0 = (None if tensor is None else tensor.float() for tensor in (bias, h0))
+        return _cpu.run(input, weight_ih, weight_hh, bias, h0, schedule, t0, cell, lengths, hold, weight_ch)
+    bias, h0, weight_ch = (None if tensor is None else tensor.float() for tensor in (bias, h0, weight_ch))
     input, weight_ih, weight_hh = input.float(), weight_ih.float(), weight_hh.float()
-    return _cpu.run(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths, hold).to(dtype)
+    return _cpu.run(input, weight_ih, weight_hh, bias, h0, schedule, t0, cell, lengths, hold, weight_ch).to(dtype)
 
 
 BACKENDS: dict[str, Backend] = {
@@ -231,5 +241,5 @@ def run_plain_layer(
         return None
     if backend.run_plain is not None:
         return backend.run_plain(input, weight_ih, weight_hh, bias, schedule, t0, nonlinearity)
-    done = backend.run(input, weight_ih, weight_hh, bias, None, schedule, t0, nonlinearity, None, True)
+    done = backend.run(input, weight_ih, weight_hh, bias, None, schedule, t0, nonlinearity, None, True, None)
     return done.hold(), done.h_n()

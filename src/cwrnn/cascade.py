@@ -2,9 +2,9 @@
 
 A slow module never hears a fast one, and its message is constant between its ticks. Hence, exactly:
 
-    1. Run the slowest module first, for all time, on its own clock: a small Elman recurrence (scan.py).
+    1. Run the slowest module first, for all time, on its own clock: a small recurrence of its cell (scan.py).
     2. Its message to all faster modules, W_hh[:i, i] h_i, changes only when it ticks: one matrix product over
-       all its ticks, and the result is held (held.py).
+       all its ticks and for all gates at once, and the result is held (held.py).
     3. The next faster module hears that one step later, as a plain additional input. And so on to the fastest.
 
         t        0   1   2   3   4   5   6   7
@@ -12,8 +12,8 @@ A slow module never hears a fast one, and its message is constant between its ti
         P = 2    o-------o-------o-------o-------        hears it at t = 0 (the initial state), 2, 4, 6
         P = 1    o---o---o---o---o---o---o---o---        hears the sum of both
 
-Per step that costs sum_j K_j (K_1 + ... + K_j) / P_j multiply-adds: at most 4 K^2 for equal modules of periods
-1, 2, 4, ..., however many they are.
+Per step and gate that costs sum_j K_j (K_1 + ... + K_j) / P_j multiply-adds: at most 4 K^2 for equal modules of
+periods 1, 2, 4, ..., however many they are.
 
 Three conditions, each easily missed. The delay: module i at t hears h_j(t - 1). The phase: ticks are counted on
 the absolute clock, so a sequence that starts at t0 ticks at (t0 + s) mod P == 0. And before the first tick of a
@@ -23,6 +23,7 @@ sequence, a module holds its initial state, and sends the message of that state.
 import torch.nn.functional as F
 from torch import Tensor
 
+from .cells import CELLS, add_message, compute_drive, select_units
 from .held import HeldSignal, Pass, SignalPass, accumulate, initial_state, last_tick_before
 from .scan import scan
 from .schedule import Schedule
@@ -37,9 +38,10 @@ def cascade(
     h0: Tensor | None,
     schedule: Schedule,
     t0: int,
-    nonlinearity: str,
+    cell: str,
     lengths: Tensor | None = None,
     hold: bool = True,
+    weight_ch: Tensor | None = None,
 ) -> Pass:
     """The states of every module at its own ticks, fastest module first.
 
@@ -47,35 +49,40 @@ def cascade(
     `lengths` (B,) are the lengths of the sequences, if they differ; steps beyond a sequence's end are not read. `hold`
     tells a backend that the caller will ask for the held output; the cascade builds it only when it is asked.
     """
+    gates, biases, parts = CELLS[cell]
     input = mask(input, lengths)
     inputs = _decimate(input, schedule, t0)
-    weights_ih = weight_ih.split(schedule.sizes)
-    biases = bias.split(schedule.sizes) if bias is not None else [None] * schedule.modules
-    initial = initial_state(h0, input, schedule).split(schedule.sizes, dim=-1)
-    columns = weight_hh.split(schedule.sizes, dim=1)
+    initial = initial_state(h0, input, schedule, parts)
 
-    modules = []
+    modules, cells = [], []
     messages: list[HeldSignal] = []
     for i in reversed(range(schedule.modules)):
-        period, rows = schedule.periods[i], schedule.slices[i]
+        period, units, size = schedule.periods[i], schedule.slices[i], schedule.sizes[i]
         start = last_tick_before(t0, period)
 
-        drive = F.linear(inputs[i], weights_ih[i], biases[i])
+        own_bias = None if bias is None else select_units(bias, biases, units)
+        drive = compute_drive(cell, inputs[i], select_units(weight_ih, gates, units), own_bias)
         for_faster = []
         for message in messages:
-            rest, mine = message.split(rows.start)
+            rest, mine = message.split(units.start)
             # the delay: the tick at start + period hears the message of one step before
-            drive = drive + mine.at(start + period - 1, period, drive.shape[0])
+            heard = mine.at(start + period - 1, period, drive.shape[0])
+            drive = add_message(cell, drive, heard.reshape(*drive.shape[:-1], gates * size))
             for_faster.append(rest)
 
-        to_faster, to_itself = columns[i][: rows.stop].split((rows.start, schedule.sizes[i]))
-        module = HeldSignal(scan(drive, to_itself, initial[i], nonlinearity), period, start)
-        modules.append(module)
+        column = weight_hh[:, units]
+        state = initial.unflatten(-1, (parts, schedule.hidden_size))[..., units].flatten(-2)
+        peepholes = None if weight_ch is None else select_units(weight_ch, 3, units)
+        states = scan(drive, select_units(column, gates, units), state, cell, peepholes)
+        modules.append(HeldSignal(states[..., :size], period, start))
+        if parts > 1:
+            cells.append(HeldSignal(states[..., size:], period, start))
 
-        if rows.start > 0:
-            message = HeldSignal(F.linear(module.values, to_faster), period, start)
-            messages = accumulate(for_faster, message)
-    return SignalPass(t0, input.shape[0], lengths, tuple(reversed(modules)))
+        if units.start > 0:
+            values = F.linear(modules[-1].values, select_units(column, gates, slice(0, units.start)))
+            values = values.unflatten(-1, (gates, units.start))
+            messages = accumulate(for_faster, HeldSignal(values, period, start))
+    return SignalPass(t0, input.shape[0], lengths, tuple(reversed(modules)), tuple(reversed(cells)))
 
 
 def _decimate(input: Tensor, schedule: Schedule, t0: int) -> list[Tensor]:

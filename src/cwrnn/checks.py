@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack
 from torch.nn.utils.rnn import PackedSequence
 
-from .reference import NONLINEARITIES
+from .cells import NONLINEARITIES
 
 
 def check_arguments(

@@ -65,9 +65,9 @@ def count_rows(periods: Sequence[int], t0: int, T: int) -> list[int]:
     return [(t0 + T - 1) // period - (t0 - 1) // period + 1 for period in periods]
 
 
-def initial_state(h0: Tensor | None, like: Tensor, schedule: Schedule) -> Tensor:
-    """h0 (B, N), or zeros if h0 is None, for a sequence `like` (T, B, ...)."""
-    return like.new_zeros((like.shape[1], schedule.hidden_size)) if h0 is None else h0
+def initial_state(h0: Tensor | None, like: Tensor, schedule: Schedule, parts: int = 1) -> Tensor:
+    """h0 (B, parts N), or zeros if h0 is None, for a sequence `like` (T, B, ...)."""
+    return like.new_zeros((like.shape[1], parts * schedule.hidden_size)) if h0 is None else h0
 
 
 def states_of(held: Tensor, h0: Tensor, schedule: Schedule, t0: int) -> tuple[HeldSignal, ...]:
@@ -132,25 +132,34 @@ class Pass:
             for (values, period, start), column in zip(self.modules, columns, strict=True)
         ]
 
+    @property
+    def cells(self) -> tuple[HeldSignal, ...]:
+        """The part c of every module's state, fastest first; empty if the state is h alone."""
+        return ()
+
     def final(self) -> Tensor:
-        """(B, N): the hidden state at each sequence's own end."""
+        """(B, parts N): the state at each sequence's own end."""
         lengths = self.lengths
+        signals = self.modules + self.cells
         if lengths is None:
-            return torch.cat([module.values[-1] for module in self.modules], dim=-1)
+            return torch.cat([signal.values[-1] for signal in signals], dim=-1)
         last = []
-        for values, period, start in self.modules:
+        for values, period, start in signals:
             row = (lengths + (self.t0 - 1 - start)) // period
             last.append(values.gather(0, row[None, :, None].expand(1, -1, values.shape[-1])).squeeze(0))
         return torch.cat(last, dim=-1)
 
     def h_n(self) -> Tensor:
-        """(1, B, N): the hidden state at each sequence's own end, as a layer returns it."""
+        """(1, B, parts N): the state at each sequence's own end, with the axis of layers."""
         return self.final().unsqueeze(0)
 
     def to(self, dtype: torch.dtype) -> "Pass":
         """The same states, rounded to `dtype`."""
-        signals = [HeldSignal(values.to(dtype), period, start) for values, period, start in self.modules]
-        return SignalPass(self.t0, self.T, self.lengths, tuple(signals))
+        modules, cells = (
+            tuple(HeldSignal(values.to(dtype), period, start) for values, period, start in signals)
+            for signals in (self.modules, self.cells)
+        )
+        return SignalPass(self.t0, self.T, self.lengths, modules, cells)
 
 
 @dataclass(eq=False)
@@ -158,11 +167,17 @@ class SignalPass(Pass):
     """A pass that consists of the states of its modules alone."""
 
     signals: tuple[HeldSignal, ...]
+    cell_signals: tuple[HeldSignal, ...] = ()
 
     @property
     def modules(self) -> tuple[HeldSignal, ...]:
         """The states of every module, fastest first."""
         return self.signals
+
+    @property
+    def cells(self) -> tuple[HeldSignal, ...]:
+        """The part c of every module's state, fastest first; empty if the state is h alone."""
+        return self.cell_signals
 
 
 @dataclass(eq=False, repr=False)

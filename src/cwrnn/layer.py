@@ -363,7 +363,9 @@ class ClockworkRNN(LayerParameters):
             weights = self._weights(suffix, x.dtype)
             initial = h[layer * self.num_directions + direction]
             passes.append(
-                backend.run(sequence, *weights, initial, self.schedule, clock, self.nonlinearity, layout.lengths, hold)
+                backend.run(
+                    sequence, *weights, initial, self.schedule, clock, self.nonlinearity, layout.lengths, hold, None
+                )
             )
         return Ticks(tuple(passes), layout)
 

@@ -1,9 +1,18 @@
-r"""The specification of the Clockwork RNN (Koutník, Greff, Gomez and Schmidhuber, 2014).
+r"""The specification of the Clockwork RNN (Koutník, Greff, Gomez and Schmidhuber, 2014), and of its gated cells.
 
     for t = t0, t0 + 1, ...
-        for each module i with t mod P_i == 0:
-            h_i(t) = f( W_ih[i] x(t) + b[i] + sum over j >= i of W_hh[i, j] h_j(t - 1) )
-        every other module holds: h_i(t) = h_i(t - 1), bit for bit
+        for each module i with t mod P_i == 0, and each gate k of its cell:
+            a^k = W_ih^k[i] x(t) + b^k[i]
+            m^k = sum over j >= i of W_hh^k[i, j] h_j(t - 1)
+            tanh, relu    h_i(t) = f(a + m)
+            lstm          c_i(t) = s(a^f + m^f) c_i(t - 1) + s(a^i + m^i) tanh(a^g + m^g)
+                          h_i(t) = s(a^o + m^o) tanh(c_i(t))
+                          peepholes add p^i c_i(t - 1) to gate i, p^f c_i(t - 1) to gate f and p^o c_i(t) to gate o
+            gru           n = tanh(a^n + s(a^r + m^r) (m^n + d[i])),   z = s(a^z + m^z)
+                          h_i(t) = (1 - z) n + z h_i(t - 1)
+        every other module holds: h_i(t) = h_i(t - 1) and c_i(t) = c_i(t - 1), bit for bit
+
+s is the logistic function. c never leaves its module. With one module of period 1, these are the layers of torch.nn.
 
 One loop over time and one over modules, nothing clever: this file defines what is true, and everything else in the
 package is tested against it. It refuses to be fast.
@@ -16,18 +25,14 @@ The letters of the whole code base:
     N   hidden units                S    replicas: independent networks side by side
 
 Modules are sorted by increasing period. `t` is the absolute clock and counts from 0, so every module ticks at t = 0.
-A sequence that continues a stream starts at t = t0.
+A sequence that continues a stream starts at t = t0. Weights and biases of gated cells are gate-major, as torch's.
 """
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from .cells import CELLS, NONLINEARITIES
 from .schedule import Schedule
-
-NONLINEARITIES: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
-"""The function f, by its name in torch."""
 
 
 def clockwork_reference(
@@ -38,19 +43,21 @@ def clockwork_reference(
     h0: Tensor,
     schedule: Schedule,
     t0: int = 0,
-    nonlinearity: str = "tanh",
+    cell: str = "tanh",
+    weight_ch: Tensor | None = None,
 ) -> Tensor:
-    """The hidden states of a Clockwork RNN at every time step, (T, B, N).
+    """The states of a Clockwork RNN at every time step: h (T, B, N), or for the LSTM h and c side by side (T, B, 2 N).
 
     Args:
         input: (T, B, I); I may be 0
-        weight_ih: (N, I)
-        weight_hh: (N, N), of which only the blocks on and above the diagonal are read
-        bias: (N,) or None
-        h0: (B, N), the hidden state at t0 - 1
+        weight_ih: (gates N, I), with 1 gate for tanh and relu, i, f, g, o for the LSTM, and r, z, n for the GRU
+        weight_hh: (gates N, N), of which only the blocks on and above the diagonal of every gate are read
+        bias: (gates N), or for the GRU (4 N), b of r, z and n and then d; or None
+        h0: (B, N), the state at t0 - 1; for the LSTM (B, 2 N), h and c side by side
         schedule: periods and sizes of the modules
         t0: the clock at the first step of `input`
-        nonlinearity: "tanh" or "relu"
+        cell: "tanh", "relu", "lstm" or "gru"
+        weight_ch: (3 N), the peepholes of the LSTM's gates i, f and o, or None
 
     >>> schedule = Schedule(periods=(1, 2), sizes=(1, 1))
     >>> output = clockwork_reference(
@@ -60,31 +67,52 @@ def clockwork_reference(
     ...     bias=None,
     ...     h0=torch.zeros(1, 2),
     ...     schedule=schedule,
-    ...     nonlinearity="relu",
+    ...     cell="relu",
     ... )
     >>> output[:, 0].tolist()  # the slow module counts its ticks, and the fast one reads the count one step later
     [[1.0, 1.0], [2.0, 1.0], [2.0, 2.0], [3.0, 2.0]]
     """
-    f = NONLINEARITIES[nonlinearity]
-    h = list(h0.split(schedule.sizes, dim=-1))
+    s, tanh = torch.sigmoid, torch.tanh
+    N, slices, modules = schedule.hidden_size, schedule.slices, range(schedule.modules)
+    h = [h0[..., units] for units in slices]
+    c = [h0[..., N + units.start : N + units.stop] for units in slices] if cell == "lstm" else []
     output = []
     for step, x in enumerate(input.unbind(0)):
         t = t0 + step
         previous = list(h)
-        for i, period in enumerate(schedule.periods):
-            if t % period != 0:
+        for i in modules:
+            if t % schedule.periods[i] != 0:
                 continue
-            rows = schedule.slices[i]
-            # eq. (1): the block-row of module i, which ends at the diagonal
-            a = x @ weight_ih[rows].T
-            if bias is not None:
-                a = a + bias[rows]
-            for j in range(i, schedule.modules):
-                a = a + previous[j] @ weight_hh[rows, schedule.slices[j]].T
-            h[i] = f(a)
-        output.append(torch.cat(h, dim=-1))
+            a, m = [], []
+            for gate in range(CELLS[cell].gates):
+                rows = _rows(gate, i, schedule)
+                # eq. (1): the block-row of module i, which begins at the diagonal
+                a.append(x @ weight_ih[rows].T + (0 if bias is None else bias[rows]))
+                m.append(sum(previous[j] @ weight_hh[rows, slices[j]].T for j in modules[i:]))
+            if cell == "lstm":
+                p_i, p_f, p_o = (0 if weight_ch is None else weight_ch[_rows(gate, i, schedule)] for gate in range(3))
+                before = c[i]
+                input_gate, forget_gate = s(a[0] + m[0] + p_i * before), s(a[1] + m[1] + p_f * before)
+                c[i] = forget_gate * before + input_gate * tanh(a[2] + m[2])
+                h[i] = s(a[3] + m[3] + p_o * c[i]) * tanh(c[i])
+            elif cell == "gru":
+                d = 0 if bias is None else bias[_rows(3, i, schedule)]
+                n = tanh(a[2] + s(a[0] + m[0]) * (m[2] + d))
+                z = s(a[1] + m[1])
+                h[i] = (1 - z) * n + z * previous[i]
+            else:
+                h[i] = NONLINEARITIES[cell](a[0] + m[0])
+        output.append(torch.cat(h + c, dim=-1))
     # a sequence may be empty
     states = torch.stack(output) if output else h0.new_zeros((0, *h0.shape))
     # no units that read everything: where no module ticks, the gradient of every argument is zero, but defined
-    nobody = input @ weight_ih[:0].T + h0 @ weight_hh[:0].T
-    return torch.cat((states, nobody if bias is None else nobody + bias[:0]), dim=-1)
+    nobody = input @ weight_ih[:0].T + h0[..., :N] @ weight_hh[:0].T
+    for numbers in (bias, weight_ch):
+        nobody = nobody if numbers is None else nobody + numbers[:0]
+    return torch.cat((states, nobody), dim=-1)
+
+
+def _rows(gate: int, i: int, schedule: Schedule) -> slice:
+    """The rows of module i among all units of a gate."""
+    units = schedule.slices[i]
+    return slice(gate * schedule.hidden_size + units.start, gate * schedule.hidden_size + units.stop)

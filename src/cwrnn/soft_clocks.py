@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .reference import NONLINEARITIES
+from .cells import NONLINEARITIES
 from .schedule import Schedule
 
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree
 
+from .cells import CELLS, compute_drive, select_units, update
 from .checks import check_clock
-from .reference import NONLINEARITIES
 from .schedule import Schedule
 
 
@@ -126,28 +126,36 @@ def clockwork_step(
     h: Tensor,
     schedule: Schedule,
     t: int,
-    nonlinearity: str,
+    cell: str,
     messages: None = None,
+    weight_ch: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, None]:
-    """The hidden state (B, N) after time t, from the input (B, I) at t and the hidden state `h` (B, N) at t - 1.
+    """The output (B, N) and the state (B, parts N) after time t.
 
-    Only the modules that are due are computed. The state is returned twice, as the output and as the state to continue
-    from, so that changing one in place does not change the other. A backend may keep messages for the next step; here
-    nothing is kept.
+    Args are the input (B, I) at t, the weights, and the state `h` (B, parts N) at t - 1. Only the modules that are due
+    are computed. The output has memory of its own, so that changing it in place does not change the state. A backend
+    may keep messages for the next step; here nothing is kept.
     """
-    f = NONLINEARITIES[nonlinearity]
+    gates, biases, parts = CELLS[cell]
+    N = schedule.hidden_size
     due = schedule.due(t)
     if not due and not torch.is_grad_enabled():
-        return h.clone(), h, None
-    modules = list(h.split(schedule.sizes, dim=-1))
+        return h[..., :N].clone(), h, None
+    before = h.unflatten(-1, (parts, N))
+    modules = list(before.split(schedule.sizes, dim=-1))
     for i in due:
-        rows = schedule.slices[i]
-        a = F.linear(h[..., rows.start :], weight_hh[rows, rows.start :])
-        a = a + F.linear(input, weight_ih[rows], None if bias is None else bias[rows])
-        modules[i] = f(a)
+        units = schedule.slices[i]
+        message = F.linear(h[..., units.start : N], select_units(weight_hh[:, units.start :], gates, units))
+        own_bias = None if bias is None else select_units(bias, biases, units)
+        drive = compute_drive(cell, input, select_units(weight_ih, gates, units), own_bias)
+        peepholes = None if weight_ch is None else select_units(weight_ch, 3, units)
+        after = update(cell, drive, message, modules[i].flatten(-2), peepholes)
+        modules[i] = after.unflatten(-1, (parts, schedule.sizes[i]))
+    after = torch.cat(modules, dim=-1).flatten(-2)
     if not due:
         # no units that read everything: the gradients of input and weights are zero, but defined
-        nobody = F.linear(h, weight_hh[:0]) + F.linear(input, weight_ih[:0], None if bias is None else bias[:0])
-        modules.append(nobody)
-    after = torch.cat(modules, dim=-1)
-    return after.clone(), after, None
+        nobody = F.linear(h[..., :N], weight_hh[:0]) + F.linear(input, weight_ih[:0])
+        for numbers in (bias, weight_ch):
+            nobody = nobody if numbers is None else nobody + numbers[:0]
+        after = torch.cat((after, nobody), dim=-1)
+    return after[..., :N].clone(), after, None

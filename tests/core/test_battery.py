@@ -118,10 +118,10 @@ def test_any_batch_size_equals_the_specification(run, B, close, dtype, device):
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
 def test_saturated_units_equal_the_specification(run, nonlinearity, close, dtype, device):
-    case = Case(DIVISIBLE, T=19, B=2, I=2, t0=3, scale=30.0, nonlinearity=nonlinearity)
+    case = Case(DIVISIBLE, T=19, B=2, I=2, t0=3, scale=30.0, cell=nonlinearity)
     if nonlinearity == "relu":
         # a rectifier does not saturate but grows without bound, so two steps must do
-        case = Case(DIVISIBLE, T=2, B=2, I=2, t0=8, scale=30.0, nonlinearity=nonlinearity)
+        case = Case(DIVISIBLE, T=2, B=2, I=2, t0=8, scale=30.0, cell=nonlinearity)
     check(case, run, close, dtype, device)
 
 
@@ -153,7 +153,7 @@ def test_gradients_pass_gradcheck(run, device):
     case = Case(Schedule((1, 2, 3), (2, 1, 2)), T=7, B=2, I=2, t0=1)
 
     def states(*tensors):
-        done = run(*tensors, case.schedule, case.t0, case.nonlinearity, None, False)
+        done = run(*tensors, case.schedule, case.t0, case.cell, None, False)
         return tuple(module.values for module in done.modules)
 
     assert torch.autograd.gradcheck(states, case.tensors(device=device))

@@ -40,7 +40,7 @@ def make(input_size=2, sizes=(2, 1, 3), candidates=6, **options) -> LearnedClock
     )
 
 
-def run_sharp(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity):
+def run_sharp(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, weight_ch):
     """The learned layer's recurrence with hard clocks, behind the signature of a backend."""
     candidates = torch.tensor(list_candidates(schedule.periods[-1] + 2, phases=False))
     h0 = input.new_zeros(input.shape[1], schedule.hidden_size) if h0 is None else h0
@@ -51,7 +51,7 @@ def run_sharp(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity)
 
 
 @settings(max_examples=100)
-@given(case=cases())
+@given(case=cases(("tanh", "relu")))
 def test_hard_clocks_give_the_specification(case, close):
     actual, expected = evaluate(case, run_sharp), evaluate(case)
     assert actual.keys() == expected.keys()
@@ -208,11 +208,11 @@ def test_connections_are_reversed_when_training_swaps_periods():
 
 
 @settings(max_examples=50)
-@given(case=cases(), sizes=st.permutations([1, 2, 3, 4]))
+@given(case=cases(("tanh", "relu")), sizes=st.permutations([1, 2, 3, 4]))
 def test_the_hardened_layer_equals_the_sharp_one(case: Case, sizes):
     """The periods come in any order, and some of them are equal."""
     periods = [*case.schedule.periods, 3, 3, 3][:4]
-    rnn = make(case.I, sizes, candidates=12, bias=case.bias, nonlinearity=case.nonlinearity)
+    rnn = make(case.I, sizes, candidates=12, bias=case.bias, nonlinearity=case.cell)
     set_clocks(rnn, [min(period, 12) for period in periods])
     x = torch.randn(case.T, case.B, case.I, dtype=torch.float64)
     hx = torch.randn(1, case.B, 10, dtype=torch.float64)

@@ -37,7 +37,7 @@ def by_kernel(case: Case):
     """The run of `evaluate_lengths` with the kernel."""
 
     def run(tensors, lengths, hold):
-        done = BACKENDS["cpu"].run(*tensors, case.schedule, case.t0, case.nonlinearity, lengths, hold)
+        done = BACKENDS["cpu"].run(*tensors, case.schedule, case.t0, case.cell, lengths, hold)
         return done.hold(), done.final()
 
     return run
@@ -51,7 +51,7 @@ def by_specification(case: Case):
         h0 = case.zeros() if h0 is None else h0
         outputs, finals = [], []
         for b, length in enumerate(lengths.tolist()):
-            arguments = weight_ih, weight_hh, bias, h0[b : b + 1], case.schedule, case.t0, case.nonlinearity
+            arguments = weight_ih, weight_hh, bias, h0[b : b + 1], case.schedule, case.t0, case.cell
             output = clockwork_reference(input[:length, b : b + 1], *arguments)
             finals.append(output[-1])
             outputs.append(nn.functional.pad(output, (0, 0, 0, 0, 0, case.T - length)))
@@ -72,7 +72,7 @@ def test_any_sizes_and_lengths_equal_the_specification(isa_, close, data):
         I=data.draw(st.sampled_from([0, 1, 3, 16, 19])),
         t0=data.draw(st.integers(0, 20)),
         bias=data.draw(st.booleans()),
-        nonlinearity=data.draw(st.sampled_from(("tanh", "relu"))),
+        cell=data.draw(st.sampled_from(("tanh", "relu"))),
         initial=data.draw(st.booleans()),
         seed=data.draw(st.integers(0, 100)),
     )

@@ -31,7 +31,7 @@ ISAS = loader.executable_isas()
 )
 def test_steps_equal_the_specification(isa_, schedule, B, I, t0, nonlinearity, bias, seed, close):
     T = 2 * schedule.periods[-1] + 1
-    case = Case(schedule, T, B, I, t0, bias=bias, nonlinearity=nonlinearity, seed=seed)
+    case = Case(schedule, T, B, I, t0, bias=bias, cell=nonlinearity, seed=seed)
     options = {"nonlinearity": nonlinearity, "bias": bias, "dtype": torch.float64}
     layer = ClockworkRNN(I, schedule.hidden_size, schedule=schedule, **options)
     input, weight_ih, weight_hh, b, h0 = (None if x is None else x.detach() for x in case.tensors())

@@ -1,5 +1,6 @@
 """Cases that every implementation must pass: schedules, shapes and start times that hypothesis draws."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from cwrnn import Schedule, clockwork_reference
 from cwrnn.backends import BACKENDS
+from cwrnn.cells import CELLS
 
 USABLE = [name for name, backend in BACKENDS.items() if backend.refuse(torch.device("cpu"), torch.float64) is None]
 """The backends that run on the CPU of this machine. The kernel is missing if it was not built."""
@@ -23,7 +25,8 @@ class Case:
     I: int
     t0: int
     bias: bool = True
-    nonlinearity: str = "tanh"
+    cell: str = "tanh"
+    peepholes: bool = False
     contiguous: bool = True
     initial: bool = True
     scale: float = 1.0
@@ -32,8 +35,9 @@ class Case:
     def tensors(self, dtype=torch.float64, device="cpu") -> list[Tensor | None]:
         """Return input, weight_ih, weight_hh, bias and h0, all with gradients; None for those that are left out."""
         N = self.schedule.hidden_size
+        gates, biases, parts = CELLS[self.cell]
         generator = torch.Generator().manual_seed(self.seed)
-        shapes = [(self.T, self.B, self.I), (N, self.I), (N, N), (N,), (self.B, N)]
+        shapes = [(self.T, self.B, self.I), (gates * N, self.I), (gates * N, N), (biases * N,), (self.B, parts * N)]
         result: list[Tensor | None] = []
         for name, shape in zip(ARGUMENTS, shapes, strict=True):
             if (name == "bias" and not self.bias) or (name == "h0" and not self.initial):
@@ -48,9 +52,17 @@ class Case:
             result.append(value.requires_grad_())
         return result
 
+    def weight_ch(self, dtype=torch.float64, device="cpu") -> Tensor | None:
+        """Return the peepholes, with a gradient, if the case is an LSTM with peepholes."""
+        if not (self.peepholes and self.cell == "lstm"):
+            return None
+        generator = torch.Generator().manual_seed(self.seed + 2)
+        value = torch.randn(3 * self.schedule.hidden_size, generator=generator, dtype=torch.float64) * self.scale
+        return value.to(device, dtype).requires_grad_()
+
     def zeros(self, dtype=torch.float64, device="cpu") -> Tensor:
         """Return the initial state of a case without h0."""
-        return torch.zeros(self.B, self.schedule.hidden_size, dtype=dtype, device=device)
+        return torch.zeros(self.B, CELLS[self.cell].parts * self.schedule.hidden_size, dtype=dtype, device=device)
 
 
 def evaluate(case: Case, run=None, dtype=torch.float64, device="cpu") -> dict[str, Tensor]:
@@ -58,14 +70,14 @@ def evaluate(case: Case, run=None, dtype=torch.float64, device="cpu") -> dict[st
 
     The loss weighs output and final state by random cotangents, so that no gradient can hide behind another.
     """
-    tensors = case.tensors(dtype, device)
+    tensors, weight_ch = case.tensors(dtype, device), case.weight_ch(dtype, device)
     if run is None:
         *others, h0 = tensors
         h0 = case.zeros(dtype, device) if h0 is None else h0
-        output = clockwork_reference(*others, h0, case.schedule, case.t0, case.nonlinearity)
-        final = output[-1] if case.T > 0 else h0
+        states = clockwork_reference(*others, h0, case.schedule, case.t0, case.cell, weight_ch)
+        output, final = states[..., : case.schedule.hidden_size], states[-1] if case.T > 0 else h0
     else:
-        done = run(*tensors, case.schedule, case.t0, case.nonlinearity)
+        done = run(*tensors, case.schedule, case.t0, case.cell, weight_ch=weight_ch)
         output, final = done.hold(), done.final()
     generator = torch.Generator().manual_seed(case.seed + 1)
     # the loss requires a gradient even if no module ticks
@@ -73,7 +85,8 @@ def evaluate(case: Case, run=None, dtype=torch.float64, device="cpu") -> dict[st
     for value in (output, final):
         cotangent = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value)
         loss = loss + (value * cotangent).sum()
-    wanted = {name: tensor for name, tensor in zip(ARGUMENTS, tensors, strict=True) if tensor is not None}
+    named = zip((*ARGUMENTS, "weight_ch"), (*tensors, weight_ch), strict=True)
+    wanted = {name: tensor for name, tensor in named if tensor is not None}
     gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True, materialize_grads=True)
     found = {f"gradient of {name}": gradient for name, gradient in zip(wanted, gradients, strict=True)}
     return {"output": output.detach(), "final": final.detach(), **found}
@@ -94,7 +107,7 @@ def schedules(draw, longest: int = 12, modules: int = 5, size: int = 4) -> Sched
 
 
 @st.composite
-def cases(draw) -> Case:
+def cases(draw, cells: Sequence[str] = tuple(CELLS)) -> Case:
     """Draw cases. Most sequences are longer than twice the longest period; some have few steps or none."""
     schedule = draw(schedules())
     longest = schedule.periods[-1]
@@ -105,7 +118,8 @@ def cases(draw) -> Case:
         I=draw(st.integers(0, 3)),
         t0=draw(st.integers(0, 3 * longest)),
         bias=draw(st.booleans()),
-        nonlinearity=draw(st.sampled_from(("tanh", "relu"))),
+        cell=draw(st.sampled_from(cells)),
+        peepholes=draw(st.booleans()),
         contiguous=draw(st.booleans()),
         initial=draw(st.booleans()),
         seed=draw(st.integers(0, 1000)),

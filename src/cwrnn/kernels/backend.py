@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..cascade import cascade
+from ..cells import NONLINEARITIES
 from ..held import HeldSignal, Pass, count_rows, initial_state, last_tick_before, states_of
 from ..schedule import Schedule
 from . import operators
@@ -58,12 +59,15 @@ class KernelBackend:
         h0: Tensor | None,
         schedule: Schedule,
         t0: int,
-        nonlinearity: str,
+        cell: str,
         lengths: Tensor | None = None,
         hold: bool = True,
+        weight_ch: Tensor | None = None,
     ) -> Pass:
         """The states of every module at its own ticks, fastest module first; as `cascade`."""
-        recurrence = Recurrence(self.kernel, schedule, t0, nonlinearity, hold)
+        if cell not in NONLINEARITIES:
+            return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, cell, lengths, hold, weight_ch)
+        recurrence = Recurrence(self.kernel, schedule, t0, cell, hold)
         if not is_plain_eager((input, weight_ih, weight_hh, bias, h0, lengths)):
             return _run_transformed(input, weight_ih, weight_hh, bias, h0, lengths, recurrence)
         check_network(input, weight_ih, weight_hh, bias, h0, schedule.hidden_size)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
 
+from ..cells import NONLINEARITIES
 from ..held import count_rows
-from ..reference import NONLINEARITIES
 from ..schedule import Schedule
 from .autograd import Kernel, Operands, Outputs, Recurrence, differentiate_cascade, differentiate_twice, need_cascade
 from .cpu import loader, sequence
