@@ -82,12 +82,12 @@ def update(cell: str, drive: Tensor, message: Tensor, state: Tensor, weight_ch: 
         weight_ch: (3 K), the peepholes of an LSTM, or None
     """
     if cell == "lstm":
-        _, c = state.chunk(2, dim=-1)
+        _, before = state.chunk(2, dim=-1)
         i, f, g, o = (drive + message).chunk(4, dim=-1)
         if weight_ch is not None:
             p_i, p_f, p_o = weight_ch.chunk(3, dim=-1)
-            i, f = i + p_i * c, f + p_f * c
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            i, f = i + p_i * before, f + p_f * before
+        c = torch.sigmoid(f) * before + torch.sigmoid(i) * torch.tanh(g)
         if weight_ch is not None:
             o = o + p_o * c
         return torch.cat((torch.sigmoid(o) * torch.tanh(c), c), dim=-1)
