@@ -13,7 +13,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # a file or folder imports itself and those before it
 ORDER = [
-    "extras", "writing", "untrusted", "schedule", "reference",
+    "extras", "writing", "untrusted", "schedule", "cells", "reference",
     "checks", "sequences", "held", "scan", "step", "cascade",
     "kernels", "backends", "environment",
     "state_dicts", "parameters", "fx_tracing", "layer", "readout", "init", "soft_clocks", "learned",
