@@ -15,10 +15,11 @@ from torch import Tensor
 
 from .cascade import cascade
 from .cells import CELLS
+from .checks import is_autocast_on
 from .held import Pass, SignalPass, initial_state, states_of
-from .kernels.backend import KernelBackend
+from .kernels.backend import KernelBackend, record_plain
 from .kernels.cpu import loader, sequence, stepping
-from .kernels.eligibility import is_plain_call
+from .kernels.eligibility import is_plain_call, needs_plain_operations
 from .kernels.gpu import launch
 from .reference import clockwork_reference
 from .schedule import Schedule
@@ -229,12 +230,17 @@ def run_plain_layer(
     """Output (T, B, N) and final state (1, B, N) of a single layer from a state of zeros, if the call is plain.
 
     None if anything must be checked, cast, unpacked or transformed first. A small network computes its output in the
-    time that such questions take, so the plain call asks them all at once (`is_plain_call`).
+    time that such questions take, so the plain call asks them all at once (`is_plain_call`). A call that torch.compile
+    records may be cast.
     """
     weight_ih: Any = parameters.get("weight_ih_l0")
     weight_hh: Any = parameters.get("weight_hh_l0")
     bias: Any = parameters.get("bias_l0")
     if not is_plain_call(input, weight_ih, weight_hh, bias, input_size, has_bias, schedule.hidden_size):
+        if torch.compiler.is_compiling():
+            return _record_layer(
+                name, input, weight_ih, weight_hh, bias, input_size, has_bias, schedule, t0, nonlinearity
+            )
         return None
     backend = select_backend(name, input.device, input.dtype, schedule)
     if input.dtype in backend.computed_in_float32:
@@ -243,3 +249,65 @@ def run_plain_layer(
         return backend.run_plain(input, weight_ih, weight_hh, bias, schedule, t0, nonlinearity)
     done = backend.run(input, weight_ih, weight_hh, bias, None, schedule, t0, nonlinearity, None, True, None)
     return done.hold(), done.h_n()
+
+
+def _record_layer(
+    name: str,
+    input: Any,
+    weight_ih: Any,
+    weight_hh: Any,
+    bias: Any,
+    input_size: int,
+    has_bias: bool,
+    schedule: Schedule,
+    t0: int,
+    nonlinearity: str,
+) -> tuple[Tensor, Tensor] | None:
+    """`run_plain_layer` in a graph that torch.compile records, if a kernel computes it: one operator, and casts.
+
+    Before every call, a compiled layer checks that all attributes, functions and constants that were read while it was
+    recorded are unchanged. This takes longer than a small network, so as few of them as possible are read here.
+    """
+    if not isinstance(input, Tensor) or weight_ih is None or weight_hh is None or (bias is not None) != has_bias:
+        return None
+    device, dtype, hidden_size = input.device, weight_hh.dtype, schedule.hidden_size
+    autocast = is_autocast_on(device)
+    if (
+        input.dim() != 3
+        or input.shape[2] != input_size
+        or weight_ih.shape != (hidden_size, input_size)
+        or weight_hh.shape != (hidden_size, hidden_size)
+        or weight_ih.device != device
+        or weight_hh.device != device
+        or not (input.dtype == dtype or (autocast and input.dtype.is_floating_point))
+        or needs_plain_operations()
+    ):
+        return None
+    if autocast and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(device.type)
+    arithmetic = _choose_arithmetic(name, device, dtype, schedule.periods, schedule.sizes)
+    if arithmetic is None:
+        return None
+    input, weight_ih, weight_hh, bias = (
+        tensor if tensor is None or tensor.dtype == arithmetic else tensor.to(arithmetic)
+        for tensor in (input, weight_ih, weight_hh, bias)
+    )
+    held, final = record_plain(input, weight_ih, weight_hh, bias, schedule, t0, nonlinearity)
+    return (held, final) if arithmetic == dtype else (held.to(dtype), final.to(dtype))
+
+
+def _choose_arithmetic(
+    name: str, device: torch.device, dtype: torch.dtype, periods: tuple[int, ...], sizes: tuple[int, ...]
+) -> torch.dtype | None:
+    """The dtype in which a kernel computes results of `dtype`; None if no kernel computes them."""
+    try:
+        backend = select_backend(name, device, dtype, Schedule(periods, sizes))
+    except RuntimeError:
+        # the backend that was asked for cannot run: without the shortcut, the layer says so
+        return None
+    return None if backend.run_plain is None else backend.arithmetic(dtype)
+
+
+# torch.compile takes the answer as a constant. torch.compiler.assume_constant_result sets the same mark, but calling it
+# imports torch._dynamo
+_choose_arithmetic._dynamo_marked_constant = True  # type: ignore[attr-defined]

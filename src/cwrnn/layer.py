@@ -341,7 +341,7 @@ class ClockworkRNN(LayerParameters):
         arithmetic = backend.arithmetic(dtype)
         h_n = []
         with without_autocast:
-            x, h = _cast(x, arithmetic), _cast(h, arithmetic)
+            x, h = _cast(x, arithmetic), None if h is None else _cast(h, arithmetic)
             last = self.num_layers - 1
             for layer in range(last):
                 below = self._run(backend, layer, x, h, t0, layout, hold=True)
@@ -354,14 +354,19 @@ class ClockworkRNN(LayerParameters):
                 ticks = Ticks(tuple(run.to(dtype) for run in ticks.passes), layout)
         return ticks, State(after, t0 + steps) if return_state else after
 
-    def _run(self, backend: Backend, layer: int, x: Tensor, h: Tensor, t0: int, layout: Layout, hold: bool) -> Ticks:
-        """One layer, in all directions, over x (T, B, features) from its part of h (layers * directions, B, N)."""
+    def _run(
+        self, backend: Backend, layer: int, x: Tensor, h: Tensor | None, t0: int, layout: Layout, hold: bool
+    ) -> Ticks:
+        """One layer, in all directions, over x (T, B, features) from its part of h (layers * directions, B, N).
+
+        A state of None is zero.
+        """
         passes = []
         for direction, suffix in enumerate(self._suffixes(layer)):
             # the reverse clock counts from its own start
             sequence, clock = (x, t0) if direction == 0 else (layout.reverse(x), 0)
             weights = self._weights(suffix, x.dtype)
-            initial = h[layer * self.num_directions + direction]
+            initial = None if h is None else h[layer * self.num_directions + direction]
             passes.append(
                 backend.run(
                     sequence, *weights, initial, self.schedule, clock, self.nonlinearity, layout.lengths, hold, None
@@ -385,13 +390,13 @@ class ClockworkRNN(LayerParameters):
 
     def _enter(
         self, input: Tensor | PackedSequence, hx: Tensor | None, lengths: Tensor | Sequence[int] | None
-    ) -> tuple[Tensor, Tensor, Layout]:
+    ) -> tuple[Tensor, Tensor | None, Layout]:
         """Checks the arguments: the input as (T, B, I), the state as (layers * directions, B, N), and their layout."""
         check_input(input, hx, self.input_size, self.weight_ih_l0)
         x, layout = arrange(input, lengths, self.batch_first)
-        expected = (self.num_layers * self.num_directions, x.shape[1], self.hidden_size)
         if hx is None:
-            return x, x.new_zeros(expected), layout
+            return x, None, layout
+        expected = (self.num_layers * self.num_directions, x.shape[1], self.hidden_size)
         # before the state is permuted like a packed batch, which would silently drop rows of one that is too large
         check_hidden(hx if layout.batched else hx.unsqueeze(1), x, expected)
         return x, layout.hidden_in(hx), layout

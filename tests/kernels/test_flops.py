@@ -49,6 +49,18 @@ def test_a_layer_counts_its_multiply_adds(schedule, t0, backend):
         assert expected == 2 * B * (T * count_operations(schedule, I, 0).total.sum() + first)
 
 
+@pytest.mark.parametrize("frozen", [[], ["weight_ih_l0"], ["bias_l0"]], ids=str)
+def test_a_layer_counts_the_gradients_that_are_wanted(frozen):
+    schedule = Schedule((1, 2, 4), (3, 2, 4))
+    layers = [ClockworkRNN(I, 9, schedule=schedule, backend=backend) for backend in ("auto", "torch")]
+    for layer in layers:
+        for name in frozen:
+            getattr(layer, name).requires_grad_(False)
+    x = torch.randn(T, B, I)
+    first, second = (count(lambda layer=layer: layer(x)[0]) for layer in layers)
+    assert first == second
+
+
 @pytest.mark.parametrize("backend", ["auto", "torch"])
 def test_a_readout_of_ticks_adds_its_products(backend):
     schedule, outputs = Schedule((1, 2, 4), (3, 2, 4)), 2

@@ -139,7 +139,8 @@ def test_a_schedule_that_no_longer_fits_is_refused():
     with pytest.raises(ValueError, match=r"weight_ih must be \(16, 3\), got \(8, 3\)"):
         rnn(x)
     rnn._parameters.update(other._parameters)
-    for run in (rnn.ticks, lambda x: rnn.step(x[0]), lambda x: rnn(x, torch.zeros(1, 4, 8))):
+    h = torch.zeros(1, 4, 8)
+    for run in (lambda x: rnn.ticks(x, h), lambda x: rnn.step(x[0]), lambda x: rnn(x, h)):
         with pytest.raises(ValueError, match=r"the state must be \(4, 16\), got \(4, 8\)"):
             run(x)
 

@@ -21,6 +21,22 @@ def test_operator_passes_opcheck(lengths, bias, hold):
     torch.library.opcheck(torch.ops.cwrnn.recurrence.default, arguments)
 
 
+@pytest.mark.parametrize("hold", [True, False])
+@pytest.mark.parametrize("keep_ticks", [True, False])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_operator_from_a_state_of_zeros_passes_opcheck(hold, keep_ticks):
+    case = Case(Schedule((1, 2, 4), (3, 2, 4)), T=9, B=3, I=2, t0=5)
+    *tensors, h0 = case.tensors()
+    settings = None, [1, 2, 4], [3, 2, 4], 5, "tanh", hold
+    operator = torch.ops.cwrnn.recurrence.default
+    torch.library.opcheck(operator, (*tensors, None, *settings, keep_ticks))
+    # the arguments of earlier versions, which saved programs have
+    final, ticks, *held = operator(*tensors, torch.zeros_like(h0), *settings)
+    expected = [final, *([ticks] if keep_ticks else []), *held]
+    for found, right in zip(operator(*tensors, None, *settings, keep_ticks), expected, strict=True):
+        assert torch.equal(found, right)
+
+
 def test_operator_refuses_tensors_that_do_not_fit():
     case = Case(Schedule((1, 2), (3, 2)), T=9, B=3, I=2, t0=5)
     tensors = [tensor.detach() for tensor in case.tensors()]
@@ -53,6 +69,26 @@ def make_backward_arguments(hold=True, bias=True, lengths=None):
 def test_operator_of_the_gradients_passes_opcheck(hold, bias):
     tensors, settings = make_backward_arguments(hold, bias, torch.tensor([5, 2, 9]) if bias else None)
     torch.library.opcheck(torch.ops.cwrnn.recurrence_backward.default, (*tensors.values(), *settings))
+
+
+@pytest.mark.parametrize("wanted", [[True, False, True, False, False], [False, False, False, True, True]])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_operator_of_the_gradients_computes_the_wanted_ones(wanted):
+    tensors, settings = make_backward_arguments()
+    operator = torch.ops.cwrnn.recurrence_backward.default
+    torch.library.opcheck(operator, (*tensors.values(), *settings, wanted))
+    # the arguments of earlier versions give all gradients
+    everything = operator(*tensors.values(), *settings)
+    expected = [gradient for want, gradient in zip(wanted, everything, strict=True) if want]
+    for found, right in zip(operator(*tensors.values(), *settings, wanted), expected, strict=True):
+        assert torch.equal(found, right)
+
+
+@pytest.mark.parametrize("wanted", [[True] * 4, [True] * 5])
+def test_operator_of_the_gradients_refuses_other_gradients(wanted):
+    tensors, settings = make_backward_arguments(bias=False)
+    with pytest.raises(ValueError, match="wanted must have one entry for each of input, weight_ih, weight_hh, bias"):
+        torch.ops.cwrnn.recurrence_backward(*tensors.values(), *settings, wanted)
 
 
 @pytest.mark.parametrize("name", ["ticks", "g_final", "g_ticks", "g_held", "weight_hh", "bias"])

@@ -1,6 +1,7 @@
 """torch.export and torch.compile record one graph for sequences of every length."""
 
 import inspect
+import operator
 from collections import Counter
 
 import pytest
@@ -130,6 +131,57 @@ def test_a_compiled_layer_is_one_operator(make, runs, autocast, graphs, close):
     assert count_operators([backward]) == {"cwrnn.recurrence_backward.default": runs}
     # no loop over the steps is unrolled
     assert max(len(graph.nodes) for graph in graphs) < 100 + 40 * runs
+
+
+def list_calls(graph):
+    """The calls of a graph that compute or fill something: views and the parts of an operator's output do not."""
+    views = operator.getitem, torch.ops.aten.alias.default, torch.ops.aten.detach.default
+    return [node for node in graph.nodes if node.op == "call_function" and node.target not in views]
+
+
+@pytest.mark.skipif(not KERNEL, reason="the kernel was not built")
+def test_a_graph_without_gradients_computes_the_output_alone(graphs, close):
+    rnn, x = ClockworkRNN(2, 9, schedule=[1, 2, 4]), torch.randn(40, 3, 2)
+    compiled = compile_and_keep(rnn, graphs)
+    with torch.no_grad():
+        for found, expected in zip(compiled(x), rnn(x), strict=True):
+            close(found, expected)
+    (graph,) = graphs
+    # neither zeros for the initial state nor ticks for backward: the final state and the output
+    (call,) = list_calls(graph)
+    assert call.target is torch.ops.cwrnn.recurrence.default
+    assert [tensor.shape for tensor in call.meta["val"]] == [(1, 3, 9), (40, 3, 9)]
+
+
+@pytest.mark.skipif(not KERNEL, reason="the kernel was not built")
+def test_a_graph_with_gradients_computes_the_wanted_ones_alone(graphs):
+    rnn, x = ClockworkRNN(2, 9, schedule=[1, 2, 4]), torch.randn(40, 3, 2)
+    compile_and_keep(rnn, graphs)(x)[0].sum().backward()
+    (forward,), (backward,) = map(list_calls, graphs)
+    assert [forward.target, backward.target] == [
+        torch.ops.cwrnn.recurrence.default,
+        torch.ops.cwrnn.recurrence_backward.default,
+    ]
+    # nobody wants the gradients of the input and of the initial state, and the ticks have none
+    assert [tensor.shape for tensor in backward.meta["val"]] == [(9, 2), (9, 9), (9,)]
+    assert len(backward.all_input_nodes) == 7  # input, three parameters, ticks, gradients of output and final state
+
+
+@pytest.mark.skipif(not KERNEL, reason="the kernel was not built")
+def test_a_program_that_was_exported_without_gradients_has_them_all_the_same(close):
+    rnn, x = ClockworkRNN(2, 9, schedule=[1, 2, 4], dtype=torch.float64), torch.randn(40, 3, 2, dtype=torch.float64)
+    x.requires_grad_()
+    with torch.no_grad():
+        program = torch.export.export(rnn, (x,)).module()
+    gradients = []
+    for layer in (program, rnn):
+        output, h_n = layer(x)
+        leaves = x, *layer.parameters()
+        loss = output.sin().sum() + h_n.cos().sum()
+        first = torch.autograd.grad(loss, leaves, create_graph=True)
+        gradients.append([*first, *torch.autograd.grad(sum(g.square().sum() for g in first), leaves)])
+    for found, expected in zip(*gradients, strict=True):
+        close(found, expected)
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])

@@ -241,12 +241,10 @@ def _pull_back(ctx: Any, gradients: Outputs) -> Sequence[Tensor | None]:
         prepare_counters()
         schedule = recurrence.schedule
         operator = torch.ops.cwrnn.recurrence_backward
-        g_input, g_weight_ih, g_weight_hh, *g_bias, g_h0 = operator(
+        computed = operator(
             input, weight_ih, weight_hh, bias, lengths, ticks, *gradients,
-            schedule.periods, schedule.sizes, recurrence.t0, recurrence.nonlinearity,
+            schedule.periods, schedule.sizes, recurrence.t0, recurrence.nonlinearity, wanted,
         )  # fmt: skip
-        everything = g_input, g_weight_ih, g_weight_hh, g_bias[0] if g_bias else None, g_h0
-        return [gradient if want else None for want, gradient in zip(wanted, everything, strict=True)]
     elif torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         computed = _GradientFunction.apply(  # type: ignore[no-untyped-call]
             wanted, recurrence, input, weight_ih, weight_hh, bias, h0, lengths, ticks, *gradients
@@ -256,7 +254,7 @@ def _pull_back(ctx: Any, gradients: Outputs) -> Sequence[Tensor | None]:
             [*wanted, False], input, weight_ih, weight_hh, bias, lengths, ticks, *gradients,
             recurrence.schedule, recurrence.t0, recurrence.nonlinearity,
         )[:-1]  # fmt: skip
-    return _spread(computed, wanted)
+    return spread(computed, wanted)
 
 
 def need_cascade(gradients: Outputs) -> bool:
@@ -334,13 +332,13 @@ def differentiate_twice(
     present = [tensor is not None for tensor in tensors]
 
     def differentiate(*values: Tensor) -> tuple[Tensor, ...]:
-        input, weight_ih, weight_hh, bias, h0, g_final, g_ticks, g_held = _spread(values, present)
+        input, weight_ih, weight_hh, bias, h0, g_final, g_ticks, g_held = spread(values, present)
         operands, gradients = Operands(input, weight_ih, weight_hh, bias, h0), Outputs(g_final, g_ticks, g_held)
         return differentiate_cascade(wanted, recurrence, operands, lengths, gradients)
 
     pair: Any = torch.func.vjp(differentiate, *(tensor for tensor in tensors if tensor is not None))
     _, pull_back = pair
-    *g_operands, g_final, g_ticks, g_held = _spread(pull_back(tuple(cotangents)), present)
+    *g_operands, g_final, g_ticks, g_held = spread(pull_back(tuple(cotangents)), present)
     return Operands(*g_operands), Outputs(g_final, g_ticks, g_held)
 
 
@@ -356,7 +354,7 @@ def differentiate_cascade(
         return (done.h_n(), ticks) if gradients.held is None else (done.h_n(), ticks, done.hold())
 
     def run(*leaves: Any) -> Any:
-        chosen = _spread(leaves, wanted)
+        chosen = spread(leaves, wanted)
         tensors = [leaf if want else operand for want, leaf, operand in zip(wanted, chosen, operands, strict=True)]
         if operands.weight_hh.dim() == 2:
             return run_one(lengths, *tensors)
@@ -373,7 +371,7 @@ def differentiate_cascade(
     return pulled
 
 
-def _spread(values: Iterable[Any], places: Iterable[bool]) -> list[Any]:
+def spread(values: Iterable[Any], places: Iterable[bool]) -> list[Any]:
     """One value after the other for each True of `places`, and None for each False."""
     remaining = iter(values)
     return [next(remaining) if filled else None for filled in places]

@@ -76,6 +76,24 @@ class KernelBackend:
         return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held)
 
 
+def record_plain(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    schedule: Schedule,
+    t0: int,
+    nonlinearity: str,
+) -> tuple[Tensor, Tensor]:
+    """`KernelBackend.run_plain` as an operator, which torch runs by the kernel of the tensors' device."""
+    keep_ticks = wants_gradient((input, weight_ih, weight_hh, bias))
+    state, *_, held = operators.recurrence(
+        input, weight_ih, weight_hh, bias, None, None,
+        schedule.periods, schedule.sizes, t0, nonlinearity, True, keep_ticks,
+    )  # fmt: skip
+    return held, state
+
+
 def _run_transformed(
     input: Tensor,
     weight_ih: Tensor,
@@ -89,18 +107,20 @@ def _run_transformed(
     schedule, t0, nonlinearity, hold = recurrence.schedule, recurrence.t0, recurrence.nonlinearity, recurrence.hold
     if needs_plain_operations():
         return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
-    h0 = initial_state(h0, input, schedule)
-    if is_recorded((input, weight_ih, weight_hh, bias, h0, lengths)):
-        if not torch.compiler.is_compiling():
-            prepare_counters()
-        state, ticks, *held = operators.recurrence(
-            input, weight_ih, weight_hh, bias, h0, lengths,
-            schedule.periods, schedule.sizes, t0, nonlinearity, hold,
-        )  # fmt: skip
-    else:
+    if not is_recorded((input, weight_ih, weight_hh, bias, h0, lengths)):
+        h0 = initial_state(h0, input, schedule)
         check_network(input, weight_ih, weight_hh, bias, h0, schedule.hidden_size)
         state, ticks, *held = run_mappable(input, weight_ih, weight_hh, bias, h0, lengths, recurrence)
-    return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held[0] if hold else None)
+        return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held[0] if hold else None)
+    if not torch.compiler.is_compiling():
+        prepare_counters()
+    keep_ticks = not hold or wants_gradient((input, weight_ih, weight_hh, bias, h0))
+    state, *states = operators.recurrence(
+        input, weight_ih, weight_hh, bias, h0, lengths,
+        schedule.periods, schedule.sizes, t0, nonlinearity, hold, keep_ticks,
+    )  # fmt: skip
+    kept, output = states[0] if keep_ticks else None, states[-1] if hold else None
+    return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, kept, output)
 
 
 @dataclass(eq=False)

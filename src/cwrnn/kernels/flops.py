@@ -8,7 +8,8 @@ A multiply-add counts as two operations. Per sequence, module i of K units with 
 
 The backend "torch" multiplies exactly these if all sequences have one length; it also computes the padding of shorter
 ones, which the kernels leave out. Backward multiplies twice as much: once for the gradients of states and input, once
-for those of the weights. The operator always computes all of them, the backend "torch" only those that are wanted.
+for those of the weights. Gradients that are not wanted are not computed, apart from those of the states, and in the
+backend "torch" those of a module's weights to itself.
 
 The FLOP counter takes long to import, because it imports Triton. So the formulas are registered when a counter is used.
 """
@@ -32,7 +33,7 @@ def count_forward(
     weight_ih: Tensor,
     weight_hh: Tensor,
     bias: Tensor | None,
-    h0: Tensor,
+    h0: Tensor | None,
     lengths: Tensor | None,
     periods: Sequence[int],
     sizes: Sequence[int],
@@ -41,7 +42,7 @@ def count_forward(
     **options: Any,
 ) -> int:
     """The operations of `cwrnn::recurrence`, whose arguments are those of this function."""
-    return 2 * _count_multiply_adds(input, lengths, periods, sizes, t0)
+    return 2 * sum(_count_multiply_adds(input, lengths, periods, sizes, t0))
 
 
 def count_backward(
@@ -57,27 +58,32 @@ def count_backward(
     periods: Sequence[int],
     sizes: Sequence[int],
     t0: int,
-    *settings: Any,
+    nonlinearity: str,
+    wanted: Sequence[bool] | None = None,
     **options: Any,
 ) -> int:
     """The operations of `cwrnn::recurrence_backward`, whose arguments are those of this function."""
-    return 4 * _count_multiply_adds(input, lengths, periods, sizes, t0)
+    reading, recurrent = _count_multiply_adds(input, lengths, periods, sizes, t0)
+    g_input, g_weight_ih, g_weight_hh, *_ = (True, True, True) if wanted is None else wanted
+    return 2 * (reading * (g_input + g_weight_ih) + recurrent * (1 + g_weight_hh))
 
 
 def _count_multiply_adds(
     input: Tensor, lengths: Tensor | None, periods: Sequence[int], sizes: Sequence[int], t0: int
-) -> int:
+) -> tuple[int, int]:
+    """The multiply-adds to read the input, and those of all messages."""
     T, B, I = input.shape
     schedule = Schedule(tuple(periods), tuple(sizes))
     # the lengths of fake tensors are unknown; then the padding counts as well
     known = lengths is not None and type(lengths) is Tensor and not lengths.is_meta
     ends = lengths.tolist() if known and lengths is not None else [T] * B
-    total = 0
+    reading = recurrent = 0
     for end in ends:
         for rows, units in zip(count_rows(schedule.periods, t0, end), schedule.slices, strict=True):
             size, ticks = units.stop - units.start, rows - 1
-            total += ticks * size * (I + size) + rows * size * units.start
-    return total
+            reading += ticks * size * I
+            recurrent += ticks * size * size + rows * size * units.start
+    return reading, recurrent
 
 
 def count_scan(drive: Tensor, weight: Tensor, h0: Tensor, *settings: Any, **options: Any) -> int:

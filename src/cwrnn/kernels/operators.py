@@ -16,20 +16,29 @@ from torch._compile import _disable_dynamo
 from ..cells import NONLINEARITIES
 from ..held import count_rows
 from ..schedule import Schedule
-from .autograd import Kernel, Operands, Outputs, Recurrence, differentiate_cascade, differentiate_twice, need_cascade
+from .autograd import (
+    Kernel,
+    Operands,
+    Outputs,
+    Recurrence,
+    differentiate_cascade,
+    differentiate_twice,
+    need_cascade,
+    spread,
+)
 from .cpu import loader, sequence
 from .flops import prepare_counters
 from .gpu import launch
 
 # the schemas are written out, because not every torch reads them from the annotations
 SCHEMA = (
-    "(Tensor input, Tensor weight_ih, Tensor weight_hh, Tensor? bias, Tensor h0, Tensor? lengths, "
-    "int[] periods, int[] sizes, SymInt t0, str nonlinearity, bool hold) -> Tensor[]"
+    "(Tensor input, Tensor weight_ih, Tensor weight_hh, Tensor? bias, Tensor? h0, Tensor? lengths, "
+    "int[] periods, int[] sizes, SymInt t0, str nonlinearity, bool hold, bool keep_ticks=True) -> Tensor[]"
 )
 BACKWARD_SCHEMA = (
     "(Tensor input, Tensor weight_ih, Tensor weight_hh, Tensor? bias, Tensor? lengths, Tensor ticks, "
     "Tensor? g_final, Tensor? g_ticks, Tensor? g_held, "
-    "int[] periods, int[] sizes, SymInt t0, str nonlinearity) -> Tensor[]"
+    "int[] periods, int[] sizes, SymInt t0, str nonlinearity, bool[]? wanted=None) -> Tensor[]"
 )
 
 Refuse = Callable[[torch.device, torch.dtype, Schedule], str | None]
@@ -49,20 +58,24 @@ def _make_schedule(periods: tuple[int, ...], sizes: tuple[int, ...]) -> Schedule
 
 
 def _forward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
-    """The operator for the device of `kernel`: it returns the final state, the ticks, and the output if it is held."""
+    """The operator for the device of `kernel`.
+
+    It returns the final state, the ticks if they are kept, and the output if it is held.
+    """
 
     def compute(
         input: Tensor,
         weight_ih: Tensor,
         weight_hh: Tensor,
         bias: Tensor | None,
-        h0: Tensor,
+        h0: Tensor | None,
         lengths: Tensor | None,
         periods: Sequence[int],
         sizes: Sequence[int],
         t0: int,
         nonlinearity: str,
         hold: bool,
+        keep_ticks: bool = True,
     ) -> list[Tensor]:
         schedule = _make_schedule(tuple(periods), tuple(sizes))
         expected = _expect_network(input, weight_ih, weight_hh, bias, lengths, schedule.sizes)
@@ -70,14 +83,20 @@ def _forward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
         _check_operands(input, expected, t0, nonlinearity)
         _check_kernel(input, schedule, refuse)
         _check_lengths(lengths, input.shape[0])
-        outputs = kernel.forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold)
-        return [output for output in outputs if output is not None]
+        final, ticks, held, _ = kernel.forward(
+            input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold, keep_ticks
+        )
+        # a kernel may keep the ticks although they are not asked for
+        return [output for output in (final, ticks if keep_ticks else None, held) if output is not None]
 
     return compute
 
 
 def _backward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
-    """The operator of the gradients for the device of `kernel`: of input, weights, bias if there is one, and h0."""
+    """The operator of the gradients for the device of `kernel`: the wanted ones of input, weights, bias and h0.
+
+    If `wanted` is None, it returns all of them.
+    """
 
     def compute(
         input: Tensor,
@@ -93,8 +112,8 @@ def _backward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
         sizes: Sequence[int],
         t0: int,
         nonlinearity: str,
+        wanted: Sequence[bool] | None = None,
     ) -> list[Tensor]:
-        wanted = [True, True, True, bias is not None, True, False]
         schedule = _make_schedule(tuple(periods), tuple(sizes))
         expected = _expect_network(input, weight_ih, weight_hh, bias, lengths, schedule.sizes)
         T, B, _ = input.shape
@@ -104,6 +123,7 @@ def _backward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
         expected |= {"g_final": (g_final, (1, B, N)), "g_held": (g_held, (T, B, N))}
         _check_operands(input, expected, t0, nonlinearity)
         _check_kernel(input, schedule, refuse)
+        wanted = [*_check_wanted(wanted, bias), False]
         gradients = kernel.backward(
             wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
             schedule, t0, nonlinearity,
@@ -154,6 +174,15 @@ def _check_operands(input: Tensor, expected: Expected, t0: int, nonlinearity: st
         raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
 
 
+def _check_wanted(wanted: Sequence[bool] | None, bias: Tensor | None) -> Sequence[bool]:
+    """Which gradients are wanted: all that exist if `wanted` is None."""
+    if wanted is None:
+        return [True, True, True, bias is not None, True]
+    if len(wanted) != len(Operands._fields) or (wanted[3] and bias is None):
+        raise ValueError(f"wanted must have one entry for each of {', '.join(Operands._fields)}, got {list(wanted)}")
+    return wanted
+
+
 def _check_kernel(input: Tensor, schedule: Schedule, refuse: Refuse) -> None:
     reason = refuse(input.device, input.dtype, schedule)
     if reason is not None:
@@ -196,22 +225,26 @@ def _describe_outputs(
     weight_ih: Tensor,
     weight_hh: Tensor,
     bias: Tensor | None,
-    h0: Tensor,
+    h0: Tensor | None,
     lengths: Tensor | None,
     periods: Sequence[int],
     sizes: Sequence[int],
     t0: int,
     nonlinearity: str,
     hold: bool,
+    keep_ticks: bool = True,
 ) -> list[Tensor]:
     """The outputs of `recurrence` without their values, for torch.compile, torch.export and the device meta."""
     expected = _expect_network(input, weight_ih, weight_hh, bias, lengths, sizes)
     T, B, _ = input.shape
     N = sum(sizes)
     _check_operands(input, expected | {"h0": (h0, (B, N))}, t0, nonlinearity)
-    rows = count_rows(periods, t0, T)
-    outputs = [h0.new_empty((1, B, N)), h0.new_empty((B * sum(map(operator.mul, rows, sizes)),))]
-    return [*outputs, h0.new_empty((T, B, N))] if hold else outputs
+    shapes: list[tuple[int, ...]] = [(1, B, N)]
+    if keep_ticks:
+        shapes.append((B * sum(map(operator.mul, count_rows(periods, t0, T), sizes)),))
+    if hold:
+        shapes.append((T, B, N))
+    return [input.new_empty(shape) for shape in shapes]
 
 
 def _describe_gradients(
@@ -228,33 +261,38 @@ def _describe_gradients(
     sizes: Sequence[int],
     t0: int,
     nonlinearity: str,
+    wanted: Sequence[bool] | None = None,
 ) -> list[Tensor]:
     """The outputs of `recurrence_backward` without their values."""
-    shapes = [input.shape, weight_ih.shape, weight_hh.shape, *([] if bias is None else [bias.shape])]
-    return [ticks.new_empty(shape) for shape in (*shapes, (input.shape[1], sum(sizes)))]
+    N = sum(sizes)
+    shapes = input.shape, weight_ih.shape, weight_hh.shape, (N,), (input.shape[1], N)
+    return [ticks.new_empty(shape) for shape, want in zip(shapes, _check_wanted(wanted, bias), strict=True) if want]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    input, weight_ih, weight_hh, bias, _, lengths, *ctx.settings, _ = inputs
-    _, ticks, *_ = output
-    ctx.save_for_backward(input, weight_ih, weight_hh, bias, lengths, ticks)
+    input, weight_ih, weight_hh, bias, h0, lengths, *ctx.settings, hold, keep_ticks = inputs
+    ctx.present = True, keep_ticks, hold
+    ctx.save_for_backward(input, weight_ih, weight_hh, bias, h0, lengths, output[1] if keep_ticks else None)
+    # zeros in place of a gradient that is absent would be filled and added at every tick
+    ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, ...]:
-    input, weight_ih, weight_hh, bias, lengths, ticks = ctx.saved_tensors
-    g_final, g_ticks, *g_held = gradients
-    outputs = Outputs(g_final, g_ticks, g_held[0] if g_held else None)
+    input, weight_ih, weight_hh, bias, h0, lengths, ticks = ctx.saved_tensors
+    outputs = Outputs(*spread(gradients, ctx.present))
+    wanted = list(ctx.needs_input_grad[: len(Operands._fields)])
+    if ticks is None:
+        # a graph that was recorded without gradients, and is differentiated all the same
+        _, ticks = recurrence(input, weight_ih, weight_hh, bias, h0, lengths, *ctx.settings, False)
     computed: Sequence[Tensor]
     if need_cascade(outputs):
-        recurrence, operands = _describe(input, weight_ih, weight_hh, bias, ticks, ctx.settings)
-        wanted = [operand is not None for operand in operands]
-        computed = differentiate_cascade(wanted, recurrence, operands, lengths, outputs)
+        call, operands = _describe(input, weight_ih, weight_hh, bias, ticks, ctx.settings)
+        computed = differentiate_cascade(wanted, call, operands, lengths, outputs)
     else:
-        computed = recurrence_backward(input, weight_ih, weight_hh, bias, lengths, ticks, *outputs, *ctx.settings)
-    g_input, g_weight_ih, g_weight_hh, *g_bias, g_h0 = computed
-    # lengths, periods, sizes, t0, nonlinearity and hold have no gradient
-    without = [None] * 6
-    return g_input, g_weight_ih, g_weight_hh, None if bias is None else g_bias[0], g_h0, *without
+        computed = recurrence_backward(
+            input, weight_ih, weight_hh, bias, lengths, ticks, *outputs, *ctx.settings, wanted
+        )
+    return *spread(computed, wanted), *_without_gradient(ctx, len(wanted))
 
 
 def _describe(
@@ -277,8 +315,9 @@ def _split_ticks(ticks: Tensor, schedule: Schedule, t0: int, T: int, B: int) -> 
 
 
 def _setup_gradient_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    *tensors, periods, sizes, t0, nonlinearity = inputs
+    *tensors, periods, sizes, t0, nonlinearity, wanted = inputs
     ctx.settings = periods, sizes, t0, nonlinearity
+    ctx.wanted = wanted
     ctx.shapes = [gradient.shape for gradient in output]
     ctx.save_for_backward(*tensors)
 
@@ -286,7 +325,7 @@ def _setup_gradient_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tens
 def _differentiate_backward(ctx: Any, cotangents: list[Tensor | None]) -> tuple[Tensor | None, ...]:
     input, weight_ih, weight_hh, bias, lengths, ticks, *gradients = ctx.saved_tensors
     recurrence, operands = _describe(input, weight_ih, weight_hh, bias, ticks, ctx.settings)
-    wanted = [operand is not None for operand in operands]
+    wanted = _check_wanted(ctx.wanted, bias)
     filled = [
         ticks.new_zeros(shape) if cotangent is None else cotangent
         for shape, cotangent in zip(ctx.shapes, cotangents, strict=True)
@@ -300,7 +339,13 @@ def _differentiate_backward(ctx: Any, cotangents: list[Tensor | None]) -> tuple[
     parts = zip(_split_ticks(g_ticks, schedule, recurrence.t0, T, B), g_h0.split(schedule.sizes, dim=-1), strict=True)
     for states, g_initial in parts:
         states[0] = g_initial
-    return *g_parameters, None, g_ticks, *g_gradients, None, None, None, None
+    differentiated = *g_parameters, None, g_ticks, *g_gradients
+    return *differentiated, *_without_gradient(ctx, len(differentiated))
+
+
+def _without_gradient(ctx: Any, count: int) -> list[None]:
+    """One None for each argument after the first `count`. torch leaves out arguments that have their default value."""
+    return [None] * (len(ctx.needs_input_grad) - count)
 
 
 torch.library.register_fake("cwrnn::recurrence", _describe_outputs, lib=_library)
