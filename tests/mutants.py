@@ -50,6 +50,8 @@ SCHEDULE = "tests/core/test_schedule.py"
 READOUT = "tests/core/test_readout.py"
 COST = "tests/core/test_cost.py"
 TRANSFORMS = "tests/like_torch/test_transforms.py"
+COMPILED_FORWARD = "tests/like_torch/test_export.py::test_a_graph_without_gradients_computes_the_output_alone"
+COMPILED_BACKWARD = "tests/like_torch/test_export.py::test_a_graph_with_gradients_computes_the_wanted_ones_alone"
 FUNCTIONALIZED = "tests/like_torch/test_transforms.py::test_functionalized_calls_equal_plain_ones"
 BATCHED_GRADIENTS = "tests/like_torch/test_transforms.py::test_batched_gradients_equal_single_ones"
 KERNEL = "tests/kernels/test_sequence.py::test_any_sizes_and_lengths_equal_the_specification"
@@ -302,6 +304,12 @@ MUTANTS = [
            "    size = 1\n    for d in range(1, dims + 1):", "    size = 1\n    for d in ():", KERNEL_ODD),
     Mutant("operators: the initial state has no second derivative", "kernels/operators.py",
            "states[0] = g_initial", "pass", SECOND_ORDER),
+    Mutant("operators: the shortcut hides a call from those that record it", "kernels/operators.py",
+           "and (keys & torch._C._after_autograd_keyset).raw_repr() == plain:", "and True:", COMPILED_FORWARD),
+    Mutant("operators: a graph without gradients keeps the ticks", "kernels/backend.py",
+           "keep_ticks = wants_gradient((input, weight_ih, weight_hh, bias))", "keep_ticks = True", COMPILED_FORWARD),
+    Mutant("operators: gradients that are absent are filled with zeros", "kernels/operators.py",
+           "ctx.set_materialize_grads(False)", "pass", COMPILED_BACKWARD),
     Mutant("counts: the message of the initial state is left out", "kernels/flops.py",
            "rows * size * units.start", "ticks * size * units.start", "tests/kernels/test_flops.py"),
     Mutant("memory: zeros without memory are refused", "kernels/tensors.py",
