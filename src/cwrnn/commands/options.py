@@ -10,7 +10,8 @@ import typer
 from ..experiments.errors import ArgumentError
 from ..experiments.file_names import check_path
 from ..experiments.limits import LARGEST_EPOCHS, LARGEST_RUNS, LARGEST_SEED, LARGEST_WORKERS
-from ..experiments.networks.build import METHODS
+from ..experiments.networks.methods import METHODS
+from ..experiments.paper import METHODS as PAPER_METHODS
 from ..experiments.sweep.driver import DASK, LOCAL
 from ..experiments.task import all_tasks
 
@@ -30,10 +31,12 @@ class EngineName(str, Enum):
     DASK = DASK
 
 
-ALL_METHODS = ",".join(METHODS)
+DEFAULT_METHODS = ",".join(PAPER_METHODS)
 TASK_NAMES = "|".join(task.name for task in all_tasks())
 
-Methods = Annotated[str, typer.Option("--methods", metavar="LIST", help="The networks to train.")]
+Methods = Annotated[
+    str, typer.Option("--methods", metavar="LIST", help=f"The networks to train, some of {','.join(METHODS)}.")
+]
 Search = Annotated[
     bool,
     typer.Option("--search", help="Search for the best learning rate of each method, instead of repeating the paper."),
@@ -50,20 +53,20 @@ LearningRate = Annotated[
         "--learning-rate",
         metavar="R",
         help="One number, or one per method: srn=1e-4,cw=3e-4. With --search, the list of numbers to try.",
-        show_default="the paper's",
+        show_default="the paper's; ours for gru, cw-lstm and cw-gru",
     ),
 ]
 Peepholes = Annotated[
     bool,
-    typer.Option("--peepholes/--no-peepholes", help="Whether the LSTM has peephole connections, from cells to gates."),
+    typer.Option("--peepholes/--no-peepholes", help="Whether LSTMs have peephole connections, from cells to gates."),
 ]
 ScheduleOption = Annotated[
     str | None,
     typer.Option(
         "--schedule",
         metavar="SPEC",
-        help="The modules of the CW-RNN, period:size,period:size,... as `cwrnn clocks` prints them. Replaces --sizes "
-        "for the CW-RNN.",
+        help="The modules of the networks with clocks, period:size,period:size,... as `cwrnn clocks` prints them. "
+        "Replaces --sizes for these networks.",
         show_default="even modules with periods 1, 2, 4, ...",
     ),
 ]

@@ -31,7 +31,7 @@ from .console import (
     print_result,
     show_progress,
 )
-from .options import ALL_METHODS, EngineName
+from .options import DEFAULT_METHODS, EngineName
 
 GENERATION_OUT, GENERATION_SEARCH_OUT = Path("out/generation"), Path("out/search")
 WORDS_OUT, WORDS_SEARCH_OUT = Path("out/words"), Path("out/words-search")
@@ -123,7 +123,7 @@ def generation(
             show_default="bundle",
         ),
     ] = None,
-    methods: options.Methods = ALL_METHODS,
+    methods: options.Methods = DEFAULT_METHODS,
     sizes: Annotated[
         str | None,
         options.make_sizes_option(GENERATION_QUICK.sizes, GENERATION_PAPER.sizes, GENERATION_SEARCH.sizes),
@@ -195,7 +195,7 @@ def words(
     context: typer.Context,
     data: options.Words = "bundle",
     vocabulary: options.Vocabulary = None,
-    methods: options.Methods = ALL_METHODS,
+    methods: options.Methods = DEFAULT_METHODS,
     sizes: Annotated[
         str | None, options.make_sizes_option(WORDS_QUICK.sizes, WORDS_PAPER.sizes, WORDS_SEARCH.sizes)
     ] = None,

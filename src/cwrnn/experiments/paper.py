@@ -4,6 +4,8 @@ Koutník, Greff, Gomez and Schmidhuber, "A Clockwork RNN" (ICML 2014), section 4
 "srn" (the paper's RNN), "lstm" and "cw". `docs/paper.md` says where the paper leaves something open.
 """
 
+METHODS = ("srn", "lstm", "cw")
+"""The methods that the paper compares, in its order."""
 RUNS = 100
 """Trainings of each network, each with other initial weights."""
 WEIGHT_DEVIATION = 0.1

@@ -24,8 +24,9 @@ from . import reproduction_result
 from .errors import ArgumentError
 from .generation.task import GENERATION
 from .limits import LARGEST_EPOCHS, LARGEST_LENGTH, LARGEST_RUNS, LARGEST_SEED, LARGEST_SIZE, check_count, check_plan
-from .networks.build import METHODS
+from .networks.methods import METHODS
 from .paper import GENERATION_EPOCHS, GENERATION_SAMPLES, GENERATION_SIZES, RUNS, WORDS_NOISE, WORDS_SIZES
+from .paper import METHODS as PAPER_METHODS
 from .progress import ProgressCallback
 from .reproduction_result import Reproduction, TaskReproduction
 from .sweep.driver import LOCAL, check_engine, open_sweep
@@ -48,12 +49,12 @@ class Scale:
     sizes: tuple[int, ...]
 
     def count_runs(self, datasets: int = 1) -> int:
-        """The number of runs of all methods on so many data sets.
+        """The number of runs of the paper's methods on so many data sets.
 
         >>> GENERATION_PAPER.count_runs(5), WORDS_PAPER.count_runs()
         (6000, 1500)
         """
-        return len(METHODS) * len(self.sizes) * self.runs * datasets
+        return len(PAPER_METHODS) * len(self.sizes) * self.runs * datasets
 
 
 GENERATION_QUICK = Scale(runs=6, sizes=GENERATION_SIZES)
@@ -67,7 +68,7 @@ WORDS_SEARCH = Scale(runs=2, sizes=WORDS_SIZES[-1:])
 def reproduce_generation(
     data: str | PathLike[str] | Dataset | Sequence[str | PathLike[str] | Dataset] = "bundle",
     *,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = PAPER_METHODS,
     sizes: Sequence[int] | None = None,
     runs: int | None = None,
     epochs: int = GENERATION_EPOCHS,
@@ -94,16 +95,17 @@ def reproduce_generation(
     Args:
         data: "bundle" for the five bundled snippets, a WAV, FLAC or OGG file, a folder of such files, a `Dataset`, or
             several of these
-        methods: some of "srn", "lstm" and "cw"
+        methods: some of "srn", "lstm", "cw", "gru", "cw-lstm" and "cw-gru". Default: the first three, the paper's
         sizes: parameters of the networks. Default: the paper's 100, 250, 500 and 1000; for a search 1000
         runs: initial weights for each method, size and sequence. Default: 6; with `paper` 100; with `search` 2
         epochs: updates of each network
         paper: train as much as the paper: 6000 runs
         search: try several learning rates instead
         seed: the seed of the first run; the others count from there
-        learning_rate: one for all methods, or a dictionary by method; with `search`, those to try. Default: the paper's
-        peepholes: whether the LSTM has peephole connections
-        schedule: the modules of the CW-RNN, such as "1:4,2:4,4:4"; takes the place of its sizes
+        learning_rate: one for all methods, or a dictionary by method; with `search`, those to try. Default: the
+            paper's, and ours for the methods that it does not have
+        peepholes: whether LSTMs, with clocks or without, have peephole connections
+        schedule: the modules of the networks with clocks, such as "1:4,2:4,4:4"; takes the place of their sizes
         offset: seconds from the start of each sound file
         length: samples of each sequence that is read from a sound file
         engine: "local" for the cores of this machine, "dask" for a Dask cluster
@@ -139,7 +141,7 @@ def reproduce_words(
     data: str | PathLike[str] | Corpus = "bundle",
     *,
     words: Sequence[str] | None = None,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = PAPER_METHODS,
     sizes: Sequence[int] | None = None,
     runs: int | None = None,
     epochs: int = MOST_EPOCHS,
@@ -164,16 +166,17 @@ def reproduce_words(
         data: "bundle" for the paper's 25 words as synthetic speech; "timit:PATH", "nltk-timit:PATH" or "folder:PATH"
             for recordings; or a `Corpus`
         words: some of the words of `data`. Default: all
-        methods: some of "srn", "lstm" and "cw"
+        methods: some of "srn", "lstm", "cw", "gru", "cw-lstm" and "cw-gru". Default: the first three, the paper's
         sizes: parameters of the networks. Default: 500 and 10000; with `paper` the paper's five; with `search` 10000
         runs: initial weights for each method and size. Default: 4; with `paper` 100; with `search` 2
         epochs: the most epochs of each network; training ends when the error ceases to fall
         paper: train as much as the paper: 1500 runs
         search: try several learning rates instead
         seed: the seed of the first run; the others count from there
-        learning_rate: one for all methods, or a dictionary by method; with `search`, those to try. Default: the paper's
-        peepholes: whether the LSTM has peephole connections
-        schedule: the modules of the CW-RNN, such as "1:4,2:4,4:4"; takes the place of its sizes
+        learning_rate: one for all methods, or a dictionary by method; with `search`, those to try. Default: the
+            paper's, and ours for the methods that it does not have
+        peepholes: whether LSTMs, with clocks or without, have peephole connections
+        schedule: the modules of the networks with clocks, such as "1:4,2:4,4:4"; takes the place of their sizes
         noise: the standard deviation of the noise on the inputs during training
         engine: "local" for the cores of this machine, "dask" for a Dask cluster
         scheduler: the address of an existing Dask cluster. Default: one on this machine
@@ -208,7 +211,7 @@ def reproduce_words(
 
 def reproduce(
     *,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = PAPER_METHODS,
     runs: int | None = None,
     epochs: int | None = None,
     seed: int = 0,
@@ -223,7 +226,7 @@ def reproduce(
     """Repeats both experiments of the paper on a small scale, with the bundled data, on one page.
 
     Args:
-        methods: some of "srn", "lstm" and "cw"
+        methods: some of "srn", "lstm", "cw", "gru", "cw-lstm" and "cw-gru". Default: the first three, the paper's
         runs: initial weights for each network and data set. Default: 6 for music, 4 for words
         epochs: the most epochs of each network. Default: the paper's
         seed: the seed of the first run of each task
@@ -351,7 +354,7 @@ def _check_arguments(
         schedule = Schedule.parse(schedule) if isinstance(schedule, str) else schedule
     except ValueError as error:
         raise ArgumentError("schedule", str(error)) from error
-    # in the paper's order, whatever the caller's: it decides the order of the tables
+    # in the order of METHODS, whatever the caller's: it decides the order of the tables
     in_order = tuple(method for method in METHODS if method in methods)
     return {"methods": in_order, "sizes": sizes, "runs": runs, "epochs": epochs, "seed": seed, "schedule": schedule}
 

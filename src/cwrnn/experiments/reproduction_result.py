@@ -66,6 +66,10 @@ class TaskReproduction:
     def _is_best(self, row: SummaryRow) -> bool:
         return self.best_learning_rates.get((row.method, row.size)) == row.settings.learning_rate
 
+    def _is_paper(self, row: SummaryRow) -> bool:
+        rate = self.task.paper_learning_rates.get(row.method)
+        return rate is not None and math.isclose(rate, row.settings.learning_rate)
+
     def _format_errors(self) -> str:
         rows, write = self.rows, self.task.format_error
         has_failures = any(row.failed for row in rows)
@@ -103,7 +107,7 @@ class TaskReproduction:
                 self.task.format_error(row.median),
                 f"{100 * row.diverged / row.runs:.0f} %",
                 "*" if self._is_best(row) else "",
-                "*" if math.isclose(self.task.learning_rates[row.method], row.settings.learning_rate) else "",
+                "*" if self._is_paper(row) else "",
             ]
             for row in self.rows
         ]

@@ -80,6 +80,8 @@ class Task(ABC, Generic[D]):
     most_epochs: ClassVar[int]
     """The most epochs of a run, unless given."""
     learning_rates: ClassVar[Mapping[str, float]]
+    """The learning rates unless given, by method: the paper's, and ours for the methods that it does not have."""
+    paper_learning_rates: ClassVar[Mapping[str, float]]
     """The paper's learning rates, by method."""
     searched_learning_rates: ClassVar[tuple[float, ...]]
     """The learning rates that a search tries."""

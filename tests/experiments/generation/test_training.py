@@ -12,8 +12,9 @@ from torch import nn
 from cwrnn.experiments.generation import training
 from cwrnn.experiments.generation.training import HOPELESS, GenerationSettings, generate, nmse, states, train_many
 from cwrnn.experiments.networks import descent
-from cwrnn.experiments.networks.build import METHODS, build_network
+from cwrnn.experiments.networks.build import build_network
 from cwrnn.experiments.networks.lstm import LSTM
+from cwrnn.experiments.networks.methods import METHODS
 from cwrnn.experiments.networks.replicas import Replicas
 from cwrnn.kernels.cpu import loader, readout
 

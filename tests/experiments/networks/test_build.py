@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from cwrnn.experiments import paper
-from cwrnn.experiments.networks.build import METHODS, build_network, hidden_for, parameter_count
+from cwrnn.experiments.networks.build import build_network, hidden_for, parameter_count
+from cwrnn.experiments.networks.methods import METHODS
 from cwrnn.experiments.networks.replicas import Replicas
 
 # tables 1 and 2 of the paper: hidden sizes, and the parameters that they make

@@ -52,7 +52,7 @@ def test_default_settings_are_the_papers():
     assert run.settings == WordSettings(
         3e-4, momentum=0.9, modules=7, noise=0.6, patience=5, forget_bias=5.0, deviation=0.1, inputs=13, outputs=4
     )
-    assert dict.fromkeys(build.METHODS, 3e-4) == paper.WORDS_LEARNING_RATES
+    assert dict.fromkeys(paper.METHODS, 3e-4) == paper.WORDS_LEARNING_RATES
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..networks.build import METHODS
+from ..networks.methods import METHODS
 from ..report.chapter import (
     Chapter,
     choose_shown,
@@ -93,7 +93,7 @@ def make_chapter(store: Store) -> Chapter | None:
     opening = choose_opening(cells)
     judged = claims.judge_claims(main_rows)
     reasons = claims.explain_failures(records, main_rows)
-    table = make_search_table(searching, GENERATION.learning_rates)
+    table = make_search_table(searching, GENERATION.paper_learning_rates)
     contents = {
         "measure": "NMSE",
         "number": format_error,
@@ -223,7 +223,7 @@ def _draw_figures(
     if points:
         drawn["compression"] = figures.rate_distortion(points, baselines)
     if search:
-        drawn["search"] = search_curve(search, GENERATION.learning_rates)
+        drawn["search"] = search_curve(search, GENERATION.paper_learning_rates)
     return drawn
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from .. import paper
-from ..networks.build import METHODS
+from ..networks.methods import METHODS
 from ..report.claims import (
     Claim,
     RowsByNetwork,
@@ -18,6 +18,7 @@ from ..report.claims import (
     paper_errors,
     rank_rows,
     select_finished,
+    select_paper,
 )
 from ..report.drawing import NAMES
 from ..report.numbers import compare_errors, divide, format_count, format_error, format_factor, join_words
@@ -58,8 +59,12 @@ def describe_runs(records: Sequence[Record], rows: Iterable[SummaryRow]) -> list
 
 
 def describe_winner(rows: Iterable[SummaryRow]) -> str:
-    """Returns a sentence about which method comes closest to the music by the mean; empty if no run has finished."""
-    finished = select_finished(rows)
+    """Returns a sentence about which method comes closest to the music by the mean; empty if no run has finished.
+
+    It compares the paper's methods, or all if there is none of them.
+    """
+    rows = list(rows)
+    finished = select_finished(select_paper(rows) or rows)
     size = largest_common(finished)
     if size is None:
         return ""
@@ -77,8 +82,8 @@ def describe_winner(rows: Iterable[SummaryRow]) -> str:
 
 
 def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
-    """Returns the paper's statements that these runs can confirm or contradict."""
-    finished = select_finished(rows)
+    """Returns the paper's statements that these runs can confirm or contradict; they are about its methods only."""
+    finished = select_finished(select_paper(rows))
     claims = [
         _judge_mean(finished[key], *errors) for key, errors in paper_errors("generation").items() if key in finished
     ]
@@ -93,7 +98,7 @@ def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
                 2 * lstm.mean >= paper.GENERATION_LSTM_OVER_CW * cw.mean,
             )
         )
-    sizes = {method: sorted(size for kind, size in finished if kind == method) for method in METHODS}
+    sizes = {method: sorted(size for kind, size in finished if kind == method) for method in paper.METHODS}
     if len(sizes["srn"]) > 1:
         small, large = finished["srn", sizes["srn"][0]], finished["srn", sizes["srn"][-1]]
         claims.append(
@@ -136,7 +141,8 @@ def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
 
 def explain_failures(records: Sequence[Record], rows: Iterable[SummaryRow]) -> list[str]:
     """Returns sentences that may explain why a claim does not hold; none if all claims hold."""
-    rows = list(rows)
+    rows = select_paper(rows)
+    records = [record for record in records if record.run.method in paper.METHODS]
     finished = select_finished(rows)
     if all(claim.holds for claim in judge_claims(rows)):
         return []

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...extras import require
 from ...schedule import Schedule
-from ..networks.build import METHODS
+from ..networks.methods import METHODS
 from ..report.drawing import (
     COLOURS,
     INK,

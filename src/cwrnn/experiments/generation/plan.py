@@ -9,28 +9,30 @@ from typing import Any
 
 from ...schedule import Schedule
 from .. import paper
-from ..networks.build import METHODS
 from ..sweep.planning import plan_learning_rates, plan_method
 from ..sweep.run import Dataset, Run
 from .training import GenerationSettings
+
+LEARNING_RATES = {**paper.GENERATION_LEARNING_RATES}
+"""Learning rates, by method: the paper's, and ours for the methods that it does not have (`docs/paper.md`)."""
 
 
 def plan(
     datasets: Iterable[Dataset],
     *,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = paper.METHODS,
     sizes: Sequence[int] = paper.GENERATION_SIZES,
     runs: int = paper.RUNS,
     epochs: int = paper.GENERATION_EPOCHS,
     seed: int = 0,
-    learning_rates: Mapping[str, float] = paper.GENERATION_LEARNING_RATES,
+    learning_rates: Mapping[str, float] = LEARNING_RATES,
     peepholes: bool = True,
     schedule: Schedule | None = None,
     task: str = "generation",
 ) -> list[Run]:
     """Every run of the task: each method in each size on each sequence, with `runs` seeds from `seed` on.
 
-    A `schedule` takes the place of the Clockwork RNNs of all sizes.
+    A `schedule` takes the place of all sizes, for methods with clocks.
 
     >>> from .music import load_sequences
     >>> len(plan(load_sequences()))
@@ -54,7 +56,11 @@ def plan(
 
 
 def plan_search(
-    datasets: Iterable[Dataset], *, learning_rates: Sequence[float], methods: Sequence[str] = METHODS, **options: Any
+    datasets: Iterable[Dataset],
+    *,
+    learning_rates: Sequence[float],
+    methods: Sequence[str] = paper.METHODS,
+    **options: Any,
 ) -> list[Run]:
     """Every run of the search: those of `plan` with each learning rate, for all methods.
 

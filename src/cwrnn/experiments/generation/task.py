@@ -36,7 +36,8 @@ class Generation(Task[Dataset]):
     most_epochs = paper.GENERATION_EPOCHS
     clocks_size = paper.GENERATION_SIZES[-1]
     sizes, modules = paper.GENERATION_SIZES, paper.GENERATION_MODULES
-    learning_rates, paper_errors = paper.GENERATION_LEARNING_RATES, paper.GENERATION_ERRORS
+    learning_rates, paper_learning_rates = plan.LEARNING_RATES, paper.GENERATION_LEARNING_RATES
+    paper_errors = paper.GENERATION_ERRORS
     searched_learning_rates = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 
     def load(

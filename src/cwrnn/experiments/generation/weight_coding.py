@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...schedule import Schedule
-from ..networks.build import METHODS
+from ..networks.methods import PLACES
 from ..sweep.run import Dataset, Record
 from . import training
 
@@ -62,13 +62,13 @@ class Baseline:
 
 
 def measure(records: Iterable[Record], datasets: Mapping[str, Dataset]) -> list[Point]:
-    """The points of every method, size and precision with a finished run, in the order of the paper."""
+    """The points of every method, size and precision with a finished run, in the order of METHODS."""
     groups: dict[tuple[str, int], list[Record]] = {}
     for record in records:
         if record.status == "finished":
             groups.setdefault((record.run.method, record.run.size), []).append(record)
     points = []
-    for method, size in sorted(groups, key=lambda group: (METHODS.index(group[0]), group[1])):
+    for method, size in sorted(groups, key=lambda group: (PLACES[group[0]], group[1])):
         group = groups[method, size]
         for bits in PRECISIONS:
             errors = [decoded_nmse(record, datasets[record.run.data], bits) for record in group]

@@ -1,24 +1,20 @@
-"""The three networks that the paper compares, each with one hidden layer and a linear or softmax readout.
+"""The networks of all methods, each with one hidden layer and a linear or softmax readout.
 
-    srn    simple recurrent network (Elman): a Clockwork RNN with one module of period 1
-    lstm   Long Short-Term Memory, with or without peephole connections
-    cw     Clockwork RNN; periods 1, 2, 4, ...
-
-Every parameter is drawn from a normal distribution with mean 0, except the bias of the LSTM's forget gates.
+`methods.py` lists the methods. Every parameter is drawn from a normal distribution with mean 0, except the bias of the
+forget gates of an LSTM.
 """
 
 import torch
 from torch import nn
 
 from ... import init
+from ...cells import CELLS
 from ...layer import ClockworkRNN
 from ...network import Network
 from ...schedule import Schedule
 from .. import paper
 from .lstm import LSTM
-
-METHODS = ("srn", "lstm", "cw")
-"""The networks, in the order of the paper."""
+from .methods import METHODS, Method
 
 PAPER_TABLES = (
     (
@@ -48,13 +44,13 @@ def build_network(
     """A network with initial weights that are the same for the same seed.
 
     Args:
-        method: "srn", "lstm" or "cw"
+        method: one of METHODS
         hidden_size: hidden units, or cells of an LSTM
         input_size: features of the input, 0 if there is none
         output_size: outputs
         softmax: whether they are the logarithms of a softmax, as `torch.nn.NLLLoss` takes them, or linear
-        modules: modules of a Clockwork RNN, with periods 1, 2, 4, ...; the other networks ignore it
-        schedule: the modules of a Clockwork RNN as `Schedule.parse` reads them; overrides `modules`
+        modules: modules of a network with clocks, with periods 1, 2, 4, ...; the other networks ignore it
+        schedule: the modules of a network with clocks as `Schedule.parse` reads them; overrides `modules`
         peepholes: whether an LSTM has peephole connections, from its cells to its gates
         forget_bias: initial bias of an LSTM's forget gates
         deviation: standard deviation of the initial weights
@@ -63,12 +59,12 @@ def build_network(
     >>> build_network("cw", 40)(torch.zeros(320, 1, 0)).shape
     torch.Size([320, 1, 1])
     """
-    _check_method(method)
+    chosen = _find_method(method)
     layer: ClockworkRNN | LSTM
-    if method == "lstm":
+    if chosen.cell == "lstm":
         layer = LSTM(input_size, hidden_size, peepholes=peepholes)
     else:
-        layer = ClockworkRNN(input_size, hidden_size, schedule=_schedule(method, hidden_size, modules, schedule))
+        layer = ClockworkRNN(input_size, hidden_size, schedule=_schedule(chosen, hidden_size, modules, schedule))
     network = Network(layer, output_size, softmax=softmax)
     init.paper_(network, deviation, generator=torch.Generator().manual_seed(seed))
     if isinstance(layer, LSTM):
@@ -95,23 +91,23 @@ def hidden_for(
     >>> hidden_for("cw", 979)
     39
     """
-    _check_method(method)
+    chosen = _find_method(method)
     for shape, paper_modules, hidden in PAPER_TABLES:
-        is_paper_shape = (input_size, output_size) == shape and (method != "cw" or modules == paper_modules)
-        if is_paper_shape and size in hidden[method]:
+        is_paper_shape = (input_size, output_size) == shape
+        if is_paper_shape and size in hidden.get(method, {}) and (not chosen.has_clocks or modules == paper_modules):
             return hidden[method][size]
 
     def count(hidden_size: int) -> int:
         return parameter_count(method, hidden_size, input_size, output_size, modules=modules, peepholes=peepholes)
 
     # every module needs a unit
-    fewest = modules if method == "cw" else 1
+    fewest = modules if chosen.has_clocks else 1
     if size < count(fewest):
-        network = {
-            "srn": "an SRN",
-            "lstm": f"an LSTM with{'' if peepholes else 'out'} peepholes",
-            "cw": f"a CW-RNN of {modules} module{'s' if modules > 1 else ''}",
-        }[method]
+        network = f"{chosen.article} {chosen.label}"
+        if chosen.cell == "lstm":
+            network += f" with{'' if peepholes else 'out'} peepholes"
+        if chosen.has_clocks:
+            network += f" of {modules} module{'s' if modules > 1 else ''}"
         raise ValueError(f"size must be at least {count(fewest)} parameters for {network}, got {size}")
     enough, too_many = fewest, 2 * fewest
     while count(too_many) <= size:
@@ -135,31 +131,42 @@ def parameter_count(
     schedule: str | None = None,
     peepholes: bool = True,
 ) -> int:
-    """The parameters of a network, as the paper counts them: the periods of a Clockwork RNN are included.
+    """The parameters of a network, as the paper counts them: the periods of a network with clocks are included.
 
     >>> [parameter_count("cw", 40), parameter_count("srn", 31), parameter_count("lstm", 15, peepholes=False)]
     [980, 1024, 976]
     """
-    _check_method(method)
-    if method == "cw":
-        return _schedule(method, hidden_size, modules, schedule).parameter_count(input_size, output_size)
-    # one bias per unit
-    layer = hidden_size * (input_size + hidden_size + 1)
-    if method == "lstm":
-        # the cell input and three gates are a layer each; a peephole leads to every gate
-        layer = 4 * layer + 3 * hidden_size * peepholes
-    return layer + output_size * (hidden_size + 1)
+    chosen = _schedule(_find_method(method), hidden_size, modules, schedule)
+    return schedule_parameter_count(method, chosen, input_size, output_size, peepholes=peepholes)
 
 
-def _schedule(method: str, hidden_size: int, modules: int, spec: str | None) -> Schedule:
-    if method == "srn" or spec is None:
-        return Schedule.exponential(hidden_size, modules if method == "cw" else 1)
+def schedule_parameter_count(
+    method: str, schedule: Schedule, input_size: int, output_size: int, *, peepholes: bool = True
+) -> int:
+    """The parameters of a network with the modules of `schedule`, as the paper counts them.
+
+    >>> schedule_parameter_count("cw", Schedule.exponential(40, 9), 0, 1)
+    980
+    """
+    chosen, N = _find_method(method), schedule.hidden_size
+    cell = CELLS[chosen.cell]
+    layer = cell.gates * (schedule.recurrent_parameter_count() + N * input_size) + cell.biases * N
+    if chosen.cell == "lstm" and peepholes:
+        # one for the input, the forget and the output gate of every cell
+        layer += 3 * N
+    return layer + output_size * (N + 1) + (schedule.modules if chosen.has_clocks else 0)
+
+
+def _schedule(method: Method, hidden_size: int, modules: int, spec: str | None) -> Schedule:
+    if not method.has_clocks or spec is None:
+        return Schedule.exponential(hidden_size, modules if method.has_clocks else 1)
     schedule = Schedule.parse(spec)
     if schedule.hidden_size != hidden_size:
         raise ValueError(f"the schedule {spec} has {schedule.hidden_size} units, not {hidden_size}")
     return schedule
 
 
-def _check_method(method: str) -> None:
+def _find_method(method: str) -> Method:
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    return METHODS[method]

@@ -18,7 +18,7 @@ class TrainingSettings:
     """The most epochs that a run makes."""
     momentum: float
     modules: int
-    """Modules of a Clockwork RNN; the other networks ignore it."""
+    """Modules of a network with clocks; the other networks ignore it."""
     peepholes: bool = True
     """Whether an LSTM has peephole connections, from its cells to its gates."""
     forget_bias: float = paper.LSTM_FORGET_BIAS
@@ -26,7 +26,7 @@ class TrainingSettings:
     deviation: float = paper.WEIGHT_DEVIATION
     """The standard deviation of the initial weights."""
     schedule: str | None = None
-    """The modules of a Clockwork RNN as `Schedule.parse` reads them; None for even ones with periods 1, 2, 4, ..."""
+    """The modules of a network with clocks, as `Schedule.parse` reads them; None for even ones, periods 1, 2, 4, ..."""
 
     @property
     def inputs(self) -> int:

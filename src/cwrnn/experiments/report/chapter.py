@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..networks.build import METHODS
+from ..networks.methods import CLOCKED, METHODS, PLACES
 from ..networks.settings import TrainingSettings
 from ..sweep.run import DIVERGED, FAILED, FINISHED, STATUSES, Record
 from ..task import all_tasks
@@ -77,11 +77,15 @@ def split_by_settings(
     """Returns the records that are drawn, and the rest.
 
     Drawn are, for each method, the runs with the hyper-parameters that most of its runs have. A search has runs of
-    many learning rates: `ignore_learning_rate` compares all other hyper-parameters.
+    many learning rates: `ignore_learning_rate` compares all other hyper-parameters. The number of modules is not
+    compared for runs without a schedule of their own: it may depend on the size.
     """
 
     def settings_of(record: Record) -> TrainingSettings:
-        return replace(record.run.settings, learning_rate=0.0) if ignore_learning_rate else record.run.settings
+        settings = record.run.settings
+        if settings.schedule is None:
+            settings = replace(settings, modules=1)
+        return replace(settings, learning_rate=0.0) if ignore_learning_rate else settings
 
     counts = Counter((record.run.method, settings_of(record)) for record in records)
     chosen = {
@@ -96,10 +100,14 @@ def split_by_settings(
 
 
 def choose_shown(records: Iterable[Record]) -> Record | None:
-    """Returns the Clockwork RNN whose modules are drawn: the best one of the largest size."""
-    clockwork = [record for record in records if (record.run.method, record.status) == ("cw", FINISHED)]
-    largest = max((record.run.size for record in clockwork), default=0)
-    return best_record(record for record in clockwork if record.run.size == largest)
+    """Returns the network whose modules are drawn: the best CW-RNN of the largest size, or else one of gated cells."""
+    finished = [record for record in records if record.status == FINISHED]
+    for method in CLOCKED:
+        clocked = [record for record in finished if record.run.method == method]
+        if clocked:
+            largest = max(record.run.size for record in clocked)
+            return best_record(record for record in clocked if record.run.size == largest)
+    return None
 
 
 def make_search_table(records: Sequence[Record], paper: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -113,7 +121,8 @@ def make_search_table(records: Sequence[Record], paper: Mapping[str, float]) -> 
                 values = asdict(outcome)
                 rate = values.pop("learning_rate")
                 rows.append({"method": method, "size": size, "best": rate == rates.get((method, size)),
-                             "paper": math.isclose(rate, paper[method]), "rate": rate, **values})  # fmt: skip
+                             "paper": math.isclose(rate, paper.get(method, math.nan)), "rate": rate,
+                             **values})  # fmt: skip
     return rows
 
 
@@ -146,12 +155,12 @@ def sum_seconds(records: Iterable[Record]) -> float:
 
 def list_settings(records: Iterable[Record]) -> list[dict[str, Any]]:
     """Returns the hyper-parameters that occur, by method, without those that the method does not have."""
-    foreign = {"srn": {"modules", "peepholes", "forget_bias"}, "lstm": {"modules"}, "cw": {"peepholes", "forget_bias"}}
     by_key: dict[str, dict[str, Any]] = {}
     for record in records:
         method = record.run.method
-        values = {name: v for name, v in asdict(record.run.settings).items() if name not in foreign[method]}
-        by_key[f"{METHODS.index(method)}{json.dumps(values, sort_keys=True)}"] = {"method": method, "settings": values}
+        foreign = METHODS[method].foreign_settings
+        values = {name: v for name, v in asdict(record.run.settings).items() if name not in foreign}
+        by_key[f"{PLACES[method]}{json.dumps(values, sort_keys=True)}"] = {"method": method, "settings": values}
     return [by_key[key] for key in sorted(by_key)]
 
 
@@ -204,9 +213,8 @@ def _failures(records: Iterable[Record]) -> list[tuple[str, list[Record]]]:
 
 
 def _diverged(records: Iterable[Record]) -> list[Record]:
-    order = {method: place for place, method in enumerate(METHODS)}
     return sorted(
         (record for record in records if record.status == DIVERGED),
-        key=lambda r: (r.run.task, order[r.run.method], r.run.size, r.run.data, r.run.settings.learning_rate,
+        key=lambda r: (r.run.task, PLACES[r.run.method], r.run.size, r.run.data, r.run.settings.learning_rate,
                        r.run.seed, r.key),
     )  # fmt: skip

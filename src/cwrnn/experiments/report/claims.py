@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import paper
-from ..networks.build import METHODS
+from ..networks.methods import METHODS
 from ..sweep.run import STATUSES, Record
 from ..task import find_task
 from .drawing import NAMES
@@ -48,6 +48,11 @@ def select_finished(rows: Iterable[SummaryRow]) -> RowsByNetwork:
     return {(row.method, row.size): row for row in rows if math.isfinite(row.mean)}
 
 
+def select_paper(rows: Iterable[SummaryRow]) -> list[SummaryRow]:
+    """Returns the rows of the methods that the paper has. Its claims are about these only."""
+    return [row for row in rows if row.method in paper.METHODS]
+
+
 def common_sizes(rows: RowsByNetwork, methods: Sequence[str]) -> list[int]:
     """Returns the sizes in which all of these methods have a row, from the smallest on."""
     if not methods:
@@ -80,7 +85,8 @@ def paper_errors(task: str) -> dict[tuple[str, int], tuple[float, float]]:
 
 
 def compare_order(rows: Sequence[SummaryRow]) -> list[str]:
-    """Returns whether the rows, from best to worst, are in the paper's order; nothing for a single method."""
+    """Returns whether the paper's methods, from best to worst, are in its order; nothing for a single one of them."""
+    rows = select_paper(rows)
     if len(rows) < 2:
         return []
     expected = [method for method in ("cw", "lstm", "srn") if any(row.method == method for row in rows)]
@@ -119,7 +125,7 @@ def mention_other_settings(records: Iterable[Record], rates: Mapping[str, float]
     """Returns a sentence for each learning rate that is not the paper's, and for an LSTM without peepholes.
 
     Args:
-        records: runs with one set of hyper-parameters for each method
+        records: runs with one set of hyper-parameters for each method of the paper
         rates: the paper's learning rates, by method
     """
     settings = {record.run.method: record.run.settings for record in records}

@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 from ...extras import require
 from ...schedule import Schedule
 from ...writing import write_files
+from ..networks.methods import METHODS
 from .numbers import format_count
 
-NAMES = {"srn": "SRN", "lstm": "LSTM", "cw": "CW-RNN"}
-
-# the hues of Okabe and Ito, which colour-blind readers can distinguish, dark enough for text on white (WCAG AA);
-# a marker each, for prints in grey
-COLOURS = {"srn": "#b84f00", "lstm": "#0068a3", "cw": "#00755a"}
-MARKERS = {"srn": "s", "lstm": "^", "cw": "o"}
+NAMES = {name: method.label for name, method in METHODS.items()}
+COLOURS = {name: method.colour for name, method in METHODS.items()}
+MARKERS = {name: method.marker for name, method in METHODS.items()}
 STROKES = ("-", (0, (5, 1.5)), (0, (3, 1.5, 1, 1.5)), (0, (1, 1)))
 
 INK, MUTED, GRID, TARGET = "#222222", "#5f6b76", "#e2e5e8", "#34495e"

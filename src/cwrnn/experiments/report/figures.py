@@ -155,7 +155,7 @@ def search_curve(records: Sequence[Record], paper: Mapping[str, float], measure:
 
     Args:
         records: the runs of a search
-        paper: the paper's learning rates, by method
+        paper: the paper's learning rates, by method; other methods have none
         measure: how an error is drawn
     """
     lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
@@ -190,7 +190,8 @@ def search_curve(records: Sequence[Record], paper: Mapping[str, float], measure:
         below.vlines([outcome.learning_rate for outcome in by_rate], 0, shares, color=COLOURS[method], linewidth=6,
                      gid=f"share-{method}")  # fmt: skip
         for panel in (above, below):
-            panel.axvline(paper[method], color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+            if method in paper:
+                panel.axvline(paper[method], color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
             panel.set_xscale("log")
         if not most_finished:
             above.text(0.5, 0.5, "no rate at which\nmost runs finished", ha="center", va="center", color=MUTED,
@@ -198,7 +199,7 @@ def search_curve(records: Sequence[Record], paper: Mapping[str, float], measure:
         above.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left")
         below.tick_params(axis="x", labelsize=8)
     rates = {record.run.settings.learning_rate for record in records}
-    every = rates | {paper[method] for method in methods}
+    every = rates | {paper[method] for method in methods if method in paper}
     lower[0].set_xlim(min(every) / 1.6, max(every) * 1.6)
     if len(rates) <= 8:
         lower[0].set_xticks(sorted(rates), [format_power(rate) for rate in sorted(rates)])
@@ -218,7 +219,8 @@ def search_curve(records: Sequence[Record], paper: Mapping[str, float], measure:
     lower[0].set_ylabel("diverged [%]")
     figure.supxlabel("learning rate (log scale)", fontsize=9)
     keys = [lines.Line2D([], [], color=INK, linestyle=dashes[size], label=f"{size} parameters") for size in sizes]
-    keys.append(lines.Line2D([], [], color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), label="the paper's rate"))
+    if any(method in paper for method in methods):
+        keys.append(lines.Line2D([], [], color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), label="the paper's rate"))
     figure.legend(handles=keys, loc="outside upper center", ncols=5)
     return figure
 

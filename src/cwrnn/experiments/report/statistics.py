@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..networks.build import METHODS
+from ..networks.methods import METHODS, PLACES
 from ..networks.settings import TrainingSettings
 from ..sweep.run import DIVERGED, FAILED, FINISHED, Record
 from ..task import find_task
@@ -45,7 +45,7 @@ class SummaryRow:
 
 
 def summarise(records: Iterable[Record]) -> list[SummaryRow]:
-    """Returns a row for each method, size and set of hyper-parameters, in the paper's order."""
+    """Returns a row for each method, size and set of hyper-parameters, in the order of METHODS."""
     groups: dict[Any, list[Record]] = defaultdict(list)
     for record in records:
         run = record.run
@@ -71,7 +71,7 @@ def summarise(records: Iterable[Record]) -> list[SummaryRow]:
                 settings=settings,
             )
         )
-    return sorted(rows, key=lambda row: (METHODS.index(row.method), row.size, row.hidden, row.settings.learning_rate))
+    return sorted(rows, key=lambda row: (PLACES[row.method], row.size, row.hidden, row.settings.learning_rate))
 
 
 def best_rates(records: Iterable[Record]) -> dict[tuple[str, int], float]:
@@ -214,7 +214,7 @@ def rate_outcomes(records: Iterable[Record], scale: float = 1.0) -> list[RateOut
 
 
 def methods_of(records: Iterable[Record]) -> list[str]:
-    """Returns the methods that occur, in the paper's order."""
+    """Returns the methods that occur, in the order of METHODS."""
     present = {record.run.method for record in records}
     return [method for method in METHODS if method in present]
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...schedule import Schedule
-from ..networks.build import hidden_for
+from ..networks.build import hidden_for, parameter_count, schedule_parameter_count
+from ..networks.methods import METHODS
 from ..networks.settings import TrainingSettings
 from ..task import Data
 from .run import Run
@@ -24,19 +25,26 @@ def plan_method(
 ) -> list[Run]:
     """The runs of one method: each size on each data set with each seed.
 
-    A `schedule` takes the place of the Clockwork RNNs of all sizes.
+    A `schedule` takes the place of all sizes, for methods with clocks.
     """
-    if method == "lstm":
+    if METHODS[method].cell == "lstm":
         # the keys of the other methods' runs must not depend on it
         settings = replace(settings, peepholes=peepholes)
-    if method == "cw" and schedule is not None:
+    if METHODS[method].has_clocks and schedule is not None:
         settings = replace(settings, modules=schedule.modules, schedule=schedule.spec)
-        shapes = [(schedule.parameter_count(settings.inputs, settings.outputs), schedule.hidden_size)]
+        size = schedule_parameter_count(
+            method, schedule, settings.inputs, settings.outputs, peepholes=settings.peepholes
+        )
+        shapes = [(size, schedule.hidden_size, settings)]
     else:
-        shapes = [(size, _hidden(method, size, settings)) for size in sizes]
+        shapes = [
+            (size, _hidden(method, size, fitting), fitting)
+            for size in sizes
+            for fitting in [fit_modules(method, size, settings)]
+        ]
     return [
         Run(task, dataset.name, dataset.digest, method, size, hidden, seed, settings)
-        for size, hidden in shapes
+        for size, hidden, settings in shapes
         for dataset in data
         for seed in seeds
     ]
@@ -58,6 +66,27 @@ def plan_learning_rates(
             data, methods=methods, learning_rates=dict.fromkeys(methods, learning_rate), task=task, **options
         )
     ]
+
+
+def fit_modules(method: str, size: int, settings: TrainingSettings) -> TrainingSettings:
+    """The settings with as many modules as a network of `size` parameters can have, at most those of `settings`.
+
+    Only gated cells with clocks may have fewer: their smallest networks with the paper's modules are larger than some
+    networks of the paper. A Clockwork RNN always has the modules of `settings`.
+    """
+    chosen = METHODS[method]
+    if not chosen.has_clocks or chosen.cell == "tanh":
+        return settings
+
+    def fits(modules: int) -> bool:
+        # a unit in each module
+        least = parameter_count(
+            method, modules, settings.inputs, settings.outputs, modules=modules, peepholes=settings.peepholes
+        )
+        return least <= size
+
+    modules = next((count for count in range(settings.modules, 1, -1) if fits(count)), 1)
+    return replace(settings, modules=modules)
 
 
 def _hidden(method: str, size: int, settings: TrainingSettings) -> int:

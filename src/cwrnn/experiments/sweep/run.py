@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ...schedule import Schedule
 from ..networks.build import parameter_count
+from ..networks.methods import METHODS
 from ..networks.settings import TrainingSettings
 
 SEQUENCE = "sequence"
@@ -92,8 +93,8 @@ class Run:
 
     @property
     def schedule(self) -> str | None:
-        """The modules of a Clockwork RNN, as `Schedule.parse` reads them; None for the other networks."""
-        if self.method != "cw":
+        """The modules of a network with clocks, as `Schedule.parse` reads them; None for the other networks."""
+        if not METHODS[self.method].has_clocks:
             return None
         return self.settings.schedule or _exponential_spec(self.hidden, self.settings.modules)
 

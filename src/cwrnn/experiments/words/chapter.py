@@ -60,7 +60,7 @@ def make_chapter(store: Store) -> Chapter | None:
     shown = choose_shown(records)
     judged = claims.judge_claims(main_rows)
     reasons = claims.explain_failures(records, main_rows, corpus)
-    table = make_search_table(searching, WORDS.learning_rates)
+    table = make_search_table(searching, WORDS.paper_learning_rates)
     contents = {
         "measure": "error",
         "number": format_percent,
@@ -138,7 +138,7 @@ def _draw_figures(
     if shown is not None:
         drawn["modules"] = figures.hearing(shown, corpus, figures.choose_utterance(shown, corpus))
     if search:
-        drawn["search"] = search_curve(search, WORDS.learning_rates, PERCENT)
+        drawn["search"] = search_curve(search, WORDS.paper_learning_rates, PERCENT)
     return drawn
 
 

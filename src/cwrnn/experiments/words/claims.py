@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from .. import paper
-from ..networks.build import METHODS
 from ..report.claims import (
     Claim,
     RowsByNetwork,
@@ -17,6 +16,7 @@ from ..report.claims import (
     paper_errors,
     rank_rows,
     select_finished,
+    select_paper,
 )
 from ..report.drawing import NAMES
 from ..report.numbers import compare_errors, format_count, format_percent, join_words
@@ -72,8 +72,12 @@ def describe_runs(records: Sequence[Record], rows: Iterable[SummaryRow], corpus:
 
 
 def describe_winner(rows: Iterable[SummaryRow], corpus: Corpus) -> str:
-    """Returns a sentence about which method makes the fewest mistakes; empty if no run has finished."""
-    finished = select_finished(rows)
+    """Returns a sentence about which method makes the fewest mistakes; empty if no run has finished.
+
+    It compares the paper's methods, or all if there is none of them.
+    """
+    rows = list(rows)
+    finished = select_finished(select_paper(rows) or rows)
     size = largest_common(finished)
     if size is None:
         return ""
@@ -93,12 +97,12 @@ def describe_winner(rows: Iterable[SummaryRow], corpus: Corpus) -> str:
 
 
 def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
-    """Returns the paper's statements that these runs can confirm or contradict."""
-    finished = select_finished(rows)
+    """Returns the paper's statements that these runs can confirm or contradict; they are about its methods only."""
+    finished = select_finished(select_paper(rows))
     claims = [_judge_mean(finished[key], *errors) for key, errors in paper_errors("words").items() if key in finished]
-    size = largest_common(finished, METHODS)
+    size = largest_common(finished, paper.METHODS)
     if size is not None:
-        srn, lstm, cw = (finished[method, size] for method in METHODS)
+        srn, lstm, cw = (finished[method, size] for method in paper.METHODS)
         claims.append(
             Claim(
                 "SRNs are the worst, then come LSTMs; CW-RNNs are best.",
@@ -135,7 +139,8 @@ def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
 
 def explain_failures(records: Sequence[Record], rows: Iterable[SummaryRow], corpus: Corpus) -> list[str]:
     """Returns sentences that may explain why a claim does not hold; none if all claims hold."""
-    rows = list(rows)
+    rows = select_paper(rows)
+    records = [record for record in records if record.run.method in paper.METHODS]
     if all(claim.holds for claim in judge_claims(rows)):
         return []
     reasons = [_mention_other_words(corpus)]
@@ -180,7 +185,7 @@ def _judge_mean(row: SummaryRow, mean: float, deviation: float) -> Claim:
 
 def _judge_margin(finished: RowsByNetwork) -> list[Claim]:
     """Judges whether CW-RNN beats both other methods in all sizes by the paper's margin."""
-    sizes = common_sizes(finished, METHODS)
+    sizes = common_sizes(finished, paper.METHODS)
     if not sizes:
         return []
     cw = {size: finished["cw", size].mean for size in sizes}

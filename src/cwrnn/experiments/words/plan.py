@@ -10,22 +10,24 @@ from typing import Any
 
 from ...schedule import Schedule
 from .. import paper
-from ..networks.build import METHODS
 from ..sweep.planning import plan_learning_rates, plan_method
 from ..sweep.run import Run
 from .corpus import Corpus
 from .training import MOST_EPOCHS, WordSettings
 
+LEARNING_RATES = {**paper.WORDS_LEARNING_RATES}
+"""Learning rates, by method: the paper's, and ours for the methods that it does not have (`docs/paper.md`)."""
+
 
 def plan(
     corpus: Corpus,
     *,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = paper.METHODS,
     sizes: Sequence[int] = paper.WORDS_SIZES,
     runs: int = paper.RUNS,
     epochs: int = MOST_EPOCHS,
     seed: int = 0,
-    learning_rates: Mapping[str, float] = paper.WORDS_LEARNING_RATES,
+    learning_rates: Mapping[str, float] = LEARNING_RATES,
     peepholes: bool = True,
     noise: float = paper.WORDS_NOISE,
     schedule: Schedule | None = None,
@@ -33,7 +35,7 @@ def plan(
 ) -> list[Run]:
     """Every run of the task: each method in each size, with `runs` seeds from `seed` on.
 
-    A `schedule` takes the place of the Clockwork RNNs of all sizes.
+    A `schedule` takes the place of all sizes, for methods with clocks.
     """
     return [
         run
@@ -58,7 +60,7 @@ def plan(
 
 
 def plan_search(
-    corpus: Corpus, *, learning_rates: Sequence[float], methods: Sequence[str] = METHODS, **options: Any
+    corpus: Corpus, *, learning_rates: Sequence[float], methods: Sequence[str] = paper.METHODS, **options: Any
 ) -> list[Run]:
     """Every run of the search: those of `plan` with each learning rate, for all methods."""
     return plan_learning_rates(plan, "words search", corpus, learning_rates, methods, **options)

@@ -39,7 +39,8 @@ class Words(Task[Corpus]):
     most_epochs = training.MOST_EPOCHS
     clocks_size = paper.WORDS_SIZES[2]
     sizes, modules = paper.WORDS_SIZES, paper.WORDS_MODULES
-    learning_rates, paper_errors = paper.WORDS_LEARNING_RATES, paper.WORDS_ERRORS
+    learning_rates, paper_learning_rates = plan.LEARNING_RATES, paper.WORDS_LEARNING_RATES
+    paper_errors = paper.WORDS_ERRORS
     searched_learning_rates = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 
     def load(

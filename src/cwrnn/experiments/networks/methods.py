@@ -1,0 +1,82 @@
+"""The methods: the kinds of networks that the experiments compare, each described once.
+
+    srn       simple recurrent network (Elman)                             the paper's RNN
+    lstm      Long Short-Term Memory, with or without peephole connections
+    cw        Clockwork RNN
+    gru       gated recurrent unit                                         not in the paper, as the next two
+    cw-lstm   LSTM with the clocks of a Clockwork RNN
+    cw-gru    GRU with the clocks of a Clockwork RNN
+
+A network without clocks is one with a single module of period 1.
+"""
+
+from dataclasses import dataclass
+
+from ..errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Method:
+    """A kind of network."""
+
+    name: str
+    """The name in stores, in commands and in Python."""
+    label: str
+    """The name for people to read."""
+    article: str
+    """The article before the label, "a" or "an"."""
+    cell: str
+    """The cell of its units, a key of `cwrnn.cells.CELLS`."""
+    has_clocks: bool
+    """Whether its modules have periods; without clocks it has one module of period 1."""
+    colour: str
+    """The colour in figures and on pages."""
+    marker: str
+    """The marker in figures, for prints in grey."""
+
+    @property
+    def layer(self) -> str:
+        """The name of the class of its hidden layer in `cwrnn`."""
+        return {"tanh": "ClockworkRNN", "lstm": "ClockworkLSTM", "gru": "ClockworkGRU"}[self.cell]
+
+    @property
+    def foreign_settings(self) -> frozenset[str]:
+        """The names of the training settings that do not concern this method."""
+        clocks = frozenset() if self.has_clocks else frozenset({"modules"})
+        return clocks if self.cell == "lstm" else clocks | {"peepholes", "forget_bias"}
+
+
+# the hues of Okabe and Ito for the paper's methods, and three that colour-blind readers can distinguish from them and
+# from each other; all are dark enough for text on white (WCAG AA)
+METHODS = {
+    method.name: method
+    for method in (
+        Method("srn", "SRN", "an", "tanh", False, "#b84f00", "s"),
+        Method("lstm", "LSTM", "an", "lstm", False, "#0068a3", "^"),
+        Method("cw", "CW-RNN", "a", "tanh", True, "#00755a", "o"),
+    )
+}
+"""The methods by name: those of the paper in its order, then the others. Tables and figures have this order."""
+
+PLACES = {name: place for place, name in enumerate(METHODS)}
+"""The place of each method in that order."""
+
+CLOCKED = tuple(name for name, method in METHODS.items() if method.has_clocks)
+"""The methods with clocks, which take a schedule."""
+
+
+def check_method(argument: str, method: str, known: tuple[str, ...] = tuple(METHODS)) -> str:
+    """Returns `method`, or raises an ArgumentError that names the argument if `known` does not have it."""
+    if method not in known:
+        raise ArgumentError(argument, f"expected one of {', '.join(known)}, got {method!r}")
+    return method
+
+
+def find_unclocked(method: str) -> str:
+    """The method with the same cell and without clocks.
+
+    >>> find_unclocked("cw-lstm"), find_unclocked("srn")
+    ('lstm', 'srn')
+    """
+    cell = METHODS[method].cell
+    return next(name for name, other in METHODS.items() if other.cell == cell and not other.has_clocks)
