@@ -18,10 +18,21 @@ periods 1, 2, 4, ..., however many they are.
 Three conditions, each easily missed. The delay: module i at t hears h_j(t - 1). The phase: ticks are counted on
 the absolute clock, so a sequence that starts at t0 ticks at (t0 + s) mod P == 0. And before the first tick of a
 sequence, a module holds its initial state, and sends the message of that state.
+
+Every faster module hears a message that is held for a whole period. Some do not hear the first message or the last one,
+which a sequence may cut short. The gradient of a message that is not heard is 0, and 0 times infinity is NaN: so an
+infinite state must have no product with the weights of modules that do not hear it.
 """
 
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Parameter
 
 from .cells import CELLS, add_message, compute_drive, select_units
 from .held import HeldSignal, Pass, SignalPass, accumulate, initial_state, last_tick_before
@@ -53,6 +64,7 @@ def cascade(
     input = mask(input, lengths)
     inputs = _decimate(input, schedule, t0)
     initial = initial_state(h0, input, schedule, parts)
+    hearers = _find_partly_heard(schedule, t0, input.shape[0], input.device)
 
     modules, cells = [], []
     messages: list[HeldSignal] = []
@@ -79,10 +91,100 @@ def cascade(
             cells.append(HeldSignal(states[..., size:], period, start))
 
         if units.start > 0:
-            values = F.linear(modules[-1].values, select_units(column, gates, slice(0, units.start)))
+            to_faster = select_units(column, gates, slice(0, units.start))
+            values = _multiply_heard(modules[-1].values, to_faster, hearers[i], schedule.sizes[:i] * gates)
             values = values.unflatten(-1, (gates, units.start))
             messages = accumulate(for_faster, HeldSignal(values, period, start))
     return SignalPass(t0, input.shape[0], lengths, tuple(reversed(modules)), tuple(reversed(cells)))
+
+
+def _multiply_heard(
+    values: Tensor, weight: Tensor, hearers: Mapping[int, Tensor | list[bool]], sizes: Sequence[int]
+) -> Tensor:
+    """The messages of a module to all faster ones, from its states `values`.
+
+    Where a state or a weight is not finite, the weights of the modules that do not hear the first or last row have no
+    part in any gradient of that row. `hearers` tells for such rows which modules or units hear them; `sizes` are those
+    of the modules, once for each gate. Finite calls compute the same bits as the plain product.
+    """
+    if not hearers or _are_known_finite(weight, *(values[row] for row in hearers)):
+        return F.linear(values, weight)
+    # 0 times infinity or NaN is NaN
+    finite = (weight.detach() * 0).sum() + (values.detach() * 0).sum() == 0
+    safe = values
+    for row in hearers:
+        safe = safe.select_scatter(values[row].where(finite, 0), 0, row)
+    products = F.linear(safe, weight)
+    for row, hear in hearers.items():
+        if isinstance(hear, Tensor):
+            heard_weight = weight.where(hear.repeat(weight.shape[0] // hear.shape[0])[:, None], 0)
+        else:
+            parts = zip(weight.split(sizes), hear * (len(sizes) // len(hear)), strict=True)
+            heard_weight = torch.cat([part if hears else torch.zeros_like(part) for part, hears in parts])
+        # the side that is not taken has only zeros, so that it gets no gradient that is NaN
+        exact = F.linear(values[row].where(~finite, 0), heard_weight)
+        products = products.select_scatter(products[row].where(finite, exact), 0, row)
+    return products
+
+
+def _find_partly_heard(schedule: Schedule, t0: int, T: int, device: torch.device) -> list[Mapping[int, Any]]:
+    """For each module, the rows 0 and -1 if not all faster modules hear them, and which modules do.
+
+    In a graph T may be a symbol: the graph computes for both rows which units hear them.
+    """
+    traced = torch._C._get_tracing_state() is not None
+    if not torch.is_grad_enabled() and not traced:
+        return [{}] * schedule.modules
+    if torch.compiler.is_compiling() or traced or type(T) is not int:
+        periods = torch.tensor(schedule.periods, device=device)[:, None]
+        of_units = [period for period, size in zip(schedule.periods, schedule.sizes, strict=True) for _ in range(size)]
+        faster = torch.tensor(of_units, device=device)
+        before, end = (torch.full_like(faster, time) for time in (t0 - 1, t0 + T - 1))
+        both = [(row, _hear(row, periods, faster, before, end)) for row in (0, -1)]
+        return [{row: hear[i, : units.start] for row, hear in both} for i, units in enumerate(schedule.slices)]
+    return _find_partly_heard_by_modules(schedule.periods, t0, T)
+
+
+@lru_cache(maxsize=1024)
+def _find_partly_heard_by_modules(periods: tuple[int, ...], t0: int, T: int) -> list[Mapping[int, list[bool]]]:
+    """What `_find_partly_heard` returns outside of a graph."""
+    before, end = t0 - 1, t0 + T - 1
+    partly_heard: list[Mapping[int, list[bool]]] = []
+    for i, period in enumerate(periods):
+        rows = (0, -1) if end // period > before // period else (-1,)
+        hearers = {row: [_hear(row, period, faster, before, end) for faster in periods[:i]] for row in rows}
+        partly_heard.append({row: hear for row, hear in hearers.items() if not all(hear)})
+    return partly_heard
+
+
+def _are_known_finite(*tensors: Tensor) -> bool:
+    """True if all numbers of `tensors` are finite; False if some are not, or if they cannot be read now.
+
+    Numbers cannot be read in a graph, in a transform, or while a CUDA graph is captured. A CUDA device is waited for,
+    which takes less time than the operations that are spared.
+    """
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        return False
+    return (
+        all(type(tensor) in (Tensor, Parameter) for tensor in tensors)
+        and torch._C._len_torch_dispatch_stack() == 0
+        and not torch._C._are_functorch_transforms_active()
+        and (tensors[0].is_cpu or (tensors[0].is_cuda and not torch.cuda.is_current_stream_capturing()))
+        and all(math.isfinite(tensor.detach().sum().item()) for tensor in tensors)
+    )
+
+
+def _hear(row: int, period: Any, faster: Any, before: Any, end: Any) -> Any:
+    """True if a module of period `faster` ticks while it hears row 0 or -1 of a module of period `period`.
+
+    A row is heard from the step after its tick on, up to the next tick. `before` is the step before the sequence, `end`
+    is its last step. All are integers, or tensors of integers. A single row is row -1, and as row 0 it is not heard.
+    """
+    ticks = end // faster > before // faster
+    if row == 0:
+        first = (before // period + 1) * period
+        return ticks & (first // faster > before // faster) & (first <= end)
+    return ticks & (end // faster > end // period * period // faster)
 
 
 def _decimate(input: Tensor, schedule: Schedule, t0: int) -> list[Tensor]:

@@ -1,5 +1,7 @@
 """Infinite numbers, NaN and huge numbers go as far as in the specification and in torch.nn.RNN, and no further."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from cwrnn.backends import BACKENDS
 
 SPECIAL = (float("inf"), float("-inf"), float("nan"), 2.0**40)
 ONE = Schedule((1,), (4,))
+THREE = Schedule((1, 2, 4), (2, 3, 2))
 SCHEDULES = schedules()
 
 
@@ -69,11 +72,9 @@ def evaluate_pair(name, network):
     return results
 
 
-@pytest.mark.skipif("cpu" not in USABLE, reason="the kernel was not built")
-@settings(max_examples=200)
-@given(network=broken_networks())
-def test_the_kernel_spoils_no_number_that_the_specification_does_not_spoil(network):
-    expected, actual = evaluate_pair("cpu", network)
+def check_against_the_specification(backend, network):
+    """Compare every number that the backend computes with the specification's."""
+    expected, actual = evaluate_pair(backend, network)
     for name in expected:
         value, right = actual[name].detach(), expected[name].detach()
         # a message that is heard twice is multiplied once by the sum of both gradients: (1 + 0) times infinity is
@@ -87,6 +88,19 @@ def test_the_kernel_spoils_no_number_that_the_specification_does_not_spoil(netwo
             equal_nan=True,
             msg=lambda m, n=name: f"{n}: {m}",
         )
+
+
+@pytest.mark.skipif("cpu" not in USABLE, reason="the kernel was not built")
+@settings(max_examples=200)
+@given(network=broken_networks())
+def test_the_kernel_spoils_no_number_that_the_specification_does_not_spoil(network):
+    check_against_the_specification("cpu", network)
+
+
+@settings(max_examples=200)
+@given(network=broken_networks())
+def test_the_cascade_spoils_no_number_that_the_specification_does_not_spoil(network):
+    check_against_the_specification("torch", (*network[:3], None, *network[4:]))
 
 
 @settings(max_examples=50)
@@ -124,8 +138,8 @@ def test_one_module_spoils_what_torch_spoils(backend, network):
 
 @settings(max_examples=50)
 @given(network=broken_networks())
-def test_the_cascade_computes_what_the_specification_computes_where_it_is_finite(network):
-    """Where a state is infinite, the cascade may give NaN for gradients of weights that nothing has passed through."""
+def test_the_cascade_with_lengths_computes_what_the_specification_computes_where_it_is_finite(network):
+    """Beyond the end of a sequence the cascade goes on, and an infinite state there may give NaN for gradients."""
     expected, actual = evaluate_pair("torch", network)
     for name in expected:
         value, right = actual[name].detach(), expected[name].detach()
@@ -134,6 +148,44 @@ def test_the_cascade_computes_what_the_specification_computes_where_it_is_finite
         )
         torch.testing.assert_close(value[compared], right[compared], rtol=1e-6, atol=1e-6, equal_nan=True)
         assert not (value.isfinite() & ~right.isfinite()).any()
+
+
+def make_infinite_step(step, T=13):
+    """A network's tensors, with an input that is infinite at one step, and the gradients of the first two outputs."""
+    generator = torch.Generator().manual_seed(step)
+    shapes = (T, 2, 1), (7, 1), (7, 7), (7,), (2, 7)
+    leaves = [torch.rand(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    leaves[0][step] = torch.inf
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    return leaves, torch.autograd.grad(clockwork_reference(*leaves, THREE, 0, "relu")[:2].sum(), leaves)
+
+
+def sum_first_outputs(backend, *tensors):
+    return BACKENDS[backend].run(*tensors, THREE, 0, "relu").hold()[:2].sum()
+
+
+@pytest.mark.parametrize("step", [8, 10, 11, 12])
+@pytest.mark.parametrize("backend", USABLE)
+def test_an_infinite_input_spoils_no_gradient_of_weights_from_modules_that_are_not_heard(backend, step):
+    leaves, expected = make_infinite_step(step)
+    found = torch.autograd.grad(sum_first_outputs(backend, *leaves), leaves)
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_an_infinite_input_spoils_no_such_gradient_of_a_mapped_cascade():
+    leaves, expected = make_infinite_step(8)
+    gradients = torch.func.grad(sum_first_outputs, tuple(range(1, 6)))
+    found = torch.func.vmap(partial(gradients, "torch"))(*(leaf.detach()[None] for leaf in leaves))
+    torch.testing.assert_close(tuple(value[0] for value in found), expected, equal_nan=True)
+
+
+def test_an_infinite_input_spoils_no_such_gradient_of_a_compiled_cascade_of_any_length():
+    compiled = torch.compile(sum_first_outputs, backend="aot_eager", fullgraph=True)
+    for step, T in ((8, 13), (9, 10)):
+        leaves, expected = make_infinite_step(step, T)
+        torch._dynamo.mark_dynamic(leaves[0], 0)
+        found = torch.autograd.grad(compiled("torch", *leaves), leaves)
+        torch.testing.assert_close(found, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
