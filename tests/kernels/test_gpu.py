@@ -293,6 +293,33 @@ class TestOnDevice:
         assert torch.equal(found.isnan(), exact.isnan())
         assert 0 < found.isnan().sum() < found.numel() / 10
 
+    @pytest.mark.parametrize("lengths", [None, [13, 3, 8, 12, 1]], ids=["one length", "lengths"])
+    @pytest.mark.parametrize("periods", [(1, 2, 4), (2, 3, 7)], ids=["nested", "coprime"])
+    def test_an_infinite_input_spoils_no_gradient_of_weights_from_modules_that_are_not_heard(self, periods, lengths):
+        schedule = Schedule(periods, (16, 70, 64))
+        lengths = None if lengths is None else torch.tensor(lengths, device=CUDA)
+        spoilt = 0
+        for step in (0, 8, 10, 11, 12):
+            values = [value.abs() for value in make_tensors(schedule, 13, 5, 3)]
+            values[0][step] = torch.inf
+            leaves = [value.requires_grad_() for value in values]
+            # the specification computes one sequence after the other, each for its own length
+            loss = sum(
+                clockwork_reference(leaves[0][:T, b : b + 1], *leaves[1:4], leaves[4][b : b + 1], schedule, 3, "relu")[
+                    :2
+                ].sum()
+                for b, T in enumerate([13] * 5 if lengths is None else lengths.tolist())
+            )
+            exact = torch.autograd.grad(loss, leaves)
+            leaves = [value.detach().float().requires_grad_() for value in values]
+            output = BACKENDS["triton"].run(*leaves, schedule, 3, "relu", lengths).hold()
+            for value, right in zip(torch.autograd.grad(output[:2].sum(), leaves), exact, strict=True):
+                finite = right.isfinite()
+                assert torch.equal(value.isfinite(), finite)
+                torch.testing.assert_close(value[finite].double(), right[finite], rtol=1e-3, atol=1e-3)
+                spoilt += int((~finite).sum())
+        assert spoilt > 0
+
     def test_tables_may_be_dropped_while_another_stream_reads_them(self):
         """The tables are made on one stream, and dropped before the other stream has read them."""
         schedule = Schedule.exponential(64, 4)

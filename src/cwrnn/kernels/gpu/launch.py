@@ -287,7 +287,7 @@ def _compute_weight_gradients(
 
     lead = ticks.shape[:-1]
     S = lead.numel()
-    B, I = input.shape[-2:]
+    T, B, I = input.shape[-3:]
     recurrent, of_inputs = g_weight_hh is not None, g_weight_ih is not None or g_bias is not None
     parts, blocks = make_weight_tables(schedule, plan.ticks, B, I, recurrent, of_inputs, input.device)
     count = len(parts)
@@ -296,7 +296,7 @@ def _compute_weight_gradients(
     if count > 0:
         programs.compute_weight_parts[count, S](
             plan.table, parts, g_messages, ticks, input, plan.table if lengths is None else lengths, products, sums,
-            B, I, _replica_stride(input, lead), input.stride(-3), input.stride(-2),
+            T, B, I, _replica_stride(input, lead), input.stride(-3), input.stride(-2),
             plan.states_size, plan.g_messages_size,
             BM=BLOCK_SIZE, BN=BLOCK_SIZE, BL=64, LENGTHS=lengths is not None, PRECISION=precision, num_stages=3,
         )  # fmt: skip

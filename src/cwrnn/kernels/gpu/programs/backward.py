@@ -298,10 +298,57 @@ def run_backward(
                                   BK, BT, C, BU, NESTED, PRECISION)  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["B", "states_s", "g_messages_s", "x_s"])
+@triton.jit
+def _multiply_heard(
+    table, g_messages, states, lengths, begin, stop, j, u, v, T, B,
+    BM: tl.constexpr, BN: tl.constexpr, BL: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The product of some lines of module j, for each receiving module over the lines that it hears.
+
+    The gradient of a message that is not heard is 0, but 0 times a state that is infinite or NaN would be NaN.
+    """
+    P, K, start, first, _ = load_module(module_row(table, j))
+    end = start + K
+    line = tl.arange(0, BL)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for i in range(0, j + 1):
+        Pq, Kq, startq, firstq, _ = load_module(module_row(table, i))
+        receives = (u >= startq) & (u < startq + Kq)
+        if tl.max(receives.to(tl.int32), axis=0) > 0:
+            heard_acc = tl.zeros((BM, BN), dtype=tl.float32)
+            for l in range(begin, stop, BL):
+                at = (l + begin * 0).to(tl.int64)
+                row = (l + line) // B
+                inside = l + line < stop
+                last = T - 1 + line * 0
+                if LENGTHS:
+                    last = tl.load(lengths + (l + line) % B, mask=inside, other=0).to(tl.int32) - 1
+                # a row is heard from the step after its tick on, up to the next tick
+                after = tl.where(row > 0, first + (row - 1) * P, -1)
+                until = tl.minimum(first + row * P, last)
+                heard = inside & (row_at(until, firstq, Pq) > row_at(after, firstq, Pq))
+                d = tl.load(
+                    g_messages + at * end + line[:, None] * end + u[None, :],
+                    mask=heard[:, None] & (u[None, :] < end),
+                    other=0,
+                )
+                h = tl.load(
+                    states + at * K + line[:, None] * K + v[None, :], mask=heard[:, None] & (v[None, :] < K), other=0
+                )
+                heard_acc = tl.dot(
+                    tl.trans(round_operand(d, PRECISION)),
+                    round_operand(h, PRECISION),
+                    heard_acc,
+                    input_precision=PRECISION,
+                )
+            acc = tl.where(receives[:, None], heard_acc, acc)
+    return acc
+
+
+@triton.jit(do_not_specialize=["T", "B", "states_s", "g_messages_s", "x_s"])
 def compute_weight_parts(
     table, parts, g_messages, states, x, lengths, products, sums,
-    B, I, x_s, x_t, x_b, states_s, g_messages_s,
+    T, B, I, x_s, x_t, x_b, states_s, g_messages_s,
     BM: tl.constexpr, BN: tl.constexpr, BL: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute the parts of the weights' gradients, each a block summed over some lines of one module.
@@ -311,7 +358,8 @@ def compute_weight_parts(
     s = tl.program_id(1).to(tl.int64)
     part = parts + tl.program_id(0) * len(PART.value)
     of_input = tl.load(part + PART.value.of_input)
-    m = module_row(table, tl.load(part + PART.value.module))
+    j = tl.load(part + PART.value.module)
+    m = module_row(table, j)
     P = tl.load(m + MODULE.value.period)
     K = tl.load(m + MODULE.value.size).to(tl.int32)
     start = tl.load(m + MODULE.value.first_unit).to(tl.int32)
@@ -340,6 +388,10 @@ def compute_weight_parts(
             )
             acc = tl.dot(
                 tl.trans(round_operand(d, PRECISION)), round_operand(h, PRECISION), acc, input_precision=PRECISION
+            )
+        if tl.max(tl.max((acc != acc).to(tl.int32), axis=1), axis=0) > 0:
+            acc = _multiply_heard(
+                table, g_messages, states, lengths + s * B, begin, stop, j, u, v, T, B, BM, BN, BL, LENGTHS, PRECISION
             )
     else:
         for l in range(begin, stop, BL):
