@@ -16,7 +16,8 @@ ORDER = [
     "extras", "writing", "untrusted", "schedule", "cells", "reference",
     "checks", "sequences", "held", "scan", "step", "cascade",
     "kernels", "backends", "environment",
-    "state_dicts", "parameters", "fx_tracing", "layer", "readout", "init", "soft_clocks", "learned",
+    "state_dicts", "parameters", "fx_tracing", "layer", "rnn", "lstm", "gru",
+    "readout", "init", "soft_clocks", "learned",
     "network", "saved", "inspection", "__init__",
     "bench", "experiments", "commands", "__main__",
 ]  # fmt: skip

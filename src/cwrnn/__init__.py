@@ -8,19 +8,24 @@ torch.Size([200, 4, 104])
 """
 
 from . import init
+from .gru import ClockworkGRU
 from .held import Ticks
-from .layer import ClockworkRNN
 from .learned import Hardening, LearnedClockworkRNN
+from .lstm import ClockworkLSTM
 from .readout import Readout
 from .reference import clockwork_reference
+from .rnn import ClockworkRNN
 from .schedule import Operations, Schedule
-from .step import State
+from .step import LSTMState, State
 
 __version__ = "0.3.0"
 
 __all__ = [
+    "ClockworkGRU",
+    "ClockworkLSTM",
     "ClockworkRNN",
     "Hardening",
+    "LSTMState",
     "LearnedClockworkRNN",
     "Operations",
     "Readout",

@@ -32,7 +32,9 @@ Run = Callable[
     [Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Schedule, int, str, Tensor | None, bool, Tensor | None], Pass
 ]
 RunPlain = Callable[[Tensor, Tensor, Tensor, Tensor | None, Schedule, int, str], tuple[Any, Tensor]]
-Step = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str, Any], tuple[Tensor, Tensor, Any]]
+Step = Callable[
+    [Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str, Any, Tensor | None], tuple[Tensor, Tensor, Any]
+]
 
 
 class Backend(NamedTuple):
@@ -225,9 +227,9 @@ def run_plain_layer(
     has_bias: bool,
     schedule: Schedule,
     t0: int,
-    nonlinearity: str,
+    cell: str,
 ) -> tuple[Tensor, Tensor] | None:
-    """Output (T, B, N) and final state (1, B, N) of a single layer from a state of zeros, if the call is plain.
+    """Output (T, B, N) and final state (1, B, parts N) of a single layer from a state of zeros, if the call is plain.
 
     None if anything must be checked, cast, unpacked or transformed first. A small network computes its output in the
     time that such questions take, so the plain call asks them all at once (`is_plain_call`). A call that torch.compile
@@ -238,16 +240,14 @@ def run_plain_layer(
     bias: Any = parameters.get("bias_l0")
     if not is_plain_call(input, weight_ih, weight_hh, bias, input_size, has_bias, schedule.hidden_size):
         if torch.compiler.is_compiling():
-            return _record_layer(
-                name, input, weight_ih, weight_hh, bias, input_size, has_bias, schedule, t0, nonlinearity
-            )
+            return _record_layer(name, input, weight_ih, weight_hh, bias, input_size, has_bias, schedule, t0, cell)
         return None
     backend = select_backend(name, input.device, input.dtype, schedule)
     if input.dtype in backend.computed_in_float32:
         return None
     if backend.run_plain is not None:
-        return backend.run_plain(input, weight_ih, weight_hh, bias, schedule, t0, nonlinearity)
-    done = backend.run(input, weight_ih, weight_hh, bias, None, schedule, t0, nonlinearity, None, True, None)
+        return backend.run_plain(input, weight_ih, weight_hh, bias, schedule, t0, cell)
+    done = backend.run(input, weight_ih, weight_hh, bias, None, schedule, t0, cell, None, True, None)
     return done.hold(), done.h_n()
 
 

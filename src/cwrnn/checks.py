@@ -1,4 +1,4 @@
-"""Checks: the arguments that a layer refuses. Mistakes that torch.nn.RNN refuses raise its own error messages."""
+"""Checks: the arguments that a layer refuses. Mistakes that torch's layers refuse raise their own error messages."""
 
 import numbers
 import warnings
@@ -14,19 +14,22 @@ from torch.nn.utils.rnn import PackedSequence
 from .cells import NONLINEARITIES
 
 
+def check_nonlinearity(nonlinearity: Any) -> None:
+    """Refuses a nonlinearity that torch.nn.RNN refuses, with its message."""
+    if nonlinearity not in tuple(NONLINEARITIES):
+        raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+
+
 def check_arguments(
     input_size: Any,
     hidden_size: Any,
     num_layers: Any,
-    nonlinearity: Any,
     bias: Any,
     batch_first: Any,
     dropout: Any,
     dtype: torch.dtype | None,
 ) -> None:
-    """Refuses the arguments that torch.nn.RNN refuses, with its messages, except that input_size may be 0."""
-    if nonlinearity not in tuple(NONLINEARITIES):
-        raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+    """Refuses the arguments that torch's layers refuse, with their messages, except that input_size may be 0."""
     if isinstance(dropout, bool) or not isinstance(dropout, numbers.Real) or not 0 <= float(dropout) <= 1:
         raise ValueError(
             "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
@@ -50,15 +53,27 @@ def check_arguments(
         warnings.warn(
             "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
             f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
-def check_input(input: Any, hx: Any, input_size: int, weight: Tensor) -> None:
-    """Refuses an input whose type, shape, dtype or device does not fit the layer or the state."""
-    if hx is not None and not isinstance(hx, Tensor):
+def list_parts(hx: Any, parts: int) -> list[Tensor] | None:
+    """The tensors of the state that a call begins with: h, or h and c; None if hx is None. Refuses anything else."""
+    if hx is None:
+        return None
+    if parts == 1:
+        if isinstance(hx, Tensor):
+            return [hx]
         hint = ": pass State(h, t), or h as hx and t as t0" if isinstance(hx, tuple) else ""
         raise TypeError(f"hx should be a Tensor or a State, got: {type(hx).__name__}{hint}")
+    if isinstance(hx, (tuple, list)) and len(hx) == 2 and all(isinstance(part, Tensor) for part in hx):
+        return list(hx)
+    hint = ": pass LSTMState(h, c, t), or (h, c) as hx and t as t0" if isinstance(hx, (tuple, list)) else ""
+    raise TypeError(f"hx should be a pair of Tensors (h_0, c_0) or an LSTMState, got: {type(hx).__name__}{hint}")
+
+
+def check_input(input: Any, hidden: list[Tensor] | None, input_size: int, weight: Tensor, cell: str) -> None:
+    """Refuses an input whose type, shape, dtype or device does not fit the layer or the tensors of its state."""
     if isinstance(input, PackedSequence):
         features, expected_dim = input.data, 2
     elif not isinstance(input, Tensor):
@@ -66,10 +81,16 @@ def check_input(input: Any, hx: Any, input_size: int, weight: Tensor) -> None:
     else:
         features, expected_dim = input, input.dim()
         if input.dim() not in (2, 3):
-            raise ValueError(f"RNN: Expected input to be 2D or 3D, got {input.dim()}D tensor instead")
-        if hx is not None and hx.dim() != input.dim():
+            layer, tensor = ("RNN", " tensor") if cell in NONLINEARITIES else (cell.upper(), "")
+            raise ValueError(f"{layer}: Expected input to be 2D or 3D, got {input.dim()}D{tensor} instead")
+        if hidden is not None and any(part.dim() != input.dim() for part in hidden):
             kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
-            raise RuntimeError(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
+            found = ", ".join(f"{part.dim()}-D" for part in hidden)
+            raise RuntimeError(
+                f"For {kind} input, hx should also be {input.dim()}-D but got {found} tensor"
+                if len(hidden) == 1
+                else f"For {kind} input, hx and cx should also be {input.dim()}-D but got ({found}) tensors"
+            )
     check_features(features, expected_dim, input_size, weight)
 
 
@@ -106,28 +127,37 @@ def check_step(input: Any) -> None:
         )
 
 
-def check_hidden(h: Tensor, x: Tensor, expected: tuple[int, int, int]) -> None:
-    """Refuses a state that does not fit the input x, or whose shape is not `expected`."""
-    if h.device != x.device:
-        raise RuntimeError(
-            "Input and hidden tensors are not at the same device, "
-            f"found input tensor at {x.device} and hidden tensor at {h.device}"
-        )
-    if h.shape != expected:
-        raise RuntimeError(f"Expected hidden size {expected}, got {list(h.shape)}")
-    if h.dtype != x.dtype and not (is_autocast_on(x.device) and h.dtype.is_floating_point):
-        raise RuntimeError(f"hx dtype ({h.dtype}) does not match input dtype ({x.dtype}). Convert hx: hx.to({x.dtype})")
+def check_hidden(hidden: list[Tensor], x: Tensor, expected: tuple[int, int, int]) -> None:
+    """Refuses tensors of a state that do not fit the input x, or whose shape is not `expected`."""
+    for part, h in enumerate(hidden):
+        if h.device != x.device:
+            raise RuntimeError(
+                "Input and hidden tensors are not at the same device, "
+                f"found input tensor at {x.device} and hidden tensor at {h.device}"
+            )
+        if h.shape != expected:
+            name = "hidden" if len(hidden) == 1 else f"hidden[{part}]"
+            raise RuntimeError(f"Expected {name} size {expected}, got {list(h.shape)}")
+        if h.dtype != x.dtype and not (is_autocast_on(x.device) and h.dtype.is_floating_point):
+            name = ("hx", "cx")[part]
+            raise RuntimeError(
+                f"{name} dtype ({h.dtype}) does not match input dtype ({x.dtype}). Convert {name}: {name}.to({x.dtype})"
+            )
 
 
-def check_state(state: Any, input: Tensor) -> tuple[Any, int]:
-    """The hidden state and the clock of a stream's state; refuses a state that does not fit the input of one step."""
-    if not isinstance(state, tuple) or len(state) != 2 or not isinstance(state[0], Tensor):
-        raise TypeError(f"state should be what step returned, or State(h, t), got: {type(state).__name__}")
-    h, t = state
-    if h.dim() != input.dim() + 1:
-        shape = "(num_layers, B, N)" if input.dim() == 2 else "(num_layers, N)"
-        raise RuntimeError(f"state.h should be {shape} for an input of {input.dim()} dimensions, got {list(h.shape)}")
-    return h, check_clock("state.t", t)
+def check_state(state: Any, input: Tensor, parts: int) -> tuple[list[Tensor], int]:
+    """The tensors and the clock of a stream's state; refuses a state that does not fit the input of one step."""
+    if not isinstance(state, tuple) or len(state) != parts + 1 or not all(isinstance(h, Tensor) for h in state[:-1]):
+        form = "State(h, t)" if parts == 1 else "LSTMState(h, c, t)"
+        raise TypeError(f"state should be what step returned, or {form}, got: {type(state).__name__}")
+    *hidden, t = state
+    for name, h in zip("hc", hidden, strict=False):
+        if h.dim() != input.dim() + 1:
+            shape = "(num_layers, B, N)" if input.dim() == 2 else "(num_layers, N)"
+            raise RuntimeError(
+                f"state.{name} should be {shape} for an input of {input.dim()} dimensions, got {list(h.shape)}"
+            )
+    return hidden, check_clock("state.t", t)
 
 
 def check_clock(name: str, t: Any) -> int:

@@ -9,7 +9,7 @@
 import torch
 from torch import nn
 
-from .layer import ClockworkRNN
+from .rnn import ClockworkRNN
 
 
 @torch.no_grad()

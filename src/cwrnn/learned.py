@@ -12,9 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from .checks import check_arguments, check_hidden, check_input, is_autocast_on
+from .checks import (
+    check_arguments,
+    check_hidden,
+    check_input,
+    check_nonlinearity,
+    is_autocast_on,
+    list_parts,
+)
 from .fx_tracing import is_symbolic, record_call
-from .layer import ClockworkRNN
+from .rnn import ClockworkRNN
 from .schedule import Schedule
 from .sequences import Layout, arrange
 from .soft_clocks import draw_one_hot, list_candidates, settle_clocks, sharp_softmax, sharpness_at, soft_clockwork
@@ -115,7 +122,8 @@ class LearnedClockworkRNN(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check_arguments(input_size, hidden_size, 1, nonlinearity, bias, batch_first, 0.0, dtype)
+        check_nonlinearity(nonlinearity)
+        check_arguments(input_size, hidden_size, 1, bias, batch_first, 0.0, dtype)
         for name, value in {"learn_phases": learn_phases, "draw_clocks": draw_clocks}.items():
             if not isinstance(value, bool):
                 raise TypeError(f"{name} should be of type bool, got: {type(value).__name__}")
@@ -364,13 +372,13 @@ class LearnedClockworkRNN(nn.Module):
         """The input as (T, B, I), the state as (B, N), and the layout to return; raises the errors of ClockworkRNN."""
         if isinstance(input, PackedSequence):
             raise TypeError("LearnedClockworkRNN takes no PackedSequence: pad it, or harden the layer first")
-        check_input(input, hx, self.input_size, self.weight_ih_l0)
+        check_input(input, list_parts(hx, 1), self.input_size, self.weight_ih_l0, self.nonlinearity)
         x, layout = arrange(input, None, self.batch_first)
         if hx is None:
             h = x.new_zeros(1, x.shape[1], self.hidden_size)
         else:
             h = layout.hidden_in(hx)
-            check_hidden(h, x, (1, x.shape[1], self.hidden_size))
+            check_hidden([h], x, (1, x.shape[1], self.hidden_size))
         if is_autocast_on(x.device):
             x, h = x.to(self.clocks.dtype), h.to(self.clocks.dtype)
         return x, h[0], layout

@@ -1,4 +1,4 @@
-"""The parameters of a Clockwork RNN: their names and initial values, how many exist, and how they are loaded."""
+"""The parameters of a layer: their names and initial values, how many exist, and how they are loaded."""
 
 import math
 from typing import Any
@@ -7,14 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from .backends import release_weights
+from .cells import CELLS
 from .schedule import Schedule
 from .state_dicts import clear_forbidden, pack_integers, prepare_entries
 
+PEEPHOLES = 3
+"""The peepholes of an LSTM's unit, to the gates i, f and o."""
+
 
 class LayerParameters(nn.Module):
-    """The parameters of all layers and directions of a ClockworkRNN, whose class documents them.
+    """The parameters of all layers and directions of a layer, whose class documents them.
 
-    They are named as those of torch.nn.RNN: `weight_ih_l0`, `weight_hh_l0`, `bias_l0`, `weight_ih_l0_reverse`, ...
+    They are named as those of torch's layers: `weight_ih_l0`, `weight_hh_l0`, `bias_l0`, `weight_ih_l0_reverse`, ...
     """
 
     input_size: int
@@ -25,16 +29,26 @@ class LayerParameters(nn.Module):
     schedule: Schedule
     weight_ih_l0: Tensor
     weight_hh_l0: Tensor
+    peepholes: bool = False
+    """Whether the layer has peepholes, as only an LSTM can."""
+
+    @property
+    def cell(self) -> str:
+        """The name of the layer's cell: "tanh", "relu", "lstm" or "gru"."""
+        raise NotImplementedError
 
     def _create_parameters(self, device: torch.device | str | int | None, dtype: torch.dtype | None) -> None:
+        gates, biases, _ = CELLS[self.cell]
         for layer in range(self.num_layers):
             features = self.input_size if layer == 0 else self.hidden_size * self.num_directions
             shapes: dict[str, tuple[int, ...]] = {
-                "weight_ih": (self.hidden_size, features),
-                "weight_hh": (self.hidden_size, self.hidden_size),
+                "weight_ih": (gates * self.hidden_size, features),
+                "weight_hh": (gates * self.hidden_size, self.hidden_size),
             }
             if self.bias:
-                shapes["bias"] = (self.hidden_size,)
+                shapes["bias"] = (biases * self.hidden_size,)
+            if self.peepholes:
+                shapes["weight_ch"] = (PEEPHOLES * self.hidden_size,)
             for suffix in self._suffixes(layer):
                 for name, shape in shapes.items():
                     value = torch.empty(shape, device=device, dtype=dtype)
@@ -63,7 +77,7 @@ class LayerParameters(nn.Module):
             for name in (f"weight_hh{suffix}", f"weight_hh{suffix}_orig"):
                 parameter = self._parameters.get(name)
                 if parameter is not None:
-                    clear_forbidden(parameter, self.schedule)
+                    clear_forbidden(parameter, self.schedule, CELLS[self.cell].gates)
 
     def count_parameters(self) -> int:
         """The number of parameters that exist: weights from fast modules to slow ones are not counted.
@@ -73,10 +87,12 @@ class LayerParameters(nn.Module):
         >>> rnn.count_parameters(), sum(parameter.numel() for parameter in rnn.parameters())
         (7540, 12272)
         """
+        gates, biases, _ = CELLS[self.cell]
+        others = self.hidden_size * (biases * self.bias + PEEPHOLES * self.peepholes)
         layers = 0
         for layer in range(self.num_layers):
             features = self.input_size if layer == 0 else self.hidden_size * self.num_directions
-            layers += self.hidden_size * (features + self.bias) + self.schedule.recurrent_parameter_count()
+            layers += gates * (self.hidden_size * features + self.schedule.recurrent_parameter_count()) + others
         return layers * self.num_directions
 
     def _apply(self, fn: Any, recurse: bool = True) -> "LayerParameters":
@@ -100,7 +116,7 @@ class LayerParameters(nn.Module):
         error_msgs: list[str],
     ) -> None:
         # load_state_dict has copied the dict, so that entries may be replaced
-        problem = prepare_entries(state_dict, prefix, self.schedule, self._all_suffixes(), self.bias)
+        problem = prepare_entries(state_dict, prefix, self.schedule, self._all_suffixes(), self.bias, self.cell)
         if problem is not None:
             error_msgs.append(problem)
             return

@@ -22,8 +22,8 @@ import torch
 from numpy.typing import NDArray
 
 from .extras import require
-from .layer import ClockworkRNN
 from .network import Network
+from .rnn import ClockworkRNN
 from .schedule import Schedule
 from .untrusted import escape_controls, parse_json, read_regular_file, shorten
 from .writing import write_files

@@ -58,7 +58,7 @@ class Layout(NamedTuple):
         if shortest != longest:
             raise ValueError(
                 f"the sequences end at different times, after {shortest} to {longest} steps, so they have no "
-                "common State: pass hx as a Tensor, without return_state"
+                "common State: pass hx as tensors, without return_state"
             )
         return longest
 

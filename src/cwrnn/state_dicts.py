@@ -23,7 +23,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import Parameter
 
+from .cells import CELLS
 from .schedule import Schedule
+
+TORCH_NAMES = {"tanh": "a torch.nn.RNN", "relu": "a torch.nn.RNN", "lstm": "a torch.nn.LSTM", "gru": "a torch.nn.GRU"}
+"""The layers of torch that compute the same as ours with one module of period 1, by the names of the cells."""
 
 EXTRA_STATE = "_extra_state"
 """The name that torch gives to the extra state of a module in a state_dict."""
@@ -76,11 +80,16 @@ def _whole(value: Tensor) -> Tensor:
 
 @torch.no_grad()
 def prepare_entries(
-    state_dict: MutableMapping[str, Any], prefix: str, schedule: Schedule, suffixes: Iterable[str], has_bias: bool
+    state_dict: MutableMapping[str, Any],
+    prefix: str,
+    schedule: Schedule,
+    suffixes: Iterable[str],
+    has_bias: bool,
+    cell: str,
 ) -> str | None:
     """Makes the entries of one layer in `state_dict` fit the layer, or returns the reason why they cannot be loaded.
 
-    The stored schedule is compared and removed. The two biases of a torch.nn.RNN become their sum. Weights from fast
+    The stored schedule is compared and removed. The two biases of a layer of torch become one. Weights from fast
     modules to slow ones become zeros, in a copy: the tensors of the caller are never written to.
 
     Args:
@@ -89,6 +98,7 @@ def prepare_entries(
         schedule: the schedule of the layer
         suffixes: the ends of its parameters' names, such as "_l0"
         has_bias: whether it has biases
+        cell: the name of its cell
     """
     name = prefix + EXTRA_STATE
     has_schedule = name in state_dict
@@ -102,15 +112,16 @@ def prepare_entries(
             )
     dropped = False
     for suffix in suffixes:
-        if not _add_biases(state_dict, prefix, suffix, schedule, has_bias):
+        if not _join_biases(state_dict, prefix, suffix, schedule, has_bias, cell):
+            name = TORCH_NAMES[cell]
             return (
-                f'schedule mismatch for "{prefix}bias_ih{suffix}": the weights are those of a torch.nn.RNN, '
+                f'schedule mismatch for "{prefix}bias_ih{suffix}": the weights are those of {name}, '
                 f"a layer with one module of period 1, but this layer has the schedule {schedule.spec}."
             )
         # torch.nn.utils.prune keeps the weight under the second name
         for weight in (f"{prefix}weight_hh{suffix}", f"{prefix}weight_hh{suffix}_orig"):
             if isinstance(state_dict.get(weight), Tensor):
-                cleared = copy_without_forbidden(state_dict[weight], schedule)
+                cleared = copy_without_forbidden(state_dict[weight], schedule, CELLS[cell].gates)
                 dropped |= cleared is not state_dict[weight]
                 state_dict[weight] = cleared
     if dropped and not has_schedule:
@@ -122,10 +133,29 @@ def prepare_entries(
     return None
 
 
-def _add_biases(
-    state_dict: MutableMapping[str, Any], prefix: str, suffix: str, schedule: Schedule, has_bias: bool
+def join_biases(cell: str, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
+    """The one bias of our layer from the two biases of torch's, gate after gate.
+
+    Only their sum matters, except for the gate n of a GRU, whose second bias is inside the reset product.
+    """
+    if cell != "gru":
+        return bias_ih + bias_hh
+    N = bias_ih.shape[0] // 3
+    return torch.cat((bias_ih[: 2 * N] + bias_hh[: 2 * N], bias_ih[2 * N :], bias_hh[2 * N :]))
+
+
+def split_bias(cell: str, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """The two biases of torch's layer from the one bias of ours: the second is zero, except for the gate n of a GRU."""
+    if cell != "gru":
+        return bias, torch.zeros_like(bias)
+    N = bias.shape[0] // 4
+    return bias[: 3 * N], torch.cat((torch.zeros_like(bias[: 2 * N]), bias[3 * N :]))
+
+
+def _join_biases(
+    state_dict: MutableMapping[str, Any], prefix: str, suffix: str, schedule: Schedule, has_bias: bool, cell: str
 ) -> bool:
-    """Replaces the two biases of a torch.nn.RNN by their sum; False if the layer's schedule is not that of an RNN."""
+    """Replaces the two biases of a torch layer by one; False if the layer's schedule is not that of torch's."""
     names = f"{prefix}bias_ih{suffix}", f"{prefix}bias_hh{suffix}"
     biases = [state_dict[name] for name in names if isinstance(state_dict.get(name), Tensor)]
     if len(biases) < 2 or f"{prefix}bias{suffix}" in state_dict:
@@ -134,38 +164,38 @@ def _add_biases(
         return False
     # biases that do not fit stay, and torch reports unexpected keys
     if has_bias and biases[0].shape == biases[1].shape:
-        state_dict[f"{prefix}bias{suffix}"] = biases[0] + biases[1]
+        state_dict[f"{prefix}bias{suffix}"] = join_biases(cell, *biases)
         for name in names:
             del state_dict[name]
     return True
 
 
-def copy_without_forbidden(weight: Tensor, schedule: Schedule) -> Tensor:
-    """`weight` (N, N) with zeros from fast modules to slow ones: a copy, or `weight` itself if they are zero already.
+def copy_without_forbidden(weight: Tensor, schedule: Schedule, gates: int) -> Tensor:
+    """`weight` (gates N, N) with zeros from fast modules to slow ones: a copy, or `weight` itself if they are zero.
 
     A weight of another shape, or without values, is returned as it is.
     """
-    if weight.shape != (schedule.hidden_size,) * 2 or weight.is_meta:
+    if weight.shape != (gates * schedule.hidden_size, schedule.hidden_size) or weight.is_meta:
         return weight
-    local, forbidden = _local_part(weight, schedule)
+    local, forbidden = _local_part(weight, schedule, gates)
     # a fake tensor, or a tensor of another subclass, may have no values to look at
     if type(local) not in (Tensor, Parameter) or not local[forbidden].any():
         return weight
     copy = weight.detach().clone()
-    clear_forbidden(copy, schedule)
+    clear_forbidden(copy, schedule, gates)
     return copy
 
 
 @torch.no_grad()
-def clear_forbidden(weight: Tensor, schedule: Schedule) -> None:
-    """Sets the weights from fast modules to slow ones in `weight` (N, N) to zero, in place."""
-    local, forbidden = _local_part(weight, schedule)
+def clear_forbidden(weight: Tensor, schedule: Schedule, gates: int) -> None:
+    """Sets the weights from fast modules to slow ones in `weight` (gates N, N) to zero, in place."""
+    local, forbidden = _local_part(weight, schedule, gates)
     local.masked_fill_(forbidden, 0)
 
 
-def _local_part(weight: Tensor, schedule: Schedule) -> tuple[Tensor, Tensor]:
-    """The part of `weight` (N, N) that this process holds, and the mask of its forbidden weights."""
-    forbidden = torch.from_numpy(~schedule.mask()).to(weight.device)
+def _local_part(weight: Tensor, schedule: Schedule, gates: int) -> tuple[Tensor, Tensor]:
+    """The part of `weight` (gates N, N) that this process holds, and the mask of its forbidden weights."""
+    forbidden = torch.from_numpy(~schedule.mask()).to(weight.device).repeat(gates, 1)
     if type(weight) in (Tensor, Parameter):
         return weight, forbidden
     # imported here, because it takes long and most weights are ordinary tensors

@@ -1,8 +1,9 @@
 """One time step of a Clockwork RNN, and the state that a stream carries from step to step."""
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +38,7 @@ class State(NamedTuple):
         >>> State(torch.ones(1, 2, 8, requires_grad=True), t=5).detach().h.requires_grad
         False
         """
-        return State(self.h.detach(), self.t) if self.h.requires_grad else self
+        return _convert(self, State, _detach)
 
     def to(self, *arguments: Any, **options: Any) -> "State":
         """The state on another device or with another dtype; the arguments are those of `torch.Tensor.to`.
@@ -45,8 +46,58 @@ class State(NamedTuple):
         >>> State(torch.ones(1, 2, 8), t=5).to(torch.float64).h.dtype
         torch.float64
         """
-        h = self.h.to(*arguments, **options)
-        return self if h is self.h else State(h, self.t)
+        return _convert(self, State, lambda tensor: tensor.to(*arguments, **options))
+
+
+class LSTMState(NamedTuple):
+    """The state of a stream through a ClockworkLSTM: h, c, and the clock of the next step.
+
+    >>> import cwrnn
+    >>> lstm = cwrnn.ClockworkLSTM(3, 8)
+    >>> output, state = lstm(torch.randn(5, 2, 3), return_state=True)
+    >>> y, state = lstm.step(torch.randn(2, 3), state)  # continues after 5 steps
+    >>> output, state = lstm(torch.randn(4, 2, 3), state)
+    >>> state.t
+    10
+    """
+
+    h: Tensor
+    """The hidden state: (num_layers, B, N), or (num_layers, N) unbatched."""
+    c: Tensor
+    """The cell state, of the same shape."""
+    t: int
+    """The number of steps that the stream has made."""
+
+    def detach(self) -> "LSTMState":
+        """The state without the history of its gradients, to train on a stream in chunks.
+
+        >>> h, c = torch.ones(2, 1, 2, 8, requires_grad=True)
+        >>> LSTMState(h, c, t=5).detach().c.requires_grad
+        False
+        """
+        return _convert(self, LSTMState, _detach)
+
+    def to(self, *arguments: Any, **options: Any) -> "LSTMState":
+        """The state on another device or with another dtype; the arguments are those of `torch.Tensor.to`.
+
+        >>> LSTMState(torch.ones(1, 2, 8), torch.ones(1, 2, 8), t=5).to(torch.float64).c.dtype
+        torch.float64
+        """
+        return _convert(self, LSTMState, lambda tensor: tensor.to(*arguments, **options))
+
+
+AnyState = TypeVar("AnyState", State, LSTMState)
+
+
+def _convert(state: AnyState, plain: Callable[..., AnyState], function: Callable[[Tensor], Tensor]) -> AnyState:
+    """A state of type `plain` with every tensor converted, or `state` itself if no tensor changes."""
+    tensors, t = [*state][:-1], state.t
+    converted = [function(tensor) for tensor in tensors]
+    return state if all(map(operator.is_, converted, tensors)) else plain(*converted, t)
+
+
+def _detach(tensor: Tensor) -> Tensor:
+    return tensor.detach() if tensor.requires_grad else tensor
 
 
 class _Default(Enum):
@@ -60,14 +111,21 @@ UNSET_CLOCK: Any = _Default.CLOCK
 """The default of `t0`: 0, or the clock of `hx` if that is a State. A number beside a State is an error, even 0."""
 
 
-def check_start(hx: "Tensor | State | None", t0: int) -> tuple[Tensor | None, int]:
-    """The hidden state and the clock from which a call of a layer starts, both checked where they contradict."""
-    if not isinstance(hx, State):
+def check_start(hx: Any, t0: int, expected: "type[State] | type[LSTMState]" = State) -> tuple[Any, int]:
+    """The hidden state and the clock from which a call of a layer starts, both checked where they contradict.
+
+    Args:
+        hx: a state of the type `expected`, or anything else, which is returned as it is
+        t0: the clock, unless `hx` has its own
+        expected: the type of the layer's states
+    """
+    if not isinstance(hx, expected):
         return hx, 0 if t0 is UNSET_CLOCK else check_clock("t0", t0)
-    h, t = hx
+    t = hx.t
     if t0 is not UNSET_CLOCK:
-        raise ValueError(f"hx is a State, which has its own clock t={t}: pass it without t0, or hx.h with t0={t0}")
-    return h, check_clock("hx.t", t)
+        kind, hidden = ("a State", "hx.h") if expected is State else ("an LSTMState", "(hx.h, hx.c)")
+        raise ValueError(f"hx is {kind}, which has its own clock t={t}: pass it without t0, or {hidden} with t0={t0}")
+    return hx.h if isinstance(hx, State) else (hx.h, hx.c), check_clock("hx.t", t)
 
 
 class MessageCache(Protocol):
@@ -79,13 +137,17 @@ class MessageCache(Protocol):
         """The output (B, N) and the next state (1, B, N), if only input, state and time have changed; else None."""
 
 
-class RunningState(State):
-    """A state that `ClockworkRNN.step` returned, with the messages that the backend keeps for the next step.
+class Running:
+    """A state that `step` returned, with the messages that the backend keeps for the next step.
 
     The messages are a cache. The first step that continues from this state takes them; a step that finds none rebuilds
     them. A pickled state does not contain them.
     """
 
+    plain: "type[State] | type[LSTMState]"
+    """The type of the same state without messages."""
+    joined: Tensor
+    """(num_layers, B, parts N): the tensors of the state side by side, as the backend left them."""
     backend: str
     """The layer's choice of backend when the messages were made."""
     messages: "list[MessageCache | None]"
@@ -97,22 +159,50 @@ class RunningState(State):
         return messages
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return State, tuple(self)
+        return self.plain, tuple(self)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        return repr(State(*self))
+        return repr(self.plain(*self))  # type: ignore[misc]
 
 
-# torch.load(weights_only=True) accepts both: they consist of a tensor and integers, and a schedule checks itself
-torch.serialization.add_safe_globals([Schedule, State])
+class RunningState(Running, State):
+    """A `State` that `step` returned, with messages."""
+
+    plain = State
+
+
+class RunningLSTMState(Running, LSTMState):
+    """An `LSTMState` that `step` returned, with messages."""
+
+    plain = LSTMState
+
+
+# torch.load(weights_only=True) accepts these: they consist of tensors and integers, and a schedule checks itself
+torch.serialization.add_safe_globals([Schedule, State, LSTMState])
 # torch.export saves programs that take or return a state
 if hasattr(_pytree, "_register_namedtuple"):
     _pytree._register_namedtuple(State, serialized_type_name="cwrnn.State")
+    _pytree._register_namedtuple(LSTMState, serialized_type_name="cwrnn.LSTMState")
 
 
-def keep_messages(h: Tensor, t: int, backend: str, messages: "list[MessageCache | None]") -> RunningState:
-    """The state (h, t) with the messages for the step that comes next."""
-    state = RunningState(h, t)
+def keep_messages(
+    joined: Tensor,
+    t: int,
+    backend: str,
+    messages: "list[MessageCache | None]",
+    plain: "type[State] | type[LSTMState]" = State,
+) -> Any:
+    """The state of type `plain` with the tensors `joined` and the clock t, and the messages for the next step.
+
+    h and c of an LSTMState share the memory of `joined`.
+    """
+    state: RunningState | RunningLSTMState
+    if plain is State:
+        state = RunningState(joined, t)
+    else:
+        N = joined.shape[-1] // 2
+        state = RunningLSTMState(joined[..., :N], joined[..., N:], t)
+    state.joined = joined
     state.backend = backend
     state.messages = messages
     return state

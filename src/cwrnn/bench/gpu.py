@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..layer import ClockworkRNN
+from ..rnn import ClockworkRNN
 from ..schedule import Schedule
 from .layers import SIZE_HEAD, TORCH_LAYERS, Size, check, check_torch_layer, count_multiply_adds
 from .timing import make_forward, make_training

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..layer import ClockworkRNN
+from ..rnn import ClockworkRNN
 from ..schedule import Schedule
 from .timing import make_forward, make_training, take_turns
 

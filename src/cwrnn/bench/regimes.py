@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from ..layer import ClockworkRNN
 from ..readout import Readout
+from ..rnn import ClockworkRNN
 from . import timing
 from .layers import check
 from .timing import make_forward, make_training, median_ratio, take_turns, time_turns

@@ -13,7 +13,7 @@ import torch
 from .. import __version__
 from ..backends import describe_cpu_kernel
 from ..environment import cores, processor
-from ..layer import ClockworkRNN
+from ..rnn import ClockworkRNN
 
 SHORTEST = 0.15
 """Seconds of a turn. A function that takes less is called several times, as in a training loop."""

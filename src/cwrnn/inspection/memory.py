@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from ..layer import ClockworkRNN
+from ..rnn import ClockworkRNN
 from ..schedule import Schedule
 from .states import Array, as_sequences, copy_layer, run_layer
 

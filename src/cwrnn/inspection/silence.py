@@ -8,7 +8,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ..layer import ClockworkRNN
+from ..rnn import ClockworkRNN
 from .states import Array, as_sequences, copy_layer, copy_readout, run_layer, run_network
 
 Measure = Callable[[Sequence[Array]], Mapping[str, float]]

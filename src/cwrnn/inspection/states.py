@@ -7,7 +7,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from ..layer import ClockworkRNN
+from ..rnn import ClockworkRNN
 
 Array = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import nn
 
-from ..layer import ClockworkRNN
+from ..rnn import ClockworkRNN
 from ..schedule import Schedule
 from .cost import Cost, count_operations
 from .memory import Memory, measure_memory

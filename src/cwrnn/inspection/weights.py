@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from ..layer import ClockworkRNN
+from ..rnn import ClockworkRNN
 from .states import Array, copy_layer
 
 

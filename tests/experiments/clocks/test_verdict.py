@@ -10,7 +10,7 @@ from support import made_corpora
 from cwrnn.commands.app import app
 from cwrnn.experiments.clocks.square_waves import make_square_waves
 from cwrnn.experiments.clocks.verdict import CROSS_ENTROPY, ERROR_RATE, NMSE, Verdict, format_use
-from cwrnn.layer import ClockworkRNN
+from cwrnn.rnn import ClockworkRNN
 from cwrnn.schedule import Schedule
 
 SERIES = Schedule.exponential(16, 4)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...inspection import Array, Measure
-from ...layer import ClockworkRNN
 from ...network import Network
+from ...rnn import ClockworkRNN
 from ...untrusted import escape_controls
 from ..errors import ExperimentError
 from ..file_names import is_folder, replace_undecodable

@@ -9,8 +9,8 @@ from torch import nn
 
 from ... import init
 from ...cells import CELLS
-from ...layer import ClockworkRNN
 from ...network import Network
+from ...rnn import ClockworkRNN
 from ...schedule import Schedule
 from .. import paper
 from .lstm import LSTM

@@ -15,8 +15,8 @@ from torch.func import functional_call, vmap
 from ...kernels import replicas as replica_kernel
 from ...kernels.cpu import loader
 from ...kernels.cpu import readout as readout_kernel
-from ...layer import ClockworkRNN
 from ...network import Network
+from ...rnn import ClockworkRNN
 from . import lstm
 
 

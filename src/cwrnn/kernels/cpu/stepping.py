@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ...cells import NONLINEARITIES
 from ...schedule import Schedule
 from ...step import clockwork_step
 from ..eligibility import is_plain_eager, wants_gradient
@@ -205,18 +206,20 @@ def step(
     t: int,
     nonlinearity: str,
     messages: Messages | None = None,
+    weight_ch: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Messages | None]:
     """One time step, as `clockwork_step`, which computes it if gradients are wanted or if the weights are temporary."""
     tensors = input, weight_ih, weight_hh, bias, h
     if (
-        not is_plain_eager(tensors)
+        nonlinearity not in NONLINEARITIES
+        or not is_plain_eager(tensors)
         or wants_gradient(tensors)
         or not (isinstance(weight_hh, Parameter) and isinstance(weight_ih, Parameter))
         or weight_hh.is_inference()
         or weight_ih.is_inference()
         or math.lcm(*schedule.periods) > LONGEST_CYCLE
     ):
-        return clockwork_step(input, weight_ih, weight_hh, bias, h, schedule, t, nonlinearity)
+        return clockwork_step(input, weight_ih, weight_hh, bias, h, schedule, t, nonlinearity, None, weight_ch)
     same_batch = messages is not None and messages.output.shape[0] == input.shape[0]
     if messages is None or not (same_batch and messages.still_hold(schedule, weight_ih, weight_hh, bias)):
         check_network(input, weight_ih, weight_hh, bias, h, schedule.hidden_size)
