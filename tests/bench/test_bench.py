@@ -8,7 +8,7 @@ import torch
 
 from cwrnn import ClockworkRNN, backends, bench
 from cwrnn.backends import BACKENDS, Backend
-from cwrnn.bench import command, gpu, layers, regimes, timing
+from cwrnn.bench import command, compiled, gpu, layers, regimes, timing
 from cwrnn.bench.layers import Size
 from cwrnn.kernels.cpu import loader
 
@@ -64,6 +64,26 @@ def test_all_regimes_and_the_picture_are_written(tmp_path, capsys, monkeypatch):
         (axis, value) for axis, values in regimes.GROWTH.items() for value in values
     ]
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_compiled_layers_are_timed_beside_eager_ones(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(compiled, "SIZE", Size(8, 2, 5, 2, 3))
+    monkeypatch.setattr(compiled, "SHORTEST", 0)
+    layers = []
+    # a compiler that leaves layers as they are
+    monkeypatch.setattr(torch, "compile", lambda layer: layers.append(layer) or layer.forward)
+    file = tmp_path / "bench.json"
+    assert bench.main(["compiled", "--repeats", "1", "--json", str(file)]) == 0
+    rows = json.loads(file.read_text())["compiled"]
+    assert [row["name"] for row in rows][:4] == [
+        "cwrnn, forward",
+        "cwrnn, forward + backward",
+        "cwrnn, forward, autocast",
+        "cwrnn, forward + backward, autocast",
+    ]
+    assert len(rows) == len(layers) == 12
+    assert all(row["more"] == pytest.approx(row["compiled"] - row["eager"]) for row in rows)
+    assert "RNN, forward + backward, autocast" in capsys.readouterr().out
 
 
 def test_growth_is_compared_turn_by_turn(monkeypatch):

@@ -11,11 +11,13 @@ import torch
 
 from ..backends import BACKENDS, select_backend
 from ..writing import write_files
-from . import gpu, layers, regimes
+from . import compiled, gpu, layers, regimes
 from .layers import Size
 from .timing import describe_machine, format_load, measure_floor, measure_peak
 
 REGIMES = ("layers", "replicas", "step", "growth")
+OTHER_REGIMES = ("compiled",)
+"""Regimes that run only if they are named."""
 GPU_REGIMES = ("gpu", "sweep")
 REPLICAS = 100
 STEP_UNITS = (128, 1024)
@@ -107,6 +109,12 @@ def _measure(chosen: Sequence[str], sizes: Sequence[Size], how: tuple[str, int, 
                 print(layers.format_row(row, peak), flush=True)
             worst = max(row["error"] for row in rows)
             print(f"{layers.LEGEND}\nlargest relative error of cwrnn against the specification: {worst:.1e}")
+        elif regime == "compiled":
+            print(f"\n{compiled.HEAD}", flush=True)
+            for timed in compiled.measure(*how):
+                rows.append(timed.record())
+                print(timed, flush=True)
+            print(compiled.LEGEND)
         elif regime == "growth":
             print(f"\n{regimes.GROWTH_HEAD}", flush=True)
             regimes.measure_growth(*how, report=lambda point, rows=rows: _report_point(point, rows))  # type: ignore[misc]
@@ -155,7 +163,7 @@ def _report_point(point: regimes.GrowthPoint, rows: list[Any]) -> None:
 
 
 def _parse_target(text: str) -> Any:
-    return text if text in REGIMES + GPU_REGIMES else Size.parse(text)
+    return text if text in REGIMES + OTHER_REGIMES + GPU_REGIMES else Size.parse(text)
 
 
 def _make_parser(program: str) -> argparse.ArgumentParser:
@@ -165,8 +173,9 @@ def _make_parser(program: str) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "targets", nargs="*", type=_parse_target, metavar="REGIME or UNITS,MODULES,STEPS,BATCH,INPUTS",
-        help=f"what to time: {', '.join(REGIMES)}, or sizes of layers; default: all of these regimes. With --device "
-        f"cuda: {GPU_REGIMES[0]} (the default) or {GPU_REGIMES[1]} (many sizes)",
+        help=f"what to time: {', '.join(REGIMES)}, or sizes of layers; default: all of these regimes. Only if named: "
+        f"{OTHER_REGIMES[0]} (layers after torch.compile). With --device cuda: {GPU_REGIMES[0]} (the default) or "
+        f"{GPU_REGIMES[1]} (many sizes)",
     )  # fmt: skip
     parser.add_argument("--backend", default="auto", choices=("auto", *BACKENDS), help="default: auto")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ...; default: cpu")
