@@ -3,11 +3,12 @@
 On a GPU, waiting takes the time: for a launch, for memory, for the step before. Therefore
 
 * all modules run at once, in one launch. One program computes the recurrence of one module for a few sequences, and
-  keeps its K x K weights in registers over all time (with 256 units in tf32, half of them in shared memory). Another
-  program computes the messages of that module to the faster ones, some rows at a time. The programs wait for each other
-  by flags in memory, always for a program that began to run earlier. A slow module never waits for a fast one, and with
-  nested periods it is soon far ahead, so that the whole launch takes little longer than the fastest module alone;
-* the numbers that a tick needs are loaded two ticks before it;
+  keeps its K x K weights, those of all gates, in registers over all time (of large modules in tf32, half of them in
+  shared memory). Another program computes the messages of that module to the faster ones, some rows at a time. The
+  programs wait for each other by flags in memory, always for a program that began to run earlier. A slow module never
+  waits for a fast one, and with nested periods it is soon far ahead, so that the whole launch takes little longer than
+  the fastest module alone;
+* the numbers that a tick needs are loaded two ticks before it (one tick for the gated cells, which have more of them);
 * everything that can be computed for all time at once is computed before or after: the drive, the hold, the gradients
   of the weights.
 
@@ -29,12 +30,14 @@ same shapes once before you capture a CUDA graph. Tables that a captured graph r
 """
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...cells import CELLS
 from ...schedule import Schedule
 from ..tensors import dense, whole, with_memory
 from .tables import BLOCK_SIZE, Plan, make_plan, make_weight_tables
@@ -45,6 +48,8 @@ REGISTER_BYTES = 128 * 1024
 weights are read again at every tick."""
 SHARED_BYTES = 144 * 1024
 """Bytes of shared memory that a program may need."""
+SHARED_SCRATCH = 8 * 1024
+"""Bytes of shared memory that a gated cell's program needs beside its weights, if a part of them stays there."""
 OLDEST_TRITON = (3, 6)
 """The oldest Triton that the programs were tested with. Older ones refuse products of eight columns."""
 SMALL_NETWORK = 128
@@ -102,14 +107,18 @@ def refuse_schedule(schedule: Schedule) -> str | None:
     return f"it takes modules of at most {LARGEST_MODULE} units, and one has {largest}"
 
 
-def advise_against(schedule: Schedule, dtype: torch.dtype) -> str | None:
-    """Why `auto` should prefer plain matrix products for this schedule; None if it should not."""
-    largest, fast = max(schedule.sizes), _largest_fast_module(dtype, schedule.modules)
+def advise_against(schedule: Schedule, dtype: torch.dtype, cell: str = "tanh") -> str | None:
+    """Why `auto` should prefer plain matrix products for this schedule and cell; None if it should not."""
+    largest, fast = max(schedule.sizes), _largest_fast_module(dtype, schedule.modules, CELLS[cell].gates)
     return None if largest <= fast else f"matrix products may be faster for modules of more than {fast} units"
 
 
-def _largest_fast_module(dtype: torch.dtype, modules: int) -> int:
+def _largest_fast_module(dtype: torch.dtype, modules: int, gates: int) -> int:
     """Units of the largest module with which the kernel was faster than matrix products in every timing."""
+    if gates > 1:
+        if dtype == torch.float32:
+            return 64 if _choose_precision(dtype, SMALL_NETWORK + 1) == "ieee" else 128
+        return 256
     if dtype == torch.float32:
         return 128 if _choose_precision(dtype, SMALL_NETWORK + 1) == "ieee" else 256
     return LARGEST_MODULE if modules > 1 else 320
@@ -137,47 +146,59 @@ def forward(
     """The final state (1, B, N), the states of all modules at their ticks in one row, and the output (T, B, N) or None.
 
     The output is computed if `hold` is true. Replicas add a leading dimension S. `keep_ticks` changes nothing here,
-    because the states at the ticks are always computed. The fourth result is None.
+    because the states at the ticks are always computed. `kept` is what backward needs of a gated cell (its layout is in
+    `programs/gated_forward.py`); None for other cells, or without `keep_gates`.
     """
     from .programs import forward as programs
 
-    input, weight_ih, weight_hh, bias, h0, lengths = with_memory(
-        input=input, weight_ih=weight_ih, weight_hh=weight_hh, bias=bias, h0=h0, lengths=lengths
+    input, weight_ih, weight_hh, bias, h0, lengths, weight_ch = with_memory(
+        input=input, weight_ih=weight_ih, weight_hh=weight_hh, bias=bias, h0=h0, lengths=lengths, weight_ch=weight_ch
     )
     input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
     lead = weight_hh.shape[:-2]
     S = lead.numel()
     T, B, I = input.shape[-3:]
     N, G = schedule.hidden_size, schedule.modules
-    h0 = input.new_zeros((*lead, B, N)) if h0 is None else dense(h0, 1)
-    bias, lengths = dense(bias, 1), whole(lengths)
+    gates, _, parts = CELLS[cell]
+    h0 = input.new_zeros((*lead, B, parts * N)) if h0 is None else dense(h0, 1)
+    bias, weight_ch, lengths = dense(bias, 1), dense(weight_ch, 1), whole(lengths)
     plan = make_plan(schedule, t0, T, B, input.device)
-    final, states = h0.new_empty((*lead, 1, B, N)), h0.new_empty((*lead, plan.states_size))
+    final, states = h0.new_empty((*lead, 1, B, parts * N)), h0.new_empty((*lead, plan.states_size))
     held = h0.new_empty((*lead, T, B, N)) if hold else None
+    options = _choose_options(schedule, weight_hh, cell)
+    tiles = _count_blocks(B, options["BT"])
+    sizes = _count_tiled(plan, B, tiles, options)
+    kept = h0.new_empty((*lead, 5 * sizes.states)) if keep_gates and gates > 1 else None
     if S * B == 0:
-        return final, states, held, None
-    drive, messages = (h0.new_empty(S * size, dtype=torch.float32) for size in (plan.states_size, plan.messages_size))
-    options = _choose_options(schedule, h0, cell)
+        return final, states, held, kept
+    drive, messages = (
+        h0.new_empty(S * gates * size, dtype=torch.float32) for size in (sizes.states, sizes.messages)
+    )  # fmt: skip
     end = plan.table if lengths is None else lengths
     with torch.cuda.device_of(input):
         blocks, width = sum(_count_blocks(n * B, 64) for n in plan.ticks), _fit_block(max(schedule.sizes), 64)
         if blocks > 0:
-            programs.compute_drive[blocks, _count_blocks(max(schedule.sizes), width), S](
+            programs.compute_drive[blocks, gates * _count_blocks(max(schedule.sizes), width), S](
                 plan.table, input, weight_ih, weight_hh if bias is None else bias, end, drive,
-                B, I, _replica_stride(input, lead), input.stride(-3), input.stride(-2),
-                _replica_stride(weight_ih, lead), 0 if bias is None else _replica_stride(bias, lead), plan.states_size,
+                B, I, N, tiles, _replica_stride(input, lead), input.stride(-3), input.stride(-2),
+                _replica_stride(weight_ih, lead), 0 if bias is None else _replica_stride(bias, lead),
+                gates * sizes.states,
                 BM=64, BN=width, BI=_fit_block(I, 64), BIAS=bias is not None, LENGTHS=lengths is not None,
-                PRECISION="tf32x3" if options["PRECISION"] == "tf32" else options["PRECISION"], num_stages=1,
+                PRECISION="tf32x3" if options["PRECISION"] == "tf32" else options["PRECISION"],
+                GATES=gates, BT=options["BT"], num_stages=1,
             )  # fmt: skip
+        # a GRU's scan reads the bias inside the reset product where that of an LSTM reads the peepholes
+        peephole = weight_ch if cell != "gru" else None if bias is None else bias[..., 3 * N :]
         weight_hh = _round_weights(weight_hh, options)
-        tiles = _count_blocks(B, options["BT"])
         turns, flags = _make_flags(S, (G + (G + 1) * G) * tiles, input.device)
         programs.run_forward[(2 * G - 1) * tiles, S](
-            plan.table, turns, flags, weight_hh, h0, drive, messages, states, final, end,
-            B, N, G, tiles, _replica_stride(weight_hh, lead), _replica_stride(h0, lead), h0.stride(-2),
-            plan.states_size, plan.messages_size, flags.stride(0),
+            plan.table, turns, flags, weight_hh, weight_hh if peephole is None else peephole, h0, drive, messages,
+            states, final, states if kept is None else kept, end,
+            B, N, G, tiles, _replica_stride(weight_hh, lead),
+            0 if peephole is None else _replica_stride(peephole, lead), _replica_stride(h0, lead), h0.stride(-2),
+            plan.states_size, gates * sizes.states, gates * sizes.messages, 5 * sizes.states, flags.stride(0),
             **options, FAST=options["PRECISION"] == "tf32" or h0.dtype != torch.float32,
-            LENGTHS=lengths is not None,
+            LENGTHS=lengths is not None, PEEPHOLES=peephole is not None, KEEP=kept is not None,
         )  # fmt: skip
         if held is not None and T > 0:
             width = _fit_block(max(schedule.sizes), 128)
@@ -186,7 +207,7 @@ def forward(
                 plan.table, states, held, end, T, B, N, plan.states_size,
                 BT=16, BB=16, BN=width, LENGTHS=lengths is not None,
             )  # fmt: skip
-    return final, states, held, None
+    return final, states, held, kept
 
 
 def backward(
@@ -209,28 +230,33 @@ def backward(
     """The gradients of input, weight_ih, weight_hh, bias, h0 and weight_ch; None for those that are not wanted."""
     from .programs import backward as programs
 
-    input, weight_ih, weight_hh, lengths, ticks, g_final, g_ticks, g_held = with_memory(
+    input, weight_ih, weight_hh, lengths, ticks, g_final, g_ticks, g_held, weight_ch, kept = with_memory(
         input=input, weight_ih=weight_ih, weight_hh=weight_hh, lengths=lengths, ticks=ticks,
-        gradient_of_h_n=g_final, gradient_of_ticks=g_ticks, gradient_of_output=g_held,
+        gradient_of_h_n=g_final, gradient_of_ticks=g_ticks, gradient_of_output=g_held, weight_ch=weight_ch, kept=kept,
     )  # fmt: skip
     input, weight_ih, weight_hh, lengths = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2), whole(lengths)
     ticks, g_final, g_ticks, g_held = ticks.contiguous(), whole(g_final), whole(g_ticks), dense(g_held, 1)
+    weight_ch, kept = dense(weight_ch, 1), whole(kept)
     lead = weight_hh.shape[:-2]
     S = lead.numel()
     T, B, I = input.shape[-3:]
     N, G = schedule.hidden_size, schedule.modules
-    shapes = (T, B, I), (N, I), (N, N), (N,), (B, N), (3 * N,)
+    gates, biases, parts = CELLS[cell]
+    shapes = (T, B, I), (gates * N, I), (gates * N, N), (biases * N,), (B, parts * N), (3 * N,)
     # the programs do not write the forbidden blocks of weight_hh, and write nothing at all for an empty input
     gradients = [
-        (ticks.new_zeros if shape == (N, N) or S * B * T == 0 else ticks.new_empty)((*lead, *shape)) if want else None
-        for want, shape in zip(wanted, shapes, strict=True)
+        (ticks.new_zeros if position == 2 or S * B * T == 0 else ticks.new_empty)((*lead, *shape)) if want else None
+        for position, (want, shape) in enumerate(zip(wanted, shapes, strict=True))
     ]
     if S * B == 0:
         return gradients
     plan = make_plan(schedule, t0, T, B, input.device)
-    g_outside, g_faster = (ticks.new_empty(S * plan.states_size, dtype=torch.float32) for _ in range(2))
-    g_messages = ticks.new_empty(S * plan.g_messages_size)
-    options = _choose_options(schedule, ticks, cell)
+    options = _choose_options(schedule, weight_hh, cell)
+    tiles = _count_blocks(B, options["BT"])
+    sizes = _count_tiled(plan, B, tiles, options)
+    planes = 1 if gates == 1 else 4
+    g_outside, g_faster = (ticks.new_empty(S * sizes.states, dtype=torch.float32) for _ in range(2))
+    g_messages = ticks.new_empty(S * planes * sizes.g_messages)
     end = plan.table if lengths is None else lengths
     with torch.cuda.device_of(input):
         width = _fit_block(max(schedule.sizes), 128)
@@ -240,34 +266,57 @@ def backward(
         )
         programs.collect_gradients[rows * _count_blocks(B, 8), _count_blocks(max(schedule.sizes), width), S](
             plan.table, *(ticks if tensor is None else tensor for tensor in (g_held, g_ticks, g_final)), end, g_outside,
-            T, B, N, G, *held_strides, plan.states_size, BT=8, BB=8, BN=width,
+            T, B, N, G, tiles, *held_strides, plan.states_size, sizes.states, BT=8, BB=8, BN=width,
             HELD=g_held is not None, STATES=g_ticks is not None, FINAL=g_final is not None, LENGTHS=lengths is not None,
+            PARTS=parts, TILE=0 if gates == 1 else options["BT"],
         )  # fmt: skip
         weight_hh = _round_weights(weight_hh, options)
-        tiles = _count_blocks(B, options["BT"])
         turns, flags = _make_flags(S, 2 * G * tiles, input.device)
-        g_input, g_weight_ih, g_weight_hh, g_bias, g_h0, _ = gradients
+        g_input, g_weight_ih, g_weight_hh, g_bias, g_h0, g_weight_ch = gradients
+        g_peephole = None if weight_ch is None else weight_ch.new_empty((S, tiles, 3 * N), dtype=torch.float32)
         programs.run_backward[(2 * G - 1) * tiles, S](
-            plan.table, turns, flags, weight_hh, ticks, g_outside, g_faster, g_messages,
-            g_messages if g_h0 is None else g_h0,
-            B, N, G, tiles, _replica_stride(weight_hh, lead), plan.states_size, plan.g_messages_size, flags.stride(0),
-            **options, INITIAL=g_h0 is not None,
+            plan.table, turns, flags, weight_hh, weight_hh if weight_ch is None else weight_ch, ticks,
+            ticks if kept is None else kept, g_outside, g_faster, g_messages, ticks if g_final is None else g_final,
+            ticks if g_h0 is None else g_h0, g_outside if g_peephole is None else g_peephole, end,
+            B, N, G, tiles, _replica_stride(weight_hh, lead),
+            0 if weight_ch is None else _replica_stride(weight_ch, lead),
+            plan.states_size, 5 * sizes.states, sizes.states, planes * sizes.g_messages, flags.stride(0),
+            **options, FAST=options["PRECISION"] == "tf32" or ticks.dtype != torch.float32, INITIAL=g_h0 is not None,
+            FINAL=gates > 1 and g_final is not None, LENGTHS=gates > 1 and lengths is not None,
+            PEEPHOLES=weight_ch is not None,
         )  # fmt: skip
         del g_outside, g_faster
+        if g_weight_ch is not None and g_peephole is not None:
+            g_weight_ch.copy_(g_peephole.sum(1).view(g_weight_ch.shape))
         if g_weight_ih is not None or g_weight_hh is not None or g_bias is not None:
             _compute_weight_gradients(
-                plan, schedule, input, lengths, ticks, g_messages, g_weight_ih, g_weight_hh, g_bias,
-                options["PRECISION"],
-            )  # fmt: skip
+                plan, schedule, input, lengths, ticks, g_messages, g_weight_ih, g_weight_hh, g_bias, tiles, options
+            )
         if g_input is not None and g_input.numel() > 0:
             tall = _fit_block(B, 64)
             programs.compute_input_gradient[T * _count_blocks(B, tall), _count_blocks(I, 64), S](
                 plan.table, g_messages, weight_ih, end, g_input,
-                B, I, G, _replica_stride(weight_ih, lead), plan.g_messages_size,
+                B, I, N, G, tiles, _replica_stride(weight_ih, lead), planes * sizes.g_messages,
                 BB=tall, BN=64, BI=_fit_block(max(schedule.sizes), 64), LENGTHS=lengths is not None,
-                PRECISION=options["PRECISION"],
+                PRECISION=options["PRECISION"], GATES=gates, BT=options["BT"], ALIGN=options["ALIGN"],
             )  # fmt: skip
     return gradients
+
+
+class _Sizes(NamedTuple):
+    """How many numbers one gate of a replica has in tensors that only the programs read."""
+
+    states: int
+    messages: int
+    g_messages: int
+
+
+def _count_tiled(plan: Plan, B: int, tiles: int, options: dict[str, Any]) -> _Sizes:
+    """The sizes of those tensors: those of gated cells are made of whole tiles of sequences."""
+    sizes = _Sizes(plan.states_size, plan.messages_size, plan.g_messages_size)
+    if options["GATES"] == 1 or B == 0:
+        return sizes
+    return _Sizes(*(max(size // B, 1) * tiles * options["BT"] for size in sizes))
 
 
 def _compute_weight_gradients(
@@ -280,7 +329,8 @@ def _compute_weight_gradients(
     g_weight_ih: Tensor | None,
     g_weight_hh: Tensor | None,
     g_bias: Tensor | None,
-    precision: str,
+    tiles: int,
+    options: dict[str, Any],
 ) -> None:
     """Write the gradients of the weights and the bias, except those that are None, from the gradients of messages."""
     from .programs import backward as programs
@@ -289,46 +339,71 @@ def _compute_weight_gradients(
     S = lead.numel()
     T, B, I = input.shape[-3:]
     recurrent, of_inputs = g_weight_hh is not None, g_weight_ih is not None or g_bias is not None
-    parts, blocks = make_weight_tables(schedule, plan.ticks, B, I, recurrent, of_inputs, input.device)
+    gates, tile = options["GATES"], options["BT"]
+    planes, lines = (1, B) if gates == 1 else (4, tiles * tile)
+    parts, blocks = make_weight_tables(schedule, plan.ticks, lines, I, recurrent, of_inputs, input.device)
     count = len(parts)
-    products = torch.empty(S, count, BLOCK_SIZE, BLOCK_SIZE, dtype=torch.float32, device=input.device)
-    sums = torch.empty(S, count, BLOCK_SIZE, dtype=torch.float32, device=input.device)
+    products = torch.empty(S, planes, count, BLOCK_SIZE, BLOCK_SIZE, dtype=torch.float32, device=input.device)
+    sums = torch.empty(S, planes, count, BLOCK_SIZE, dtype=torch.float32, device=input.device)
     if count > 0:
-        programs.compute_weight_parts[count, S](
+        programs.compute_weight_parts[count, S, planes](
             plan.table, parts, g_messages, ticks, input, plan.table if lengths is None else lengths, products, sums,
-            T, B, I, _replica_stride(input, lead), input.stride(-3), input.stride(-2),
-            plan.states_size, plan.g_messages_size,
-            BM=BLOCK_SIZE, BN=BLOCK_SIZE, BL=64, LENGTHS=lengths is not None, PRECISION=precision, num_stages=3,
+            T, B, I, tiles, _replica_stride(input, lead), input.stride(-3), input.stride(-2),
+            plan.states_size, g_messages.numel() // S,
+            BM=BLOCK_SIZE, BN=BLOCK_SIZE, BL=64, LENGTHS=lengths is not None, PRECISION=options["PRECISION"],
+            GATES=gates, BT=tile, ALIGN=options["ALIGN"], num_stages=3,
         )  # fmt: skip
-    programs.add_weight_parts[len(blocks), S](
+    programs.add_weight_parts[len(blocks), S, planes](
         plan.table, blocks, products, sums,
         *(g_messages if tensor is None else tensor for tensor in (g_weight_ih, g_weight_hh, g_bias)),
         schedule.hidden_size, I, count, BM=BLOCK_SIZE, BN=BLOCK_SIZE,
-        IH=g_weight_ih is not None, HH=g_weight_hh is not None, BIAS=g_bias is not None,
+        IH=g_weight_ih is not None, HH=g_weight_hh is not None, BIAS=g_bias is not None, GATES=gates,
     )  # fmt: skip
 
 
-def _choose_options(schedule: Schedule, states: Tensor, cell: str) -> dict[str, Any]:
+def _choose_options(schedule: Schedule, weight: Tensor, cell: str) -> dict[str, Any]:
     """The compile-time constants of the programs that run the recurrence, and how many warps and stages they use."""
     size = _power_of_two(max(16, *schedule.sizes))
-    bytes = size * size * states.element_size()
-    precision = _choose_precision(states.dtype, schedule.hidden_size)
+    gates = CELLS[cell].gates
+    bytes = gates * size * size * weight.element_size()
+    precision = _choose_precision(weight.dtype, schedule.hidden_size)
     wide = size >= (64 if precision == "tf32x3" else 128)
     # 1: the weights stay in registers; 2: half of them stay in shared memory; 0: they are read again at every tick
     resident = 1 if bytes <= REGISTER_BYTES else 2 if bytes <= 2 * REGISTER_BYTES and precision == "tf32" else 0
-    return {
+    options = {
+        "CELL": cell,
+        "GATES": gates,
         "BK": size,
         "BT": 8,
         "C": 8,
         "BU": min(size, 64),
         "BI": min(size, 32 if size == 128 else 64),
         "NESTED": all(slow % fast == 0 for fast, slow in zip(schedule.periods, schedule.periods[1:], strict=False)),
-        "RECTIFY": cell == "relu",
         "PRECISION": precision,
         "RESIDENT": resident,
+        "ALIGN": 1,
         "num_warps": 8 if wide else 4,
         "num_stages": 1,
     }
+    if gates > 1:
+        half = weight.element_size() == 2
+        if resident == 2 and bytes + SHARED_SCRATCH > _count_shared_bytes(weight.device):
+            options["RESIDENT"] = 0
+        if half or precision == "tf32":
+            # as many warps as a product of 16 rows each keeps busy: then a warp loads the numbers that it multiplies
+            options |= {"num_warps": min(size // 16, 8), "BU": min(size, 128 if half else 64), "BI": min(size, 128)}
+        aligned = all(number % 16 == 0 for number in (*schedule.sizes, *weight.stride()[:-2]))
+        options["ALIGN"] = 16 if aligned else 1
+    return options
+
+
+@cache
+def _count_shared_bytes(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have on that device."""
+    if device.type != "cuda":
+        return 0
+    properties: Any = torch.cuda.get_device_properties(device)
+    return int(properties.shared_memory_per_block_optin)
 
 
 def _choose_precision(dtype: torch.dtype, N: int) -> str:
@@ -350,9 +425,9 @@ def _round_weights(weight: Tensor, options: dict[str, Any]) -> Tensor:
     from .programs import forward as programs
 
     rounded = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
-    lead, N = weight.shape[:-2], weight.shape[-1]
-    programs.round_weights[_count_blocks(N * N, 4096), lead.numel()](
-        weight, rounded, N, _replica_stride(weight, lead), BN=4096
+    lead, size = weight.shape[:-2], weight.shape[-2:].numel()
+    programs.round_weights[_count_blocks(size, 4096), lead.numel()](
+        weight, rounded, size, _replica_stride(weight, lead), BN=4096
     )
     return rounded
 

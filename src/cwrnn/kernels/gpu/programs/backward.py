@@ -8,10 +8,12 @@ from outside of the recurrence, and `g_faster` the gradient of the state that co
 import triton
 import triton.language as tl
 
+from .gated_backward import scan_gated_module_backward
 from .primitives import (
     BLOCK,
     MODULE,
     PART,
+    align,
     load_module,
     module_row,
     multiply_add,
@@ -24,17 +26,20 @@ from .primitives import (
 )
 
 
-@triton.jit(do_not_specialize=["T", "B", "G", "held_s", "states_s"])
+@triton.jit(do_not_specialize=["T", "B", "G", "tiles", "held_s", "states_s", "g_outside_s"])
 def collect_gradients(
-    table, g_held, g_states, g_final, lengths, g_outside, T, B, N, G, held_s, held_t, held_b, states_s,
+    table, g_held, g_states, g_final, lengths, g_outside,
+    T, B, N, G, tiles, held_s, held_t, held_b, states_s, g_outside_s,
     BT: tl.constexpr, BB: tl.constexpr, BN: tl.constexpr,
     HELD: tl.constexpr, STATES: tl.constexpr, FINAL: tl.constexpr, LENGTHS: tl.constexpr,
+    PARTS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Add up the gradients of every state that come from outside of the recurrence.
 
     These are the gradients of the output at all steps that held the state, of the state itself, and of the final state.
     One program adds up one row of one module, for BB sequences and BN units. The slowest modules come first, because
-    they have most to add up.
+    they have most to add up. PARTS: the final state has h and c, of which h counts here. TILE: the sequences of a tile
+    of a gated cell, else 0.
     """
     s = tl.program_id(2).to(tl.int64)
     block = tl.program_id(0)
@@ -80,8 +85,12 @@ def collect_gradients(
         last = n + b * 0
         if LENGTHS:
             last = row_at(length.to(tl.int32) - 1, first, P)
-        end_state = g_final + (s * B + b[:, None]) * N + start + u[None, :]
+        end_state = g_final + (s * B + b[:, None]) * (N * PARTS) + start + u[None, :]
         acc += tl.load(end_state, mask=inside & (last == row)[:, None], other=0).to(tl.float32)
+    if TILE > 0:
+        module = tl.load(m + MODULE.value.states) // B * (tiles * TILE) + s * g_outside_s
+        rows = (b // TILE).to(tl.int64) * (n + 1) + row
+        here = module + (rows * (K * TILE) + b % TILE)[:, None] + (u * TILE)[None, :]
     tl.store(g_outside + here, acc, mask=inside)
 
 
@@ -198,9 +207,26 @@ def _scan_module_backward(
 
 
 @triton.jit
+def _add_gradients(
+    acc, addends, row_size, low, high, most, to, weight, u, read, inside, k, K, N,
+    BU: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Write the sums of the rows from `low` to `high`, at most `most` of them; add their product with the weights."""
+    sums = tl.zeros((acc.shape[0], BU), dtype=tl.float32)
+    for w in range(0, most):
+        keep = (inside & (low + w < high))[:, None] & read[None, :]
+        sums += tl.load(addends + w * row_size, mask=keep, other=0, cache_modifier=".cg").to(tl.float32)
+    gradient = sums.to(weight.dtype.element_ty)
+    tl.store(to, gradient, mask=inside[:, None] & read[None, :])
+    w_block = tl.load(weight + u[:, None] * N + k[None, :], mask=read[:, None] & (k[None, :] < K), other=0)
+    return tl.dot(round_operand(gradient, PRECISION), round_operand(w_block, PRECISION), acc, input_precision=PRECISION)
+
+
+@triton.jit
 def _gather_message_gradients(
     table, flags, weight, g_faster, g_messages, B, N, G, j, tile, tiles,
-    BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, NESTED: tl.constexpr, PRECISION: tl.constexpr,
+    GATES: tl.constexpr, BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, NESTED: tl.constexpr,
+    PRECISION: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients that module j receives from the faster modules.
 
@@ -210,9 +236,15 @@ def _gather_message_gradients(
     """
     m = module_row(table, j)
     P, K, start, first, n = load_module(m)
+    K, start = align(K, ALIGN), align(start, ALIGN)
     end = start + K
-    g_faster += tl.load(m + MODULE.value.states)
-    own = g_messages + tl.load(m + MODULE.value.g_messages)
+    if GATES == 1:
+        g_faster += tl.load(m + MODULE.value.states)
+        own = g_messages + tl.load(m + MODULE.value.g_messages)
+    else:
+        rows = tile.to(tl.int64) * (n + 1)
+        g_faster += align((tl.load(m + MODULE.value.states) // B * tiles + rows * K) * BT, ALIGN)
+        own = g_messages + align((tl.load(m + MODULE.value.g_messages) // B * tiles + rows * end) * (4 * BT), ALIGN)
     k = tl.arange(0, BK)
     c = tl.arange(0, C * BT)
     b = tile * BT + c % BT
@@ -232,6 +264,7 @@ def _gather_message_gradients(
         for i in range(tl.where(NESTED, j - 1, 0), j):
             q = module_row(table, i)
             Pq, Kq, startq, firstq, nq = load_module(q)
+            Kq, startq = align(Kq, ALIGN), align(startq, ALIGN)
             endq = startq + Kq
             # the rows of module i that began while module j held this row
             low = tl.where(row > 0, row_at(first + (row - 1) * P, firstq, Pq), 0)
@@ -245,38 +278,51 @@ def _gather_message_gradients(
             else:
                 u_begin = startq
                 most = (P + Pq - 1) // Pq + 1
-            row_size = B.to(tl.int64) * endq
-            theirs = g_messages + tl.load(q + MODULE.value.g_messages) + least.to(tl.int64) * B * endq
-            lineq = ((low - least).to(tl.int64) * B + b) * endq
-            for u0 in range(u_begin, endq, BU):
-                u = u0 + tl.arange(0, BU)
-                sums = tl.zeros((C * BT, BU), dtype=tl.float32)
-                for w in range(0, most):
-                    keep = (inside & (low + w < high))[:, None] & (u[None, :] < endq)
-                    addends = theirs + w * row_size + lineq[:, None] + u[None, :]
-                    sums += tl.load(addends, mask=keep, other=0, cache_modifier=".cg").to(tl.float32)
-                gradient = sums.to(weight.dtype.element_ty)
-                to = own + begin * end + line[:, None] * end + u[None, :]
-                tl.store(to, gradient, mask=inside[:, None] & (u[None, :] < endq))
-                w_block = tl.load(
-                    weight + u[:, None] * N + start + k[None, :], mask=(u[:, None] < endq) & (k[None, :] < K), other=0
-                )
-                acc = tl.dot(
-                    round_operand(gradient, PRECISION),
-                    round_operand(w_block, PRECISION),
-                    acc,
-                    input_precision=PRECISION,
-                )
-        tl.store(g_faster + begin * K + line[:, None] * K + k[None, :], acc, mask=inside[:, None] & (k[None, :] < K))
+            if GATES == 1:
+                row_size = B.to(tl.int64) * endq
+                theirs = g_messages + tl.load(q + MODULE.value.g_messages) + least.to(tl.int64) * B * endq
+                lineq = ((low - least).to(tl.int64) * B + b) * endq
+                for u0 in range(u_begin, endq, BU):
+                    u = u0 + tl.arange(0, BU)
+                    addends = theirs + lineq[:, None] + u[None, :]
+                    to = own + begin * end + line[:, None] * end + u[None, :]
+                    acc = _add_gradients(acc, addends, row_size, low, high, most, to, weight + start, u, u < endq, inside,
+                                         k, K, N, BU, PRECISION)  # fmt: skip
+            else:
+                row_size = align(endq.to(tl.int64) * (4 * BT), ALIGN)
+                theirs = align((tl.load(q + MODULE.value.g_messages) // B * tiles) * (4 * BT), ALIGN)
+                theirs = g_messages + theirs + (tile.to(tl.int64) * (nq + 1) + least) * row_size
+                lineq = (low - least).to(tl.int64) * row_size + c % BT
+                line_own = (row - lowest) * (end * (4 * BT)) + c % BT
+                for gate in range(0, GATES):
+                    for v in range(0, endq - u_begin, BU):
+                        u = u_begin + v + tl.arange(0, BU)
+                        addends = theirs + (gate * endq * BT + lineq)[:, None] + (u * BT)[None, :]
+                        to = own + align((lowest + j * 0).to(tl.int64) * (4 * BT) * end, ALIGN) + gate * end * BT
+                        to += line_own[:, None] + (u * BT)[None, :]
+                        W = weight + start + (gate + j * 0).to(tl.int64) * N * N
+                        acc = _add_gradients(acc, addends, row_size, low, high, most, to, W, u, u < endq, inside,
+                                             k, K, N, BU, PRECISION)  # fmt: skip
+        if GATES == 1:
+            to = g_faster + begin * K + line[:, None] * K + k[None, :]
+        else:
+            to = g_faster + align((lowest + j * 0).to(tl.int64) * BT * K, ALIGN)
+            to += ((row - lowest) * (K * BT) + c % BT)[:, None] + (k * BT)[None, :]
+        tl.store(to, acc, mask=inside[:, None] & (k[None, :] < K))
         signal_rows(flags + (G + j) * tiles + tile, n + 1 - lowest)
 
 
-@triton.jit(do_not_specialize=["B", "G", "tiles", "weight_s", "states_s", "g_messages_s", "flags_s"])
+@triton.jit(
+    do_not_specialize=[
+        "B", "G", "tiles", "weight_s", "peephole_s", "states_s", "kept_s", "g_outside_s", "g_messages_s", "flags_s"
+    ]
+)  # fmt: skip
 def run_backward(
-    table, turns, flags, weight, states, g_outside, g_faster, g_messages, g_h0,
-    B, N, G, tiles, weight_s, states_s, g_messages_s, flags_s,
-    BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, BI: tl.constexpr, NESTED: tl.constexpr,
-    RECTIFY: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr, INITIAL: tl.constexpr,
+    table, turns, flags, weight, peephole, states, kept, g_outside, g_faster, g_messages, g_final, g_h0, g_peephole,
+    lengths, B, N, G, tiles, weight_s, peephole_s, states_s, kept_s, g_outside_s, g_messages_s, flags_s,
+    CELL: tl.constexpr, BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, BI: tl.constexpr,
+    NESTED: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr, FAST: tl.constexpr, INITIAL: tl.constexpr,
+    FINAL: tl.constexpr, LENGTHS: tl.constexpr, GATES: tl.constexpr, PEEPHOLES: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of all modules at once.
 
@@ -285,17 +331,26 @@ def run_backward(
     """
     s, role, tile = take_turn(turns, tiles)
     role += 1
-    weight += s * weight_s
-    g_faster += s * states_s
-    g_messages += s * g_messages_s
+    weight += align(s * weight_s, ALIGN)
+    g_faster += align(s * g_outside_s, ALIGN)
+    g_messages += align(s * g_messages_s, ALIGN)
     flags += s * flags_s
     if role % 2 == 1:
-        _scan_module_backward(table, flags, weight, states + s * states_s, g_outside + s * states_s, g_faster,
-                              g_messages, g_h0 + s * B * N, B, N, G, role // 2, tile, tiles,
-                              BK, BT, C, BI, RECTIFY, PRECISION, RESIDENT, INITIAL)  # fmt: skip
+        if GATES == 1:
+            _scan_module_backward(table, flags, weight, states + s * states_s, g_outside + s * g_outside_s, g_faster,
+                                  g_messages, g_h0 + s * B * N, B, N, G, role // 2, tile, tiles,
+                                  BK, BT, C, BI, CELL == "relu", PRECISION, RESIDENT, INITIAL)  # fmt: skip
+        else:
+            PARTS: tl.constexpr = 2 if CELL == "lstm" else 1
+            scan_gated_module_backward(table, flags, weight, peephole + s * peephole_s, kept + align(s * kept_s, ALIGN),
+                                       g_outside + align(s * g_outside_s, ALIGN), g_faster, g_messages,
+                                       g_final + s * B * (PARTS * N), g_h0 + s * B * (PARTS * N),
+                                       g_peephole + s * (tiles * 3) * N, lengths + s * B,
+                                       B, N, G, role // 2, tile, tiles, CELL == "lstm", BK, BT, C, BI, PRECISION,
+                                       RESIDENT, FAST, INITIAL, FINAL, LENGTHS, PEEPHOLES, ALIGN)  # fmt: skip
     else:
         _gather_message_gradients(table, flags, weight, g_faster, g_messages, B, N, G, role // 2, tile, tiles,
-                                  BK, BT, C, BU, NESTED, PRECISION)  # fmt: skip
+                                  GATES, BK, BT, C, BU, NESTED, PRECISION, ALIGN)  # fmt: skip
 
 
 @triton.jit
@@ -345,15 +400,17 @@ def _multiply_heard(
     return acc
 
 
-@triton.jit(do_not_specialize=["T", "B", "states_s", "g_messages_s", "x_s"])
+@triton.jit(do_not_specialize=["T", "B", "tiles", "states_s", "g_messages_s", "x_s"])
 def compute_weight_parts(
     table, parts, g_messages, states, x, lengths, products, sums,
-    T, B, I, x_s, x_t, x_b, states_s, g_messages_s,
+    T, B, I, tiles, x_s, x_t, x_b, states_s, g_messages_s,
     BM: tl.constexpr, BN: tl.constexpr, BL: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr,
+    GATES: tl.constexpr, BT: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Compute the parts of the weights' gradients, each a block summed over some lines of one module.
 
-    One program computes one row of the table of parts (`tables.PartRow`). The sums of the columns are for the bias.
+    One program computes one row of the table of parts (`tables.PartRow`). The sums of the columns are for the bias. For
+    gated cells, one program does this for one plane of the gradients, whose lines are counted tile after tile.
     """
     s = tl.program_id(1).to(tl.int64)
     part = parts + tl.program_id(0) * len(PART.value)
@@ -373,7 +430,41 @@ def compute_weight_parts(
     line = tl.arange(0, BL)
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     total = tl.zeros((BM,), dtype=tl.float32)
-    if of_input == 0:
+    if GATES > 1:
+        n = tl.load(m + MODULE.value.ticks).to(tl.int32)
+        K, start = align(K, ALIGN), align(start, ALIGN)
+        end = start + K
+        g_messages -= tl.load(m + MODULE.value.g_messages)
+        g_messages += align(tl.load(m + MODULE.value.g_messages) // B * tiles * (4 * BT), ALIGN)
+        g_messages += tl.program_id(2) * (end * BT)
+        states += align(s * states_s + tl.load(m + MODULE.value.states), ALIGN)
+        u, v = (
+            align(tl.load(part + PART.value.receiver), ALIGN) + tl.arange(0, BM),
+            align(tl.load(part + PART.value.sender), ALIGN) + tl.arange(0, BN),
+        )
+        rows = n + 1 - of_input
+        for l in range(align(begin, BL), stop, BL):
+            row = (l + line) // BT % rows
+            tile = (l + line) // BT // rows
+            b = tile * BT + line % BT
+            inside = (l + line < stop) & (b < B)
+            at = (tile.to(tl.int64) * (n + 1) + row) * (4 * BT * end) + line % BT
+            d = tl.load(
+                g_messages + at[None, :] + (u * BT)[:, None], mask=inside[None, :] & (u[:, None] < end), other=0
+            )
+            if of_input == 0:
+                sent = states + (row.to(tl.int64) * B + b) * K
+                read = inside[:, None] & (v[None, :] < K)
+            else:
+                total += tl.sum(d.to(tl.float32), axis=1)
+                t = first + row.to(tl.int64) * P
+                if LENGTHS:
+                    inside = inside & (t < tl.load(lengths + s * B + b, mask=inside, other=0))
+                sent = x + s * x_s + t * x_t + b.to(tl.int64) * x_b
+                read = inside[:, None] & (v[None, :] < I)
+            h = tl.load(sent[:, None] + v[None, :], mask=read, other=0)
+            acc = tl.dot(round_operand(d, PRECISION), round_operand(h, PRECISION), acc, input_precision=PRECISION)
+    elif of_input == 0:
         states += s * states_s + tl.load(m + MODULE.value.states)
         for l in range(begin, stop, BL):
             at = (l + begin * 0).to(tl.int64)
@@ -413,6 +504,8 @@ def compute_weight_parts(
                 tl.trans(round_operand(d, PRECISION)), round_operand(xs, PRECISION), acc, input_precision=PRECISION
             )
     number = s * tl.num_programs(0) + tl.program_id(0)
+    if GATES > 1:
+        number = (s * tl.num_programs(2) + tl.program_id(2)) * tl.num_programs(0) + tl.program_id(0)
     tl.store(products + number * BM * BN + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :], acc)
     tl.store(sums + number * BM + tl.arange(0, BM), total)
 
@@ -420,9 +513,12 @@ def compute_weight_parts(
 @triton.jit(do_not_specialize=["count"])
 def add_weight_parts(
     table, blocks, products, sums, g_weight_ih, g_weight_hh, g_bias, N, I, count,
-    BM: tl.constexpr, BN: tl.constexpr, IH: tl.constexpr, HH: tl.constexpr, BIAS: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, IH: tl.constexpr, HH: tl.constexpr, BIAS: tl.constexpr, GATES: tl.constexpr,
 ):  # fmt: skip
-    """Add up the parts of the weights' gradients. One program computes one row of the table of blocks (`BlockRow`)."""
+    """Add up the parts of the weights' gradients. One program computes one row of the table of blocks (`BlockRow`).
+
+    For gated cells, one program does this for one plane of the gradients.
+    """
     s = tl.program_id(1).to(tl.int64)
     block = blocks + tl.program_id(0) * len(BLOCK.value)
     of_input = tl.load(block + BLOCK.value.of_input)
@@ -433,26 +529,48 @@ def add_weight_parts(
     v = tl.load(block + BLOCK.value.sender) + tl.arange(0, BN)
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     total = tl.zeros((BM,), dtype=tl.float32)
+    plane = 0
+    if GATES > 1:
+        plane = tl.program_id(2)
     for part in range(tl.load(block + BLOCK.value.first_part), tl.load(block + BLOCK.value.end_part)):
         number = s * count + part
+        if GATES > 1:
+            number = (s * tl.num_programs(2) + plane) * count + part
         acc += tl.load(products + number * BM * BN + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :])
         total += tl.load(sums + number * BM + tl.arange(0, BM))
     inside = u < start + K
+    if GATES == 3:
+        # the third plane belongs to the product inside the reset gate, the fourth to the drive
+        if of_input == 0:
+            inside = inside & (plane < 3)
+        else:
+            plane = tl.where(plane < 2, plane, 5 - plane)
     if of_input == 0:
         if HH:
-            to = g_weight_hh + s * N * N + u[:, None] * N + start + v[None, :]
+            to = g_weight_hh + (s * GATES + plane) * N * N + u[:, None] * N + start + v[None, :]
             tl.store(to, acc, mask=inside[:, None] & (v[None, :] < K))
     else:
         if IH:
-            tl.store(g_weight_ih + (s * N + u[:, None]) * I + v[None, :], acc, mask=inside[:, None] & (v[None, :] < I))
+            to = g_weight_ih + ((s * GATES + plane) * N + u[:, None]) * I + v[None, :]
+            tl.store(to, acc, mask=inside[:, None] & (v[None, :] < I) & (plane < GATES))
         if BIAS:
-            tl.store(g_bias + s * N + u, total, mask=inside & (tl.load(block + BLOCK.value.sender) == 0))
+            planes: tl.constexpr = 1 if GATES == 1 else 4
+            first = tl.load(block + BLOCK.value.sender) == 0
+            tl.store(g_bias + (s * planes + plane) * N + u, total, mask=inside & first)
 
 
-@triton.jit(do_not_specialize=["B", "G", "g_messages_s"])
+@triton.jit
+def _multiply_gradient(acc, d, weight, start, k, i, K, I, PRECISION: tl.constexpr):
+    """Add to `acc` the product of the gradients d of some units with their weights of the inputs i."""
+    w = tl.load(weight + (start + k)[:, None] * I + i[None, :], mask=(k[:, None] < K) & (i[None, :] < I), other=0)
+    return tl.dot(round_operand(d, PRECISION), round_operand(w, PRECISION), acc, input_precision=PRECISION)
+
+
+@triton.jit(do_not_specialize=["B", "G", "tiles", "g_messages_s"])
 def compute_input_gradient(
-    table, g_messages, weight, lengths, g_input, B, I, G, weight_s, g_messages_s,
+    table, g_messages, weight, lengths, g_input, B, I, N, G, tiles, weight_s, g_messages_s,
     BB: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr,
+    GATES: tl.constexpr, BT: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of the input. One program computes one step, for BB sequences and BN inputs."""
     s = tl.program_id(2).to(tl.int64)
@@ -467,22 +585,37 @@ def compute_input_gradient(
     acc = tl.zeros((BB, BN), dtype=tl.float32)
     for j in range(0, G):
         m = module_row(table, j)
-        P, K, start, first, _ = load_module(m)
+        P, K, start, first, n = load_module(m)
+        K, start = align(K, ALIGN), align(start, ALIGN)
         if (t >= first) & ((t - first) % P == 0):
             end = start + K
-            rows = (
-                g_messages
-                + s * g_messages_s
-                + tl.load(m + MODULE.value.g_messages)
-                + ((t - first) // P).to(tl.int64) * B * end
-                + start
-            )
-            for k0 in range(0, K, BI):
-                k = k0 + tl.arange(0, BI)
-                d = tl.load(rows + b[:, None] * end + k[None, :], mask=readable[:, None] & (k[None, :] < K), other=0)
-                w = tl.load(
-                    weight + (start + k)[:, None] * I + i[None, :], mask=(k[:, None] < K) & (i[None, :] < I), other=0
+            if GATES == 1:
+                rows = (
+                    g_messages
+                    + s * g_messages_s
+                    + tl.load(m + MODULE.value.g_messages)
+                    + ((t - first) // P).to(tl.int64) * B * end
+                    + start
                 )
-                acc = tl.dot(round_operand(d, PRECISION), round_operand(w, PRECISION), acc, input_precision=PRECISION)
+                for k0 in range(0, K, BI):
+                    k = k0 + tl.arange(0, BI)
+                    d = tl.load(
+                        rows + b[:, None] * end + k[None, :], mask=readable[:, None] & (k[None, :] < K), other=0
+                    )
+                    acc = _multiply_gradient(acc, d, weight, start, k, i, K, I, PRECISION)
+            else:
+                module = align(tl.load(m + MODULE.value.g_messages) // B * tiles * (4 * BT), ALIGN)
+                rows = (b // BT).to(tl.int64) * (n + 1) + (t - first) // P
+                rows = g_messages + align(s * g_messages_s, ALIGN) + module + rows * (4 * BT * end) + b % BT
+                for gate in range(0, GATES):
+                    # the fourth plane of a GRU belongs to the drive
+                    plane = tl.where((gate == 2) & (GATES == 3), 3, gate)
+                    for k0 in range(0, K, BI):
+                        k = k0 + tl.arange(0, BI)
+                        d = tl.load(
+                            rows[:, None] + ((plane * end + start + k) * BT)[None, :],
+                            mask=readable[:, None] & (k[None, :] < K), other=0,
+                        )  # fmt: skip
+                        acc = _multiply_gradient(acc, d, weight, gate * N + start, k, i, K, I, PRECISION)
     to = g_input + ((s * (tl.num_programs(0) // blocks) + t) * B + b[:, None]) * I + i[None, :]
     tl.store(to, acc, mask=(b[:, None] < B) & (i[None, :] < I))

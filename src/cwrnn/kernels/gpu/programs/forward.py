@@ -17,8 +17,10 @@ a few variants by the alignment of strides.
 import triton
 import triton.language as tl
 
+from .gated_forward import scan_gated_module
 from .primitives import (
     MODULE,
+    align,
     load_module,
     module_row,
     multiply_add,
@@ -32,18 +34,25 @@ from .primitives import (
 )
 
 
-@triton.jit(do_not_specialize=["B", "bias_s", "states_s"])
+@triton.jit(do_not_specialize=["B", "tiles", "bias_s", "states_s"])
 def compute_drive(
     table, x, weight, bias, lengths, drive,
-    B, I, x_s, x_t, x_b, weight_s, bias_s, states_s,
+    B, I, N, tiles, x_s, x_t, x_b, weight_s, bias_s, states_s,
     BM: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, BIAS: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr,
+    GATES: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    """Compute W_ih x + b at every tick of every module, laid out as the states are.
+    """Compute W_ih x + b at every tick of every module, laid out as the states are, or as a gated cell's scan reads it.
 
-    One program computes BM lines (a tick of one sequence) and BN units of one module.
+    One program computes BM lines (a tick of one sequence) and BN units of one gate of one module.
     """
     s = tl.program_id(2).to(tl.int64)
     block = tl.program_id(0)
+    unit_block = tl.program_id(1)
+    gate = unit_block * 0
+    if GATES > 1:
+        gate = unit_block // (tl.num_programs(1) // GATES)
+        unit_block = unit_block % (tl.num_programs(1) // GATES)
+        bias += gate * N
     m = table
     n = tl.load(m + MODULE.value.ticks).to(tl.int32)
     while block >= tl.cdiv(n * B, BM):
@@ -54,7 +63,7 @@ def compute_drive(
     K = tl.load(m + MODULE.value.size).to(tl.int32)
     start = tl.load(m + MODULE.value.first_unit).to(tl.int32)
     first = tl.load(m + MODULE.value.first_tick)
-    u = tl.program_id(1) * BN + tl.arange(0, BN)
+    u = unit_block * BN + tl.arange(0, BN)
     line = block * BM + tl.arange(0, BM)
     b = line % B
     t = first + line // B * P
@@ -68,21 +77,25 @@ def compute_drive(
         i = i0 + tl.arange(0, BI)
         xs = tl.load(rows[:, None] + i[None, :], mask=readable[:, None] & (i[None, :] < I), other=0)
         w = tl.load(
-            weight + s * weight_s + (start + u)[None, :] * I + i[:, None],
+            weight + s * weight_s + (gate * N + start + u)[None, :] * I + i[:, None],
             mask=(u[None, :] < K) & (i[:, None] < I), other=0,
         )  # fmt: skip
         acc = tl.dot(round_operand(xs, PRECISION), round_operand(w, PRECISION), acc, input_precision=PRECISION)
     if BIAS:
         acc += tl.load(bias + s * bias_s + start + u, mask=u < K, other=0).to(tl.float32)[None, :]
-    to = drive + s * states_s + tl.load(m + MODULE.value.states) + (line + B).to(tl.int64)[:, None] * K + u[None, :]
+    if GATES == 1:
+        to = drive + s * states_s + tl.load(m + MODULE.value.states) + (line + B).to(tl.int64)[:, None] * K + u[None, :]
+    else:
+        rows = (b // BT).to(tl.int64) * (n + 1) + line // B + 1
+        module = drive + s * states_s + tl.load(m + MODULE.value.states) // B * (tiles * BT * GATES)
+        to = module + ((rows * GATES + gate) * (K * BT) + b % BT)[:, None] + (u * BT)[None, :]
     tl.store(to, acc, mask=inside[:, None] & (u[None, :] < K))
 
 
-@triton.jit(do_not_specialize=["N", "weight_s"])
-def round_weights(weight, rounded, N, weight_s, BN: tl.constexpr):
-    """Round the weights to tf32. One program rounds BN of them."""
+@triton.jit(do_not_specialize=["size", "weight_s"])
+def round_weights(weight, rounded, size, weight_s, BN: tl.constexpr):
+    """Round the weights of a replica, which are `size`, to tf32. One program rounds BN of them."""
     s = tl.program_id(1).to(tl.int64)
-    size = N.to(tl.int64) * N
     at = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
     value = round_operand(tl.load(weight + s * weight_s + at, mask=at < size, other=0), "tf32")
     tl.store(rounded + s * size + at, value, mask=at < size)
@@ -224,23 +237,45 @@ def _scan_module(
 
 
 @triton.jit
+def _multiply_states(
+    acc, weight, states, u, line, K, N, inside, read, BK: tl.constexpr, BI: tl.constexpr, PRECISION: tl.constexpr
+):
+    """Add to `acc` the product of the states in those lines with the weights of the units u."""
+    for k0 in tl.static_range(0, BK, BI):
+        k = k0 + tl.arange(0, BI)
+        h = tl.load(
+            states + line[:, None] * K + k[None, :],
+            mask=inside[:, None] & (k[None, :] < K), other=0, cache_modifier=".cg",
+        )  # fmt: skip
+        w = tl.load(weight + u[None, :] * N + k[:, None], mask=read[None, :] & (k[:, None] < K), other=0)
+        acc = tl.dot(round_operand(h, PRECISION), round_operand(w, PRECISION), acc, input_precision=PRECISION)
+    return acc
+
+
+@triton.jit
 def _compute_messages(
     table, flags, weight, messages, states, B, N, G, j, tile, tiles,
-    BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, BI: tl.constexpr, NESTED: tl.constexpr,
-    PRECISION: tl.constexpr,
+    GATES: tl.constexpr, BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, BI: tl.constexpr,
+    NESTED: tl.constexpr, PRECISION: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Compute the messages of module j to all faster modules, C rows at a time.
 
-    With nested periods they include the messages that the slower modules send to the same units.
+    With nested periods they include the messages that the slower modules send to the same units. Those of an Elman cell
+    are laid out as the states are, those of a gated cell as its scan reads them.
     """
     m = module_row(table, j)
     P, K, start, first, n = load_module(m)
-    states += tl.load(m + MODULE.value.states)
-    own = messages + tl.load(m + MODULE.value.messages)
     slower = j + 1 < G
     m2 = m + tl.where(slower, len(MODULE.value), 0)
-    P2, _, start2, first2, _ = load_module(m2)
-    messages2 = messages + tl.load(m2 + MODULE.value.messages)
+    P2, _, start2, first2, n2 = load_module(m2)
+    K, start, start2 = align(K, ALIGN), align(start, ALIGN), align(start2, ALIGN)
+    states += align(tl.load(m + MODULE.value.states), ALIGN)
+    own, messages2 = messages + tl.load(m + MODULE.value.messages), messages + tl.load(m2 + MODULE.value.messages)
+    if GATES > 1:
+        # rows of one unit and one sequence that the modules before have
+        before, before2 = tl.load(m + MODULE.value.messages) // B, tl.load(m2 + MODULE.value.messages) // B
+        own = messages + (before * tiles + tile.to(tl.int64) * (n + 1) * start) * (BT * GATES)
+        messages2 = messages + (before2 * tiles + tile.to(tl.int64) * (n2 + 1) * start2) * (BT * GATES)
     c = tl.arange(0, C * BT)
     b = tile * BT + c % BT
     ready = j * 0
@@ -256,6 +291,7 @@ def _compute_messages(
         low = tl.where(c0 > 0, row_at(first + (c0 - 1) * P, first2, P2), 0)
         high = tl.where(c1 > 1, row_at(first + (c1 - 2) * P, first2, P2), 0)
         line2 = ((at - low) * B + b) * start2
+        lane = c % BT
         # the nearest faster module first
         for q in range(0, j):
             r = j - 1 - q
@@ -264,37 +300,51 @@ def _compute_messages(
                 wait_for_rows(flag + G * tiles, q * 0, high + 1)
             u0 = tl.load(module_row(table, r) + MODULE.value.first_unit).to(tl.int32)
             end = u0 + tl.load(module_row(table, r) + MODULE.value.size).to(tl.int32)
-            while u0 < end:
-                u = u0 + tl.arange(0, BU)
-                keep = inside[:, None] & (u[None, :] < end)
-                acc = tl.zeros((C * BT, BU), dtype=tl.float32)
-                if NESTED and slower:
-                    incoming = messages2 + low.to(tl.int64) * B * start2 + line2[:, None] + u[None, :]
-                    acc = tl.load(incoming, mask=keep, other=0, cache_modifier=".cg")
-                for k0 in tl.static_range(0, BK, BI):
-                    k = k0 + tl.arange(0, BI)
-                    h = tl.load(
-                        states + begin * K + line[:, None] * K + k[None, :],
-                        mask=inside[:, None] & (k[None, :] < K), other=0, cache_modifier=".cg",
-                    )  # fmt: skip
-                    w = tl.load(
-                        weight + start + u[None, :] * N + k[:, None],
-                        mask=(u[None, :] < end) & (k[:, None] < K), other=0,
-                    )  # fmt: skip
-                    acc = tl.dot(
-                        round_operand(h, PRECISION), round_operand(w, PRECISION), acc, input_precision=PRECISION
+            if GATES == 1:
+                while u0 < end:
+                    u = u0 + tl.arange(0, BU)
+                    keep = inside[:, None] & (u[None, :] < end)
+                    acc = tl.zeros((C * BT, BU), dtype=tl.float32)
+                    if NESTED and slower:
+                        incoming = messages2 + low.to(tl.int64) * B * start2 + line2[:, None] + u[None, :]
+                        acc = tl.load(incoming, mask=keep, other=0, cache_modifier=".cg")
+                    acc = _multiply_states(
+                        acc, weight + start, states + begin * K, u, line, K, N, inside, u < end, BK, BI, PRECISION
                     )
-                tl.store(own + begin * start + line[:, None] * start + u[None, :], acc, mask=keep)
-                u0 += BU
+                    tl.store(own + begin * start + line[:, None] * start + u[None, :], acc, mask=keep)
+                    u0 += BU
+            else:
+                u0, end = align(u0, ALIGN), align(end, ALIGN)
+                for gate in range(0, GATES):
+                    for v in range(0, end - u0, BU):
+                        u = u0 + v + tl.arange(0, BU)
+                        keep = inside[:, None] & (u[None, :] < end)
+                        acc = tl.zeros((C * BT, BU), dtype=tl.float32)
+                        if NESTED and slower:
+                            incoming = messages2 + (low.to(tl.int64) * GATES + gate) * (start2 * BT)
+                            incoming += ((at - low) * (start2 * BT * GATES) + lane)[:, None] + (u * BT)[None, :]
+                            acc = tl.load(incoming, mask=keep, other=0, cache_modifier=".cg")
+                        W = weight + start + (gate + j * 0).to(tl.int64) * N * N
+                        acc = _multiply_states(
+                            acc, W, states + begin * K, u, line, K, N, inside, u < end, BK, BI, PRECISION
+                        )
+                        to = own + ((c0 + j * 0).to(tl.int64) * GATES + gate) * (start * BT)
+                        to += ((row - c0) * (start * BT * GATES) + lane)[:, None] + (u * BT)[None, :]
+                        tl.store(to, acc, mask=keep)
             signal_rows(flag, c1)
 
 
-@triton.jit(do_not_specialize=["B", "G", "tiles", "weight_s", "h0_s", "states_s", "messages_s", "flags_s"])
+@triton.jit(
+    do_not_specialize=[
+        "B", "G", "tiles", "weight_s", "peephole_s", "h0_s", "states_s", "drive_s", "messages_s", "kept_s", "flags_s"
+    ]
+)  # fmt: skip
 def run_forward(
-    table, turns, flags, weight, h0, drive, messages, states, final, lengths,
-    B, N, G, tiles, weight_s, h0_s, h0_b, states_s, messages_s, flags_s,
-    BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, BI: tl.constexpr, NESTED: tl.constexpr,
-    RECTIFY: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr, FAST: tl.constexpr,
+    table, turns, flags, weight, peephole, h0, drive, messages, states, final, kept, lengths,
+    B, N, G, tiles, weight_s, peephole_s, h0_s, h0_b, states_s, drive_s, messages_s, kept_s, flags_s,
+    CELL: tl.constexpr, BK: tl.constexpr, BT: tl.constexpr, C: tl.constexpr, BU: tl.constexpr, BI: tl.constexpr,
+    NESTED: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr, RESIDENT: tl.constexpr, FAST: tl.constexpr,
+    GATES: tl.constexpr, PEEPHOLES: tl.constexpr, KEEP: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Compute all modules at once.
 
@@ -303,17 +353,25 @@ def run_forward(
     """
     s, role, tile = take_turn(turns, tiles)
     j = G - 1 - role // 2
-    weight += s * weight_s
-    states += s * states_s
-    messages += s * messages_s
+    weight += align(s * weight_s, ALIGN)
+    states += align(s * states_s, ALIGN)
+    messages += align(s * messages_s, ALIGN)
     flags += s * flags_s
     if role % 2 == 0:
-        _scan_module(table, flags, weight, h0 + s * h0_s, drive + s * states_s, messages, states,
-                     final + s * B * N, lengths + s * B, B, N, G, j, tile, tiles, h0_b,
-                     BK, BT, C, BI, NESTED, RECTIFY, LENGTHS, PRECISION, RESIDENT, FAST)  # fmt: skip
+        if GATES == 1:
+            _scan_module(table, flags, weight, h0 + s * h0_s, drive + s * states_s, messages, states,
+                         final + s * B * N, lengths + s * B, B, N, G, j, tile, tiles, h0_b,
+                         BK, BT, C, BI, NESTED, CELL == "relu", LENGTHS, PRECISION, RESIDENT, FAST)  # fmt: skip
+        else:
+            PARTS: tl.constexpr = 2 if CELL == "lstm" else 1
+            scan_gated_module(table, flags, weight, peephole + s * peephole_s, h0 + s * h0_s,
+                              drive + align(s * drive_s, ALIGN), messages, states, final + s * B * (PARTS * N),
+                              kept + align(s * kept_s, ALIGN), lengths + s * B, B, N, G, j, tile, tiles, h0_b,
+                              CELL == "lstm", BK, BT, C, BI, NESTED, LENGTHS, PRECISION, RESIDENT, FAST,
+                              PEEPHOLES, KEEP, ALIGN)  # fmt: skip
     else:
         _compute_messages(table, flags, weight, messages, states, B, N, G, j, tile, tiles,
-                          BK, BT, C, BU, BI, NESTED, PRECISION)  # fmt: skip
+                          GATES, BK, BT, C, BU, BI, NESTED, PRECISION, ALIGN)  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["T", "B", "states_s"])

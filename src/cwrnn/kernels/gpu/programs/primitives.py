@@ -79,6 +79,50 @@ def tanh(x, FAST: tl.constexpr):
 
 
 @triton.jit
+def sigmoid(x, FAST: tl.constexpr):
+    """The logistic function, by the device's approximate tanh if FAST."""
+    if FAST:
+        return 0.5 + 0.5 * tanh(0.5 * x, True)
+    return 1 / (1 + tl.exp(-x))
+
+
+@triton.jit
+def align(x, ALIGN: tl.constexpr):
+    """x, which is a multiple of ALIGN, computed so that the compiler sees this."""
+    return x if ALIGN == 1 else x // ALIGN * ALIGN
+
+
+@triton.jit
+def load_planes(base, plane, offsets, mask, COUNT: tl.constexpr, CACHE: tl.constexpr):
+    """The numbers at `offsets` of COUNT planes, which begin `plane` numbers apart; zero where `mask` is false."""
+    values = (tl.load(base + offsets, mask=mask, other=0, cache_modifier=CACHE),)
+    for q in tl.static_range(1, COUNT):
+        values += (tl.load(base + q * plane + offsets, mask=mask, other=0, cache_modifier=CACHE),)
+    return values
+
+
+@triton.jit
+def store_planes(base, plane, offsets, values, mask):
+    """Store a tensor of `values` at `offsets` of each plane."""
+    for q in tl.static_range(len(values)):
+        tl.store(base + q * plane + offsets, values[q].to(base.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def load_weights(
+    weight, one, stride, inner, k, K,
+    BK: tl.constexpr, PRECISION: tl.constexpr, SHARED: tl.constexpr,
+):  # fmt: skip
+    """A gate's K x K weights, which have those strides: in shared memory if SHARED, else in registers."""
+    i = tl.arange(0, BK)
+    at = weight + k[:, None] * stride + i[None, :] * inner
+    W = tl.load(at, mask=(k[:, None] < K) & (i[None, :] < K), other=0)
+    # times one: a product stays in registers, but the compiler would keep a value that is merely loaded in shared
+    # memory and read it again at every tick
+    return W if SHARED else round_operand(W, PRECISION) * one
+
+
+@triton.jit
 def round_operand(x, PRECISION: tl.constexpr):
     """x rounded to tf32 if the product is one of tf32: the unit that multiplies would cut off the digits."""
     if PRECISION == "tf32":
