@@ -275,6 +275,8 @@ MUTANTS = [
            "if not all(hear)}", "if not hear}", NONFINITE),
     Mutant("cascade: every faster module is said to hear the last message", "cascade.py",
            "return ticks & (end // faster > end // period * period // faster)", "return ticks | (end >= 0)", NONFINITE),
+    Mutant("readout: an initial state that is never held has a product", "held.py",
+           "first = 0 if are_known_finite(values[0]) else 1", "first = 0", NONFINITE),
     Mutant("kernel: infinite weights of units that do not hear a message are multiplied", "kernels/cpu/backward.h",
            "        if (heard == active)\n", "        if (1)\n", NONFINITE),
     Mutant("precision: the output is not rounded", "kernels/backend.py",

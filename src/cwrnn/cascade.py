@@ -24,7 +24,6 @@ which a sequence may cut short. The gradient of a message that is not heard is 0
 infinite state must have no product with the weights of modules that do not hear it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -32,9 +31,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import Parameter
 
 from .cells import CELLS, add_message, compute_drive, select_units
+from .checks import are_known_finite
 from .held import HeldSignal, Pass, SignalPass, accumulate, initial_state, last_tick_before
 from .scan import scan
 from .schedule import Schedule
@@ -107,7 +106,7 @@ def _multiply_heard(
     part in any gradient of that row. `hearers` tells for such rows which modules or units hear them; `sizes` are those
     of the modules, once for each gate. Finite calls compute the same bits as the plain product.
     """
-    if not hearers or _are_known_finite(weight, *(values[row] for row in hearers)):
+    if not hearers or are_known_finite(weight, *(values[row] for row in hearers)):
         return F.linear(values, weight)
     # 0 times infinity or NaN is NaN
     finite = (weight.detach() * 0).sum() + (values.detach() * 0).sum() == 0
@@ -155,23 +154,6 @@ def _find_partly_heard_by_modules(periods: tuple[int, ...], t0: int, T: int) -> 
         hearers = {row: [_hear(row, period, faster, before, end) for faster in periods[:i]] for row in rows}
         partly_heard.append({row: hear for row, hear in hearers.items() if not all(hear)})
     return partly_heard
-
-
-def _are_known_finite(*tensors: Tensor) -> bool:
-    """True if all numbers of `tensors` are finite; False if some are not, or if they cannot be read now.
-
-    Numbers cannot be read in a graph, in a transform, or while a CUDA graph is captured. A CUDA device is waited for,
-    which takes less time than the operations that are spared.
-    """
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
-        return False
-    return (
-        all(type(tensor) in (Tensor, Parameter) for tensor in tensors)
-        and torch._C._len_torch_dispatch_stack() == 0
-        and not torch._C._are_functorch_transforms_active()
-        and (tensors[0].is_cpu or (tensors[0].is_cuda and not torch.cuda.is_current_stream_capturing()))
-        and all(math.isfinite(tensor.detach().sum().item()) for tensor in tensors)
-    )
 
 
 def _hear(row: int, period: Any, faster: Any, before: Any, end: Any) -> Any:

@@ -1,5 +1,6 @@
 """Checks: the arguments that a layer refuses. Mistakes that torch's layers refuse raise their own error messages."""
 
+import math
 import numbers
 import warnings
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack
+from torch.nn import Parameter
 from torch.nn.utils.rnn import PackedSequence
 
 from .cells import NONLINEARITIES
@@ -203,3 +205,23 @@ def is_autocast_on(device: torch.device) -> bool:
     kind = device.type
     # the meta device has no autocast, and asking it is an error
     return kind != "meta" and torch.is_autocast_enabled(kind)
+
+
+def can_read(*tensors: Tensor) -> bool:
+    """True if the numbers of `tensors` can be read: outside of graphs, transforms and the capture of CUDA graphs."""
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        return False
+    return (
+        all(type(tensor) in (Tensor, Parameter) for tensor in tensors)
+        and torch._C._len_torch_dispatch_stack() == 0
+        and not torch._C._are_functorch_transforms_active()
+        and (tensors[0].is_cpu or (tensors[0].is_cuda and not torch.cuda.is_current_stream_capturing()))
+    )
+
+
+def are_known_finite(*tensors: Tensor) -> bool:
+    """True if all numbers of `tensors` are finite; False if some are not, or if they cannot be read.
+
+    A CUDA device is waited for, which takes less time than the operations that callers are spared.
+    """
+    return can_read(*tensors) and all(math.isfinite(tensor.detach().sum().item()) for tensor in tensors)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from .checks import are_known_finite, can_read
 from .schedule import Schedule
 from .sequences import Layout, mask
 
@@ -127,10 +128,15 @@ class Pass:
     def multiply(self, weight: Tensor) -> list[HeldSignal]:
         """The product of `weight` (O, N) with the states of every module, each by its own columns."""
         columns = weight.split([module.values.shape[-1] for module in self.modules], dim=1)
-        return [
-            HeldSignal(F.linear(values, column), period, start)
-            for (values, period, start), column in zip(self.modules, columns, strict=True)
-        ]
+        products = []
+        for (values, period, start), column in zip(self.modules, columns, strict=True):
+            # a module that ticks at t0 never holds its initial state, and 0 times infinity would be NaN. A device is
+            # not waited for, and finite calls multiply all rows, because other shapes may give other bits
+            if torch.is_grad_enabled() and can_read(values) and values.is_cpu and start + period == self.t0:
+                first = 0 if are_known_finite(values[0]) else 1
+                values, start = values[first:], start + first * period
+            products.append(HeldSignal(F.linear(values, column), period, start))
+        return products
 
     @property
     def cells(self) -> tuple[HeldSignal, ...]:

@@ -23,11 +23,14 @@ def quick(monkeypatch):
     monkeypatch.setattr(command, "STEP_UNITS", (16,))
 
 
-def test_the_table_and_the_json_have_every_layer(tmp_path, capsys):
+@pytest.mark.parametrize("layer", ["RNN", "LSTM", "GRU"])
+def test_the_table_and_the_json_have_every_layer(layer, tmp_path, capsys):
     file = tmp_path / "new" / "bench.json"
-    assert bench.main(["12,3,9,2,2", "8,2,5,1,1", "--repeats", "2", "--threads", "1", "--json", str(file)]) == 0
+    arguments = ["12,3,9,2,2", "8,2,5,1,1", "--layer", layer.lower(), "--repeats", "2", "--threads", "1"]
+    assert bench.main([*arguments, "--json", str(file)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "threads 1" in lines[0]
+    assert f"layer Clockwork{layer}" in lines[0]
     assert re.match(r"load of the last minute: \d+\.\d on \d+ cores", lines[1])
     assert any(line.startswith("units modules steps batch inputs") for line in lines)
     rows = [line.split()[:5] for line in lines if line.split()[:1] in (["12"], ["8"])]
@@ -41,8 +44,8 @@ def test_the_table_and_the_json_have_every_layer(tmp_path, capsys):
         [8, 2, 5, 1, 1],
     ]
     for row in record["layers"]:
-        assert row["forward_ratio"] == pytest.approx(row["forward"]["RNN"] / row["forward"]["cwrnn"])
-        assert row["training_ratio"] == pytest.approx(row["training"]["RNN"] / row["training"]["cwrnn"])
+        assert row["forward_ratio"] == pytest.approx(row["forward"][layer] / row["forward"]["cwrnn"])
+        assert row["training_ratio"] == pytest.approx(row["training"][layer] / row["training"]["cwrnn"])
         assert row["error"] < 1e-5
         for seconds in (row["forward"], row["training"]):
             assert seconds.keys() == {"cwrnn", "RNN", "LSTM", "GRU", "loop"}
@@ -206,9 +209,9 @@ def test_gpu_rows_have_every_layer(monkeypatch):
         return 0.3 if "training" in function.__qualname__ else 0.001
 
     monkeypatch.setattr(gpu, "_time_calls", fake_time)
-    (row,) = gpu.measure([(Size(12, 3, 9, 2, 2), "fp32")], gpu.OTHERS, "torch", torch.device("cpu"))
+    (row,) = gpu.measure([(Size(12, 3, 9, 2, 2), "fp32")], "LSTM", gpu.OTHERS, "torch", torch.device("cpu"))
     record = row.record()
-    assert [record[name] for name in ("n", "modules", "T", "B", "inputs", "dtype")] == [12, 3, 9, 2, 2, "fp32"]
+    assert [record[name] for name in ("n", "modules", "T", "B", "inputs", "layer")] == [12, 3, 9, 2, 2, "LSTM"]
     for name in ("forward", "forward_rnn", "forward_lstm", "forward_gru"):
         assert record[name] == 0.001
     for name in ("training", "training_rnn", "training_lstm", "training_gru"):
@@ -223,7 +226,9 @@ def test_gpu_rows_have_every_layer(monkeypatch):
 
 
 def test_a_gpu_layer_that_needs_too_much_memory_has_no_time():
-    row = gpu.GpuRow(Size(12, 3, 9, 2, 2), "fp32", 1e-7, {"cwrnn": 0.002, "RNN": None}, {"cwrnn": 0.004, "RNN": 0.008})
+    row = gpu.GpuRow(
+        Size(12, 3, 9, 2, 2), "RNN", "fp32", 1e-7, {"cwrnn": 0.002, "RNN": None}, {"cwrnn": 0.004, "RNN": 0.008}
+    )
     assert row.record()["forward_rnn"] is None
     first, second = gpu.format_row(row, {"fp32": 1e12}).splitlines()
     assert first.split("|")[2].split() == ["memory"]
@@ -264,6 +269,7 @@ def test_cwrnn_bench_forwards_its_arguments(capsys):
         (["2,1,0,2,1"], "all five must be at least 1"),
         (["step", "12,3,9,2,2"], "name no other regime beside them"),
         (["layers", "--picture", "x.png"], "--picture shows all regimes"),
+        (["step", "--layer", "GRU"], "only the regimes layers and gpu time other layers than RNN"),
         (["--repeats", "0"], "--threads and --repeats must be at least 1"),
         (["--threads", "4294967296"], "--threads must be at most 1024, got 4294967296"),
         (["--backend", "none"], "invalid choice: 'none'"),

@@ -188,6 +188,20 @@ def test_an_infinite_input_spoils_no_such_gradient_of_a_compiled_cascade_of_any_
         torch.testing.assert_close(found, expected, equal_nan=True)
 
 
+@pytest.mark.parametrize("t0", [0, 1, 2, 3])
+@pytest.mark.parametrize("backend", USABLE)
+def test_an_initial_state_that_is_never_held_spoils_no_gradient_of_a_readout(backend, t0):
+    rnn = ClockworkRNN(2, 9, schedule=[1, 2, 3], backend=backend)
+    x, hx, weight = torch.randn(7, 2, 2), torch.full((1, 2, 9), torch.inf), torch.randn(4, 9, requires_grad=True)
+    with torch.no_grad():
+        # finite weights of one sign, so that an infinite state gives an infinite sum and not NaN
+        rnn.weight_hh_l0.abs_()
+    ticks, _ = rnn.ticks(x, hx, t0=t0)
+    expected = torch.autograd.grad((ticks.hold() @ weight.T).sum(), weight)
+    torch.testing.assert_close(torch.autograd.grad(ticks.linear(weight).sum(), weight), expected, equal_nan=True)
+    assert expected[0].isfinite().any()
+
+
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
 @pytest.mark.parametrize("backend", USABLE)
 def test_nothing_beyond_the_end_of_a_sequence_is_read(backend, nonlinearity):

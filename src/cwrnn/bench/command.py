@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
     if sizes and chosen not in ([], ["layers"]):
         parser.error("sizes are those of layers: name no other regime beside them")
     on_gpu = options.device.startswith("cuda")
+    if options.layer != "RNN" and set(chosen) - {"layers", "gpu"}:
+        parser.error("--layer: only the regimes layers and gpu time other layers than RNN")
     if not on_gpu and set(chosen) & set(GPU_REGIMES):
         parser.error(f"{', '.join(GPU_REGIMES)}: add --device cuda")
     if options.picture and (sizes or chosen or on_gpu):
@@ -58,8 +60,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
     torch.set_num_threads(options.threads)
     try:
         record = _measure(
-            ["layers"] if sizes else chosen or (["gpu"] if on_gpu else list(REGIMES)),
+            chosen or _default_regimes(bool(sizes), on_gpu, options.layer),
             sizes or layers.DEFAULT_SIZES,
+            options.layer,
             (backend, options.repeats, device, dtype),
         )
     except AssertionError as error:
@@ -83,15 +86,26 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
     return 0
 
 
-def _measure(chosen: Sequence[str], sizes: Sequence[Size], how: tuple[str, int, torch.device, torch.dtype]) -> Any:
+def _default_regimes(has_sizes: bool, on_gpu: bool, layer: str) -> list[str]:
+    if has_sizes:
+        return ["layers"]
+    if on_gpu:
+        return ["gpu"]
+    return list(REGIMES) if layer == "RNN" else ["layers"]
+
+
+def _measure(
+    chosen: Sequence[str], sizes: Sequence[Size], layer: str, how: tuple[str, int, torch.device, torch.dtype]
+) -> Any:
     """Measures the chosen regimes, prints the numbers as they come, and returns all of them as plain data."""
     backend, _, device, dtype = how
     environment = describe_machine(device)
-    shown = {name: value for name, value in environment.items() if name not in ("cores", "load")} | {"backend": backend}
+    shown = {name: value for name, value in environment.items() if name not in ("cores", "load")}
+    shown |= {"backend": backend, "layer": f"Clockwork{layer}"}
     print(", ".join(f"{name} {value}" for name, value in shown.items()))
     print(format_load(environment["load"], environment["cores"], environment["threads"]))
     if set(chosen) <= set(GPU_REGIMES):
-        return _measure_gpu(chosen, backend, device, environment)
+        return _measure_gpu(chosen, layer, backend, device, environment)
     peak = measure_peak(device, dtype)
     floor = measure_floor(backend, device, dtype)
     environment |= {"backend": backend, "peak": peak, "floor_forward": floor[0], "floor_training": floor[1]}
@@ -104,7 +118,7 @@ def _measure(chosen: Sequence[str], sizes: Sequence[Size], how: tuple[str, int, 
         rows = record[regime] = []
         if regime == "layers":
             print(f"\n{layers.HEAD}", flush=True)
-            for row in layers.measure(sizes, *how):
+            for row in layers.measure(sizes, layer, *how):
                 rows.append(row.record())
                 print(layers.format_row(row, peak), flush=True)
             worst = max(row["error"] for row in rows)
@@ -132,7 +146,9 @@ def _measure(chosen: Sequence[str], sizes: Sequence[Size], how: tuple[str, int, 
     return record
 
 
-def _measure_gpu(chosen: Sequence[str], backend: str, device: torch.device, environment: dict[str, Any]) -> Any:
+def _measure_gpu(
+    chosen: Sequence[str], layer: str, backend: str, device: torch.device, environment: dict[str, Any]
+) -> Any:
     rates, bandwidth = gpu.measure_ceilings(device)
     print(
         "peak "
@@ -146,7 +162,7 @@ def _measure_gpu(chosen: Sequence[str], backend: str, device: torch.device, envi
         rows = record[regime] = []
         cases, others = (gpu.SIZES, gpu.OTHERS) if regime == "gpu" else (gpu.SWEEP, gpu.OTHERS[:1])
         print(f"\n{gpu.make_head(others)}", flush=True)
-        for row in gpu.measure(cases, others, backend, device):
+        for row in gpu.measure(cases, layer, others, backend, device):
             rows.append(row.record())
             print(gpu.format_row(row, rates), flush=True)
     print(gpu.LEGEND)
@@ -177,6 +193,8 @@ def _make_parser(program: str) -> argparse.ArgumentParser:
         f"{OTHER_REGIMES[0]} (layers after torch.compile). With --device cuda: {GPU_REGIMES[0]} (the default) or "
         f"{GPU_REGIMES[1]} (many sizes)",
     )  # fmt: skip
+    parser.add_argument("--layer", default="RNN", choices=tuple(layers.OUR_LAYERS), type=str.upper,
+                        help="which of our layers to time, in the regimes layers and gpu; default: RNN")  # fmt: skip
     parser.add_argument("--backend", default="auto", choices=("auto", *BACKENDS), help="default: auto")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ...; default: cpu")
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64", "bfloat16", "float16"),

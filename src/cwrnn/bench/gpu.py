@@ -1,6 +1,7 @@
 """The GPU: a layer against cuDNN's layers of the same size and dtype, timed by events.
 
     cwrnn bench --device cuda                 the sizes of docs/performance.md, against RNN, LSTM and GRU
+    cwrnn bench --device cuda --layer LSTM    the same for ClockworkLSTM
     cwrnn bench --device cuda sweep           every combination of units, steps, batch and dtype, against RNN
 
 Calls follow each other without a pause, as in training: the time that the host needs to start them counts only where it
@@ -16,9 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..rnn import ClockworkRNN
 from ..schedule import Schedule
-from .layers import SIZE_HEAD, TORCH_LAYERS, Size, check, check_torch_layer, count_multiply_adds
+from .layers import GATES, OUR_LAYERS, SIZE_HEAD, TORCH_LAYERS, Size, check, check_torch_layer, count_multiply_adds
 from .timing import make_forward, make_training
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -56,6 +56,7 @@ class GpuRow(NamedTuple):
     """The measurements of one size and dtype."""
 
     size: Size
+    layer: str
     dtype: str
     error: float
     forward: Seconds
@@ -63,7 +64,7 @@ class GpuRow(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         """The row as plain data, for JSON: `forward` and `training` are those of cwrnn, `forward_rnn` that of RNN."""
-        record: dict[str, Any] = {**self.size.record(), "dtype": self.dtype, "error": self.error}
+        record: dict[str, Any] = {**self.size.record(), "layer": self.layer, "dtype": self.dtype, "error": self.error}
         for name, seconds in (("forward", self.forward), ("training", self.training)):
             record |= {
                 name if layer == "cwrnn" else f"{name}_{layer.lower()}": value for layer, value in seconds.items()
@@ -86,7 +87,7 @@ def format_row(row: GpuRow, peaks: dict[str, float]) -> str:
     """The row as two lines of text below the head, with the share of the peak of its dtype."""
     size = row.size
     schedule = Schedule.resolve(size.modules, size.units)
-    counts = count_multiply_adds(schedule, size.steps, size.batch, size.inputs)
+    counts = count_multiply_adds(schedule, size.steps, size.batch, size.inputs, GATES[row.layer])
     lines = []
     passes = (
         (f"{size} {row.dtype:>5s}", "forward", row.forward, f"{row.error:7.1e}"),
@@ -104,12 +105,12 @@ def format_row(row: GpuRow, peaks: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
-def measure(cases: Any, others: Sequence[str], backend: str, device: torch.device) -> Iterator[GpuRow]:
+def measure(cases: Any, layer: str, others: Sequence[str], backend: str, device: torch.device) -> Iterator[GpuRow]:
     """A row for each size and dtype: all layers are checked, and then timed in the same turns."""
     for size, dtype in cases:
         torch.manual_seed(0)
         placed: Any = {"device": device, "dtype": DTYPES[dtype]}
-        rnn = ClockworkRNN(size.inputs, size.units, schedule=size.modules, backend=backend, **placed)
+        rnn = OUR_LAYERS[layer](size.inputs, size.units, schedule=size.modules, backend=backend, **placed)
         x = torch.randn(size.steps, size.batch, size.inputs, **placed)
         gradient = torch.randn(size.steps, size.batch, size.units, **placed)
         error = check(rnn, x)
@@ -124,7 +125,7 @@ def measure(cases: Any, others: Sequence[str], backend: str, device: torch.devic
             training = time_on_device([make_training(layer, x, gradient) for layer in layers.values()])
         names = list(layers)
         yield GpuRow(
-            size, dtype, error, dict(zip(names, forward, strict=True)), dict(zip(names, training, strict=True))
+            size, layer, dtype, error, dict(zip(names, forward, strict=True)), dict(zip(names, training, strict=True))
         )
         del rnn, layers, x, gradient
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Layers: ClockworkRNN, torch's recurrent layers and the loop of the specification, all of the same size."""
+"""Layers: one of ours, torch's recurrent layers and the loop of the specification, all of the same size."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -7,6 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..cells import CELLS
+from ..gru import ClockworkGRU
+from ..layer import ClockworkLayer
+from ..lstm import ClockworkLSTM
 from ..rnn import ClockworkRNN
 from ..schedule import Schedule
 from .timing import make_forward, make_training, take_turns
@@ -14,8 +18,18 @@ from .timing import make_forward, make_training, take_turns
 TORCH_LAYERS: dict[str, Callable[..., nn.Module]] = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
 """The layers of torch.nn that are timed, by their names there."""
 
+OUR_LAYERS: dict[str, Callable[..., ClockworkLayer[Any, Any]]] = {
+    "RNN": ClockworkRNN,
+    "LSTM": ClockworkLSTM,
+    "GRU": ClockworkGRU,
+}
+"""Our layers, by the names of their counterparts in torch.nn."""
+
+GATES = {"RNN": CELLS["tanh"].gates, "LSTM": CELLS["lstm"].gates, "GRU": CELLS["gru"].gates}
+"""The gates of each layer."""
+
 TIMED = ("cwrnn", *TORCH_LAYERS, "loop")
-"""The layers of a row: ClockworkRNN, those of torch, and the specification, a loop over time in Python."""
+"""The layers of a row: ours, those of torch, and the specification, a loop over time in Python."""
 
 
 class Size(NamedTuple):
@@ -71,6 +85,7 @@ class LayerRow(NamedTuple):
     """The measurements of one size: median seconds of each layer in TIMED."""
 
     size: Size
+    layer: str
     backend: str
     error: float
     multiply_adds: int
@@ -79,16 +94,16 @@ class LayerRow(NamedTuple):
     training: dict[str, float]
 
     def record(self) -> dict[str, Any]:
-        """The row as plain data, for JSON; the ratios are those to torch.nn.RNN."""
+        """The row as plain data, for JSON; the ratios are those to the layer of torch.nn with the same cell."""
         return {
             **self.size.record(),
             **{name: getattr(self, name) for name in self._fields if name != "size"},
-            "forward_ratio": self.forward["RNN"] / self.forward["cwrnn"],
-            "training_ratio": self.training["RNN"] / self.training["cwrnn"],
+            "forward_ratio": self.forward[self.layer] / self.forward["cwrnn"],
+            "training_ratio": self.training[self.layer] / self.training["cwrnn"],
         }
 
 
-def count_multiply_adds(schedule: Schedule, T: int, B: int, inputs: int) -> tuple[int, int]:
+def count_multiply_adds(schedule: Schedule, T: int, B: int, inputs: int, gates: int = 1) -> tuple[int, int]:
     """The multiply-adds of the cascade in T steps from clock 0: forward, and forward + backward for the weights.
 
     >>> count_multiply_adds(Schedule((1, 2), (3, 3)), T=4, B=1, inputs=0)
@@ -97,14 +112,14 @@ def count_multiply_adds(schedule: Schedule, T: int, B: int, inputs: int) -> tupl
     recurrent = driven = 0
     for period, size, units in zip(schedule.periods, schedule.sizes, schedule.slices, strict=True):
         ticks = -(-T // period)
-        recurrent += ticks * size * units.stop * B
-        driven += ticks * size * inputs * B
+        recurrent += ticks * gates * size * units.stop * B
+        driven += ticks * gates * size * inputs * B
     # backward multiplies twice by every recurrent weight, for the gradients of the state and of the weight, and once
     # by every input weight, for the gradient of the weight
     return recurrent + driven, 3 * recurrent + 2 * driven
 
 
-def check(rnn: ClockworkRNN, input: Tensor) -> float:
+def check(rnn: ClockworkLayer[Any, Any], input: Tensor) -> float:
     """The largest relative error of output and gradients against the specification; raises if it is not small.
 
     On a GPU, where a loop over time is very slow, the layer is compared with the cascade in float64.
@@ -112,7 +127,7 @@ def check(rnn: ClockworkRNN, input: Tensor) -> float:
     >>> check(ClockworkRNN(3, 8), torch.randn(20, 4, 3)) < 1e-4
     True
     """
-    specified = ClockworkRNN(
+    specified = type(rnn)(
         rnn.input_size, rnn.hidden_size, device=input.device, dtype=torch.float64,
         schedule=rnn.schedule, backend="torch" if input.is_cuda else "reference",
     )  # fmt: skip
@@ -120,10 +135,11 @@ def check(rnn: ClockworkRNN, input: Tensor) -> float:
     # the layer runs on all sequences, as it will be timed; the specification is slow and runs on two of them
     chosen = [0, input.shape[1] - 1]
 
-    def evaluate(layer: ClockworkRNN, x: Tensor, sequences: list[int]) -> list[Tensor]:
-        output, h_n = (value[:, sequences] for value in layer(x))
+    def evaluate(layer: ClockworkLayer[Any, Any], x: Tensor, sequences: list[int]) -> list[Tensor]:
+        output, state = layer(x)
+        output, *last = (value[:, sequences] for value in (output, *(state if isinstance(state, tuple) else (state,))))
         # scaled such that no gradient is too small or too large for half precision
-        loss = output.square().sum() / output.shape[0] ** 0.5 + h_n.square().sum()
+        loss = output.square().sum() / output.shape[0] ** 0.5 + sum(value.square().sum() for value in last)
         return [output, *torch.autograd.grad(loss, list(layer.parameters()))]
 
     worst = 0.0
@@ -160,7 +176,7 @@ def check_torch_layer(layer: nn.Module, input: Tensor, gradient: Tensor) -> None
 
 
 def measure(
-    sizes: Sequence[Size], backend: str, repeats: int, device: torch.device, dtype: torch.dtype
+    sizes: Sequence[Size], layer: str, backend: str, repeats: int, device: torch.device, dtype: torch.dtype
 ) -> list[LayerRow]:
     """The rows of the table: all layers of all sizes are checked, and then timed in the same turns."""
     placed: Any = {"device": device, "dtype": dtype}
@@ -168,23 +184,24 @@ def measure(
     checked = []
     for size in sizes:
         torch.manual_seed(0)
-        rnn = ClockworkRNN(size.inputs, size.units, schedule=size.modules, backend=backend, **placed)
+        rnn = OUR_LAYERS[layer](size.inputs, size.units, schedule=size.modules, backend=backend, **placed)
         x = torch.randn(size.steps, size.batch, size.inputs, **placed)
         gradient = torch.randn(size.steps, size.batch, size.units, **placed)
         error = check(rnn, x)
-        checked.append((error, *count_multiply_adds(rnn.schedule, size.steps, size.batch, size.inputs)))
-        loop = ClockworkRNN(size.inputs, size.units, schedule=size.modules, backend="reference", **placed)
+        counts = count_multiply_adds(rnn.schedule, size.steps, size.batch, size.inputs, GATES[layer])
+        checked.append((error, *counts))
+        loop = OUR_LAYERS[layer](size.inputs, size.units, schedule=size.modules, backend="reference", **placed)
         torch_layers = [make(size.inputs, size.units, **placed) for make in TORCH_LAYERS.values()]
-        for layer in torch_layers:
-            check_torch_layer(layer, x, gradient)
+        for torch_layer in torch_layers:
+            check_torch_layer(torch_layer, x, gradient)
         timed = [rnn, *torch_layers, loop]
-        functions += [make_forward(layer, x) for layer in timed]
-        functions += [make_training(layer, x, gradient) for layer in timed]
+        functions += [make_forward(module, x) for module in timed]
+        functions += [make_training(module, x, gradient) for module in timed]
     seconds = iter(take_turns(functions, repeats, device))
     rows = []
-    for size, counts in zip(sizes, checked, strict=True):
+    for size, numbers in zip(sizes, checked, strict=True):
         forward, training = ({name: next(seconds) for name in TIMED} for _ in range(2))
-        rows.append(LayerRow(size, backend, *counts, forward, training))
+        rows.append(LayerRow(size, layer, backend, *numbers, forward, training))
     return rows
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..cascade import cascade
 from ..cells import NONLINEARITIES
+from ..checks import are_known_finite
 from ..held import HeldSignal, Pass, count_rows, initial_state, last_tick_before, states_of
 from ..schedule import Schedule
 from . import operators
@@ -161,6 +162,7 @@ class KernelPass(Pass):
             or not is_plain_eager(tensors)
             or torch.is_autocast_enabled("cpu")
             or (weight.dtype, weight.device) != (self.ticks.dtype, torch.device("cpu"))
+            or not (self.h0 is None or are_known_finite(self.h0))
         ):
             return super().multiply(weight)
         B, periods = self.state.shape[-2], self.schedule.periods
