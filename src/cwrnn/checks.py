@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._C._functorch import TransformType, get_interpreter_stack
 from torch.nn import Parameter
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .cells import NONLINEARITIES
 
@@ -213,10 +214,15 @@ def can_read(*tensors: Tensor) -> bool:
         return False
     return (
         all(type(tensor) in (Tensor, Parameter) for tensor in tensors)
-        and torch._C._len_torch_dispatch_stack() == 0
+        and (torch._C._len_torch_dispatch_stack() == 0 or _is_only_counted())
         and not torch._C._are_functorch_transforms_active()
         and (tensors[0].is_cpu or (tensors[0].is_cuda and not torch.cuda.is_current_stream_capturing()))
     )
+
+
+def _is_only_counted() -> bool:
+    """True if the only dispatch modes are torch's FLOP counters, which change nothing."""
+    return all(type(mode).__module__ == "torch.utils.flop_counter" for mode in _get_current_dispatch_mode_stack())
 
 
 def are_known_finite(*tensors: Tensor) -> bool:
