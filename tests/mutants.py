@@ -491,7 +491,7 @@ MUTANTS = [
     Mutant("memory: an input at which no module ticks counts", "inspection/memory.py",
            "slowest = np.full(T, -1)", "slowest = np.full(T, 0)", FORGETTING),
     Mutant("memory: the slope is that of the step before", "inspection/memory.py",
-           "torch.from_numpy(slopes[t])", "torch.from_numpy(slopes[t - 1])", MEMORY),
+           "(slope.message[t][:, rows, None] * messages)", "(slope.message[t - 1][:, rows, None] * messages)", MEMORY),
     Mutant("silence: only the readout reads the constant", "inspection/silence.py",
            "    if everywhere:", "    if not everywhere:", SILENCE),
     Mutant("spectrum: both signs are counted as one", "inspection/spectrum.py",

@@ -378,3 +378,7 @@ def _shared_arguments(kind: type[ClockworkLayer[Any, Any]], layer: Any) -> dict[
     names = "input_size", "hidden_size", *kind._defaults
     weight = layer.weight_hh_l0
     return {name: getattr(layer, name) for name in names} | {"device": weight.device, "dtype": weight.dtype}
+
+
+AnyLayer = ClockworkLayer[Any, Any]
+"""A ClockworkRNN, a ClockworkLSTM or a ClockworkGRU, for functions that take all of them."""

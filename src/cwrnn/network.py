@@ -13,8 +13,8 @@ class Network(nn.Module):
 
     Args:
         layer: a module with the attribute `hidden_size` that maps the input (T, B, I) to hidden states (T, B, N), or to
-            a tuple that begins with them, as the layers of torch do. If it offers `ticks`, as ClockworkRNN does, the
-            readout reads those.
+            a tuple that begins with them, as the layers of torch do. If it offers `ticks`, as the
+            layers with clocks do, the readout reads those.
         output_size: O, the number of outputs
         softmax: if True, the outputs are the logarithms of a softmax, as `torch.nn.NLLLoss` takes them
 

@@ -1,4 +1,4 @@
-"""Readout: a linear layer on the output of a Clockwork RNN, computed at tick rate.
+"""Readout: a linear layer on the output of a layer with clocks, computed at tick rate.
 
 The output of a linear map changes only when its input does:
 
@@ -38,7 +38,7 @@ class Readout(nn.Linear):
         """The readout at every time step, in the form of the layer's input: batched or not, or packed.
 
         Args:
-            input: the Ticks that `ClockworkRNN.ticks` returns, or a tensor (..., N)
+            input: the Ticks that the method `ticks` of a layer returns, or a tensor (..., N)
         """
         if isinstance(input, Ticks):
             return input.linear(self.weight, self.bias)

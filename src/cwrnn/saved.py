@@ -2,6 +2,7 @@
 
     tensors     the parameters of the network, and extra arrays such as the normalisation of features
     metadata    `cwrnn`, a JSON object: version, kind, method, schedule, inputs, outputs and softmax of the network;
+                cell, unless it is "tanh", and peepholes, if there are any;
                 about, an object with extra metadata, such as the data that the network was trained on; sha256
 
 Loading executes no code from the file. A ModelError refuses a file that has another format, is damaged or does not make
@@ -12,8 +13,9 @@ same bytes.
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +23,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .cells import CELLS
 from .extras import require
+from .gru import ClockworkGRU
+from .layer import AnyLayer, ClockworkLayer
+from .lstm import ClockworkLSTM
 from .network import Network
+from .parameters import PEEPHOLES
 from .rnn import ClockworkRNN
 from .schedule import Schedule
 from .untrusted import escape_controls, parse_json, read_regular_file, shorten
@@ -47,6 +54,21 @@ DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8
 """The dtypes in a file, by their names in safetensors: float32 for parameters, float64 for extra arrays."""
 
 
+METHODS = {
+    "srn": ("tanh", "relu"), "lstm": ("lstm",), "gru": ("gru",),
+    "cw": ("tanh", "relu"), "cw-lstm": ("lstm",), "cw-gru": ("gru",),
+}  # fmt: skip
+"""The cells of every method. A method whose name does not begin with "cw" has one module of period 1."""
+
+LAYERS: dict[str, Callable[..., AnyLayer]] = {
+    "tanh": ClockworkRNN,
+    "relu": partial(ClockworkRNN, nonlinearity="relu"),
+    "lstm": ClockworkLSTM,
+    "gru": ClockworkGRU,
+}
+"""The layers by the names of their cells."""
+
+
 class ModelError(ValueError):
     """A file is not a saved network, or not one of the kind that is needed; the message begins with its path."""
 
@@ -68,22 +90,31 @@ class SavedNetwork:
     kind: str
     """The task of the network: "words" or "generation"."""
     method: str
-    """The method of the network: "srn" or "cw"."""
+    """The method of the network: "srn", "lstm" or "gru", or with clocks "cw", "cw-lstm" or "cw-gru"."""
     network: Network
-    """The network in float32. Its layer is a ClockworkRNN, for an SRN one with a single module of period 1."""
+    """The network in float32. Its layer is a ClockworkRNN, ClockworkLSTM or ClockworkGRU, which has a single module of
+    period 1 if the method has no clocks."""
     tensors: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     """Extra arrays for this kind of network, such as the normalisation of features."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Extra metadata, JSON-serialisable."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.network.layer, ClockworkRNN):
-            raise TypeError(f"only Clockwork RNNs and SRNs can be saved, got a {type(self.network.layer).__name__}")
+        layer = self.network.layer
+        if not isinstance(layer, ClockworkLayer):
+            raise TypeError(
+                "only a ClockworkRNN, a ClockworkLSTM or a ClockworkGRU with its readout can be saved, "
+                f"got a {type(layer).__name__}"
+            )
+        if not _fits(self.method, layer.cell, layer.schedule):
+            raise ValueError(
+                f"there is no {self.method!r} with the cell {layer.cell!r} and the schedule {layer.schedule.spec}"
+            )
 
     @property
-    def layer(self) -> ClockworkRNN:
+    def layer(self) -> AnyLayer:
         """The hidden layer."""
-        assert isinstance(self.network.layer, ClockworkRNN)
+        assert isinstance(self.network.layer, ClockworkLayer)
         return self.network.layer
 
     @property
@@ -107,7 +138,7 @@ class SavedNetwork:
         Raises a ValueError if `about` is not JSON that `load` would read, and an OSError if the file cannot be written.
         """
         parameters = {name: value.detach().cpu().numpy() for name, value in self.network.named_parameters()}
-        metadata = {
+        metadata: dict[str, Any] = {
             "version": VERSION,
             "kind": self.kind,
             "method": self.method,
@@ -117,6 +148,10 @@ class SavedNetwork:
             "softmax": self.network.softmax,
             "about": dict(self.about),
         }
+        if self.layer.cell != "tanh":
+            metadata["cell"] = self.layer.cell
+        if self.layer.peepholes:
+            metadata["peepholes"] = True
         arrays = {name: np.ascontiguousarray(value, "<f4") for name, value in parameters.items()}
         arrays |= {name: np.ascontiguousarray(value, "<f8") for name, value in self.tensors.items()}
         text = json.dumps(metadata | {"sha256": _digest(metadata, arrays)}, ensure_ascii=False, allow_nan=False)
@@ -228,7 +263,7 @@ def _assemble(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -
         "outputs": int,
         "softmax": bool,
         "about": dict,
-    }
+    } | {name: kind for name, kind in {"cell": str, "peepholes": bool}.items() if name in metadata}
     for name, kind in types.items():
         if type(metadata.get(name)) is not kind:
             raise _FormatError(f"{name} must be of type {kind.__name__}, got {shorten(repr(metadata.get(name)))}")
@@ -239,19 +274,26 @@ def _assemble(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -
     except ValueError as error:
         raise _FormatError(shorten(str(error), 200)) from error
     method, inputs, outputs = metadata["method"], metadata["inputs"], metadata["outputs"]
-    if method not in ("srn", "cw") or (method == "srn" and schedule.periods != (1,)):
-        raise _FormatError(f"there is no {_quote(method)} with the schedule {shorten(schedule.spec)}")
+    cell, peepholes = metadata.get("cell", "tanh"), metadata.get("peepholes", False)
+    if not _fits(method, cell, schedule):
+        raise _FormatError(
+            f"there is no {_quote(method)} with the cell {_quote(cell)} and the schedule {shorten(schedule.spec)}"
+        )
+    if peepholes and cell != "lstm":
+        raise _FormatError(f"the cell {_quote(cell)} has no peepholes")
     if inputs < 0 or outputs < 1:
         raise _FormatError(f"expected inputs >= 0 and outputs >= 1, got {inputs} and {outputs}")
     # before anything is built: the metadata may describe a far larger network than the file contains
-    N = schedule.hidden_size
-    shapes = {
-        "layer.weight_ih_l0": (N, inputs),
-        "layer.weight_hh_l0": (N, N),
-        "layer.bias_l0": (N,),
+    N, (gates, biases, _) = schedule.hidden_size, CELLS[cell]
+    shapes: dict[str, tuple[int, ...]] = {
+        "layer.weight_ih_l0": (gates * N, inputs),
+        "layer.weight_hh_l0": (gates * N, N),
+        "layer.bias_l0": (biases * N,),
         "readout.weight": (outputs, N),
         "readout.bias": (outputs,),
     }
+    if peepholes:
+        shapes["layer.weight_ch_l0"] = (PEEPHOLES * N,)
     for name, shape in shapes.items():
         if name not in arrays:
             raise _FormatError(f"the tensor {name!r} is missing")
@@ -261,16 +303,22 @@ def _assemble(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise _FormatError(f"the tensor {_quote(name)} has values that are not finite")
-    if arrays["layer.weight_hh_l0"][~schedule.mask()].any():
+    if arrays["layer.weight_hh_l0"].reshape(gates, N, N)[:, ~schedule.mask()].any():
         raise _FormatError(
             f"its weights do not fit the schedule {shorten(schedule.spec)}: some lead from fast modules to slow ones"
         )
-    network = Network(ClockworkRNN(inputs, N, schedule=schedule), outputs, softmax=metadata["softmax"])
+    options = {"peepholes": True} if peepholes else {}
+    network = Network(LAYERS[cell](inputs, N, schedule=schedule, **options), outputs, softmax=metadata["softmax"])
     network.requires_grad_(False)
     for name, parameter in network.named_parameters():
         parameter.copy_(torch.from_numpy(arrays[name].astype(np.float32)))
     tensors = {name: array.astype(np.float64) for name, array in arrays.items() if name not in shapes}
     return SavedNetwork(metadata["kind"], method, network, tensors, metadata["about"])
+
+
+def _fits(method: str, cell: str, schedule: Schedule) -> bool:
+    """Whether a network of a method can have a cell and a schedule."""
+    return cell in METHODS.get(method, ()) and (method.startswith("cw") or schedule.periods == (1,))
 
 
 def _parse_object(text: str | bytes, name: str) -> dict[str, Any]:

@@ -35,6 +35,8 @@ MOST_MODULES = 2**18
 class Operations(NamedTuple):
     """Multiply-adds per time step of a hidden layer, averaged over the clock and counted in three ways.
 
+    They are those of one gate: an LSTM takes 4 times as many, a GRU 3 times.
+
     >>> operations = Schedule.exponential(1024, 8).operations()
     >>> round(operations.dense / operations.cascade, 1)  # the cascade needs 16 times fewer than a dense RNN
     16.3
@@ -101,7 +103,7 @@ class Schedule:
 
     @classmethod
     def resolve(cls, value: "Schedule | str | Iterable[int] | int | None", hidden_size: int) -> "Schedule":
-        """The schedule of `hidden_size` units that `value` describes, in any form that `ClockworkRNN` accepts.
+        """The schedule of `hidden_size` units that `value` describes, in any form that a layer accepts.
 
         Args:
             value: a Schedule; its text form, as `print(rnn)` and `spec` show it; a sequence of periods, over which the
@@ -345,7 +347,7 @@ class Schedule:
         return module[:, None] <= module[None, :]
 
     def recurrent_parameter_count(self) -> int:
-        """The number of recurrent weights that exist, N_H in the paper's appendix.
+        """The number of recurrent weights that exist, N_H in the paper's appendix; an LSTM or a GRU has them per gate.
 
         >>> Schedule.exponential(40, 8).recurrent_parameter_count()  # n^2 / 2 + n k / 2
         900
@@ -353,7 +355,9 @@ class Schedule:
         return sum(self.sizes[i] * (self.hidden_size - rows.start) for i, rows in enumerate(self.slices))
 
     def parameter_count(self, input_size: int, output_size: int = 0, *, count_periods: bool = True) -> int:
-        """The number of parameters of the hidden layer, with one bias per unit, and of a linear readout.
+        """The number of parameters of a hidden layer with one gate and one bias per unit, and of a linear readout.
+
+        `count_parameters` of a layer counts those of any cell.
 
         Args:
             input_size: I, the number of features of the input

@@ -1,13 +1,14 @@
 """Inspection measures the known memory, spectrum and importance of modules with weights set by hand."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from cwrnn import ClockworkRNN, Schedule
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Schedule
 from cwrnn.inspection import (
     Memory,
     compute_outputs,
@@ -36,9 +37,19 @@ def set_by_hand(schedule, *, recurrent=0.0, from_input=0.0, bias=0.0, inputs=1, 
     return layer
 
 
-def random_layer(schedule=ODD, inputs=2, **options):
+LAYERS = {
+    "tanh": ClockworkRNN,
+    "relu": partial(ClockworkRNN, nonlinearity="relu"),
+    "lstm": ClockworkLSTM,
+    "peepholes": partial(ClockworkLSTM, peepholes=True),
+    "gru": ClockworkGRU,
+}
+CELLS = pytest.mark.parametrize("cell", LAYERS)
+
+
+def random_layer(schedule=ODD, inputs=2, cell="tanh", **options):
     torch.manual_seed(1)
-    return ClockworkRNN(inputs, schedule.hidden_size, schedule=schedule, dtype=torch.float64, **options)
+    return LAYERS[cell](inputs, schedule.hidden_size, schedule=schedule, dtype=torch.float64, **options)
 
 
 def sequences(*lengths, inputs=2, seed=0):
@@ -56,8 +67,9 @@ def linear(weight, bias=None):
     return readout
 
 
-def test_states_equal_the_output_of_the_layer():
-    layer = random_layer().float()
+@CELLS
+def test_states_equal_the_output_of_the_layer(cell):
+    layer = random_layer(cell=cell).float()
     inputs = sequences(11, 5)
     for states, sequence in zip(compute_states(layer, inputs), inputs, strict=True):
         expected, _ = layer(torch.tensor(sequence, dtype=torch.float32)[:, None])
@@ -106,9 +118,9 @@ def test_memory_does_not_depend_on_the_length_of_the_data():
     np.testing.assert_allclose(short[0, [0, 1, 8, 9, 17]], [1, *np.sqrt(1 / 8) * np.array([1, 1, 0.5, 0.25])])
 
 
-@pytest.mark.parametrize("nonlinearity", ["relu", "tanh"])
-def test_memory_equals_the_derivatives_of_autograd(nonlinearity):
-    layer = random_layer(nonlinearity=nonlinearity)
+@CELLS
+def test_memory_equals_the_derivatives_of_autograd(cell):
+    layer = random_layer(cell=cell)
     inputs = sequences(17, 9)
     # in twelve steps the slowest module that ticks is the first six times, the second and the third three times each
     frequency = {0: 6, 1: 3, 2: 3}
@@ -138,14 +150,16 @@ def test_memory_equals_the_derivatives_of_autograd(nonlinearity):
     np.testing.assert_allclose(short.norms, memory.norms[:, :5], rtol=1e-12)
 
 
-def test_without_input_the_derivative_is_by_an_input_to_each_unit():
-    layer = random_layer(inputs=0)
+@CELLS
+def test_without_input_the_derivative_is_by_an_input_to_each_gate_of_each_unit(cell):
+    layer = random_layer(inputs=0, cell=cell)
+    rows = len(layer.weight_ih_l0)
     with torch.no_grad():
-        # the same network with an input of zero for each unit and the identity as its weights
-        twin = random_layer(inputs=ODD.hidden_size)
-        twin.load_state_dict({**layer.state_dict(), "weight_ih_l0": torch.eye(ODD.hidden_size)})
+        # the same network with an input of zero for each gate of each unit and the identity as its weights
+        twin = random_layer(inputs=rows, cell=cell)
+        twin.load_state_dict({**layer.state_dict(), "weight_ih_l0": torch.eye(rows)})
     memory = measure_memory(layer, [np.empty((20, 0))])
-    expected = measure_memory(twin, [np.zeros((20, ODD.hidden_size))])
+    expected = measure_memory(twin, [np.zeros((20, rows))])
     np.testing.assert_allclose(memory.norms, expected.norms, rtol=1e-12)
 
 
@@ -265,31 +279,29 @@ def test_an_output_that_is_one_module_is_lost_without_it():
     assert silenced[0].zero["lost"] == silenced[1].mean["lost"] == 0
 
 
+@CELLS
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("everywhere", [False, True])
 @pytest.mark.parametrize("kind", ["zero", "mean"])
-def test_readers_of_a_silenced_module_read_a_constant(bias, everywhere, kind):
-    layer = random_layer(bias=bias)
+def test_readers_of_a_silenced_module_read_a_constant(bias, everywhere, kind, cell):
+    layer = random_layer(bias=bias, cell=cell)
     inputs = sequences(13)
     readout = linear(torch.randn(2, 7), [0.5, -0.5])
-    module, f = 1, torch.tanh
+    module = 1
     units = ODD.slices[module]
     done = torch.tensor(compute_states(layer, inputs)[0])
     value = done[:, units].mean(dim=0) if kind == "mean" else torch.zeros(2, dtype=torch.float64)
-    # by hand: every reader reads the constant
-    h = torch.zeros(7, dtype=torch.float64)
+    # by hand: before every step the state of the module is the constant, which only its readers notice
+    start = torch.zeros(1, 7, dtype=torch.float64)
+    state = (start, start, 0) if layer.cell == "lstm" else (start, 0)
     expected = []
-    for t, x in enumerate(torch.tensor(inputs[0])):
-        seen = h.clone()
+    for x in torch.tensor(inputs[0]):
         if everywhere:
-            seen[units] = value
-        new = h.clone()
-        for i in ODD.due(t):
-            rows = ODD.slices[i]
-            a = layer.weight_ih_l0[rows] @ x + layer.weight_hh_l0[rows] @ seen
-            new[rows] = f(a + layer.bias_l0[rows] if bias else a)
-        h = new
-        shown = h.clone()
+            h = state[0].clone()
+            h[:, units] = value
+            state = (h, *state[1:])
+        y, state = layer.step(x, state)
+        shown = y.clone()
         shown[units] = value
         expected.append((readout.weight @ shown + readout.bias).detach().numpy())
     seen_outputs = []
@@ -327,32 +339,48 @@ def test_weight_norms_by_hand():
     np.testing.assert_allclose(norms.output, [1, 10])
 
 
+@CELLS
+def test_weight_norms_count_the_weights_of_all_gates(cell):
+    layer, twin = random_layer(cell=cell), random_layer()
+    gates = len(layer.weight_hh_l0) // 7
+    with torch.no_grad():
+        for name in ("weight_hh_l0", "weight_ih_l0"):
+            getattr(layer, name).copy_(getattr(twin, name).repeat(gates, 1))
+    readout = linear(torch.randn(2, 7))
+    norms, expected = measure_weights(layer, readout), measure_weights(twin, readout)
+    np.testing.assert_allclose(norms.recurrent, expected.recurrent)
+    np.testing.assert_allclose(norms.input, math.sqrt(gates) * expected.input)
+
+
 @pytest.mark.parametrize("schedule", [ODD, Schedule.exponential(10, 4), Schedule((1,), (6,))])
-def test_multiply_adds_equal_a_count_step_by_step(schedule):
+@pytest.mark.parametrize(("cell", "gates"), [("tanh", 1), ("lstm", 4), ("gru", 3)])
+def test_multiply_adds_equal_a_count_step_by_step(schedule, cell, gates):
     I, O, cycle = 3, 5, math.lcm(*schedule.periods)
     counted = np.zeros((3, schedule.modules))
     for t in range(cycle):
         for j in schedule.due(t):
             for _ in range(schedule.sizes[j]):
                 # every unit of every module that reads it
-                counted[0, j] += sum(schedule.sizes[: j + 1])
-                counted[1, j] += I
+                counted[0, j] += gates * sum(schedule.sizes[: j + 1])
+                counted[1, j] += gates * I
                 counted[2, j] += O
-    cost = count_operations(schedule, I, O)
+    cost = count_operations(schedule, I, O, cell=cell)
     np.testing.assert_allclose([cost.recurrent, cost.input, cost.readout], counted / cycle)
-    assert cost.dense == schedule.hidden_size * (schedule.hidden_size + I + O)
-    np.testing.assert_allclose((cost.recurrent + cost.input).sum(), schedule.operations(I).cascade)
+    assert cost.dense == schedule.hidden_size * (gates * (schedule.hidden_size + I) + O)
+    np.testing.assert_allclose((cost.recurrent + cost.input).sum(), gates * schedule.operations(I).cascade)
     np.testing.assert_allclose(cost.total, counted.sum(axis=0) / cycle)
 
 
-def test_one_module_costs_as_much_as_a_dense_network():
-    cost = count_operations(Schedule((1,), (6,)), 3, 5)
+@pytest.mark.parametrize("cell", ["tanh", "lstm", "gru"])
+def test_one_module_costs_as_much_as_a_dense_network(cell):
+    cost = count_operations(Schedule((1,), (6,)), 3, 5, cell=cell)
     assert cost.total.sum() == cost.dense
 
 
-def test_the_summary_counts_the_parameters_that_exist():
+@CELLS
+def test_the_summary_counts_the_parameters_that_exist(cell):
     for bias in (False, True):
-        layer = random_layer(bias=bias)
+        layer = random_layer(bias=bias, cell=cell)
         modules = inspect(layer, linear(np.ones((1, 7))), sequences(9), squared).modules
         assert sum(module.parameters for module in modules) == layer.count_parameters() + 7
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.network_cases import USABLE
 
-from cwrnn import ClockworkRNN, Schedule, clockwork_reference, init
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Schedule, clockwork_reference, init
 
 TASK_1 = {"input_size": 0, "output_size": 1}
 TASK_2 = {"input_size": 13, "output_size": 25}
@@ -82,6 +82,14 @@ def rnn(request):
     return ClockworkRNN(3, 10, schedule=5, dtype=torch.float64, backend=request.param)
 
 
+@pytest.fixture(
+    params=[(layer, backend) for layer in (ClockworkRNN, ClockworkLSTM, ClockworkGRU) for backend in USABLE]
+)
+def any_layer(request):
+    layer, backend = request.param
+    return layer(3, 10, schedule=5, dtype=torch.float64, backend=backend)
+
+
 def test_at_time_6_the_modules_of_figure_2_change(rnn):
     """At t = 6 exactly the modules of periods 1 and 2 change, and at t = 0 all modules change."""
     output, _ = rnn(torch.randn(7, 1, 3, dtype=torch.float64), torch.randn(1, 1, 10, dtype=torch.float64))
@@ -94,8 +102,9 @@ def test_at_time_6_the_modules_of_figure_2_change(rnn):
     assert (state.h != h).all()
 
 
-def test_a_held_state_is_equal_to_the_bit(rnn):
-    output, _ = rnn(torch.randn(40, 2, 3, dtype=torch.float64), torch.randn(1, 2, 10, dtype=torch.float64), t0=5)
+def test_a_held_state_is_equal_to_the_bit(any_layer):
+    rnn = any_layer
+    output, _ = rnn(torch.randn(40, 2, 3, dtype=torch.float64), t0=5)
     for i, period in enumerate(rnn.schedule.periods):
         module = output[..., rnn.schedule.slices[i]]
         for step in range(1, 40):
@@ -103,10 +112,14 @@ def test_a_held_state_is_equal_to_the_bit(rnn):
             assert same == ((5 + step) % period != 0)
 
 
-def test_slow_modules_never_read_fast_ones(rnn):
+def test_slow_modules_never_read_fast_ones(any_layer):
     """The derivative of a slow module's state by a fast one's is exactly zero; the reverse derivative is not."""
-    x = torch.randn(40, 1, 3, dtype=torch.float64)
-    jacobian = torch.func.jacrev(lambda h: rnn(x, h[None])[0])(torch.randn(1, 10, dtype=torch.float64))
+    rnn, x = any_layer, torch.randn(40, 1, 3, dtype=torch.float64)
+
+    def run(h):
+        return rnn(x, (h[None], torch.zeros_like(h[None])) if rnn.cell == "lstm" else h[None])[0]
+
+    jacobian = torch.func.jacrev(run)(torch.randn(1, 10, dtype=torch.float64))
     jacobian = jacobian.squeeze(1).squeeze(-2)  # (T, N, N): output unit by initial unit
     forbidden = torch.from_numpy(~rnn.schedule.mask())
     assert (jacobian[:, forbidden] == 0).all()
@@ -114,8 +127,9 @@ def test_slow_modules_never_read_fast_ones(rnn):
 
 
 @pytest.mark.parametrize("optimiser", [torch.optim.Adam, torch.optim.AdamW])
-def test_forbidden_blocks_stay_zero(rnn, optimiser):
-    forbidden = torch.from_numpy(~rnn.schedule.mask())
+def test_forbidden_blocks_stay_zero(any_layer, optimiser):
+    rnn = any_layer
+    forbidden = torch.from_numpy(~rnn.schedule.mask()).repeat(len(rnn.weight_hh_l0) // 10, 1)
     before = rnn.weight_hh_l0.detach().clone()
     optimiser = optimiser(rnn.parameters(), lr=0.1, weight_decay=0.3)
     for _ in range(5):
@@ -165,12 +179,30 @@ def test_a_lowest_period_above_one_is_a_low_pass_filter():
     assert changes == list(range(3, 31, 3))
 
 
-def test_initial_values_are_those_of_the_paper():
-    rnn = init.paper_(ClockworkRNN(40, 400, schedule=8), generator=torch.Generator().manual_seed(2))
-    allowed = torch.from_numpy(rnn.schedule.mask())
+@pytest.mark.parametrize("layer", [ClockworkRNN, ClockworkLSTM, ClockworkGRU])
+def test_initial_values_are_those_of_the_paper(layer):
+    rnn = init.paper_(layer(40, 400, schedule=8), generator=torch.Generator().manual_seed(2))
+    allowed = torch.from_numpy(rnn.schedule.mask()).repeat(len(rnn.weight_hh_l0) // 400, 1)
     for value in (rnn.weight_ih_l0, rnn.weight_hh_l0[allowed], rnn.bias_l0):
         assert abs(value.mean().item()) < 0.01
         assert value.std().item() == pytest.approx(0.1, rel=0.1)
     assert (rnn.weight_hh_l0[~allowed] == 0).all()
-    again = init.paper_(ClockworkRNN(40, 400, schedule=8), generator=torch.Generator().manual_seed(2))
+    again = init.paper_(layer(40, 400, schedule=8), generator=torch.Generator().manual_seed(2))
     assert torch.equal(again.weight_hh_l0, rnn.weight_hh_l0)
+
+
+@pytest.mark.parametrize(("layer", "gates"), [(ClockworkLSTM, "ifgo"), (ClockworkGRU, "rznd")])
+def test_a_forget_bias_makes_gated_cells_hold_their_state(layer, gates):
+    rnn = layer(2, 6, 2, bidirectional=True, schedule=2)
+    with torch.no_grad():
+        for parameter in rnn.parameters():
+            parameter.zero_()
+    assert init.forget_bias_(rnn, 30.0) is rnn
+    assert rnn.bias_l1_reverse.view(4, 6).sum(-1).tolist() == [180.0 if gate in "fz" else 0.0 for gate in gates]
+    state = torch.randn(4, 3, 6)
+    hidden = (torch.zeros_like(state), state) if layer is ClockworkLSTM else state
+    _, after = rnn(torch.randn(9, 3, 2), hidden)
+    torch.testing.assert_close(after[1] if layer is ClockworkLSTM else after, state)
+    plain = ClockworkRNN(2, 6)
+    before = plain.bias_l0.clone()
+    assert torch.equal(init.forget_bias_(plain).bias_l0, before)

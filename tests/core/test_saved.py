@@ -11,9 +11,8 @@ import pytest
 import safetensors.numpy
 import torch
 
-from cwrnn import saved
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, saved
 from cwrnn.experiments.networks.build import build_network
-from cwrnn.experiments.networks.lstm import LSTM
 from cwrnn.network import Network
 from cwrnn.saved import ModelError, SavedNetwork
 from cwrnn.schedule import Schedule
@@ -118,8 +117,59 @@ def test_safetensors_reads_the_file(path):
 
 
 def test_only_clockwork_layers_can_be_saved():
-    with pytest.raises(TypeError, match="only Clockwork RNNs and SRNs can be saved, got a LSTM"):
-        SavedNetwork("words", "lstm", Network(LSTM(3, 2), 4))
+    with pytest.raises(TypeError, match="only a ClockworkRNN, a ClockworkLSTM or a ClockworkGRU .* saved, got a GRU"):
+        SavedNetwork("words", "gru", Network(torch.nn.GRU(3, 2), 4))
+    with pytest.raises(ValueError, match=r"there is no 'cw-gru' with the cell 'tanh' and the schedule 1:3,3:1,4:2"):
+        SavedNetwork("words", "cw-gru", network())
+    with pytest.raises(ValueError, match=r"there is no 'srn' with the cell 'tanh' and the schedule 1:3,3:1,4:2"):
+        SavedNetwork("words", "srn", network())
+
+
+@pytest.mark.parametrize(
+    ("method", "layer"),
+    [
+        ("cw", ClockworkRNN(3, 6, nonlinearity="relu", schedule=CLOCKS)),
+        ("cw-lstm", ClockworkLSTM(3, 6, schedule=CLOCKS)),
+        ("cw-lstm", ClockworkLSTM(3, 6, schedule=CLOCKS, peepholes=True)),
+        ("lstm", ClockworkLSTM(3, 6, schedule=1)),
+        ("cw-gru", ClockworkGRU(3, 6, schedule=CLOCKS)),
+        ("gru", ClockworkGRU(0, 6, schedule=1)),
+    ],
+    ids=str,
+)
+def test_loading_restores_every_layer(tmp_path, method, layer):
+    path, x = tmp_path / "model.safetensors", torch.randn(20, 2, layer.input_size)
+    before = Network(layer, 4, softmax=True)
+    SavedNetwork("words", method, before).save(path)
+    metadata, _ = parts(path)
+    assert (metadata["cell"], metadata.get("peepholes", False)) == (layer.cell, layer.peepholes)
+    after = SavedNetwork.load(path)
+    assert repr(after.network) == repr(before)
+    assert torch.equal(after.network(x), before(x))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cell": "tanh"}, "there is no 'cw-lstm' with the cell 'tanh'"),
+        ({"cell": "often"}, "there is no 'cw-lstm' with the cell 'often'"),
+        ({"cell": 1}, "cell must be of type str, got 1"),
+        ({"peepholes": 1}, "peepholes must be of type bool, got 1"),
+        ({"peepholes": ...}, "'layer.weight_ch_l0'"),
+        ({"method": "cw-gru", "cell": "gru"}, "the cell 'gru' has no peepholes"),
+        ({"method": "cw-gru", "cell": "gru", "peepholes": False}, "'layer.weight_ih_l0' must be float32 (18, 3)"),
+        ({"schedule": "1:2,3:2,4:2"}, "its weights do not fit the schedule 1:2,3:2,4:2"),
+    ],
+)
+def test_wrong_metadata_of_an_lstm_are_refused(tmp_path, changes, message):
+    path = tmp_path / "model.safetensors"
+    SavedNetwork("words", "cw-lstm", Network(ClockworkLSTM(3, 6, schedule=CLOCKS, peepholes=True), 4)).save(path)
+    metadata, arrays = parts(path)
+    if changes == {"peepholes": ...}:
+        # without peepholes the tensor is an extra one, which must be float64
+        arrays["layer.weight_ch_l0"] = np.full(18, np.nan)
+    write(path, metadata | changes, arrays)
+    refused(path, message)
 
 
 def test_a_shortened_or_longer_file_is_refused(path):
@@ -212,8 +262,8 @@ def test_an_edited_file_is_refused(path):
         ({"outputs": True}, "outputs must be of type int, got True"),
         ({"softmax": 1}, "softmax must be of type bool, got 1"),
         ({"softmax": ...}, "softmax must be of type bool, got None"),
-        ({"method": "lstm"}, "there is no 'lstm' with the schedule"),
-        ({"method": "srn"}, "there is no 'srn' with the schedule 1:3,3:1,4:2"),
+        ({"method": "lstm"}, "there is no 'lstm' with the cell 'tanh' and the schedule"),
+        ({"method": "srn"}, "there is no 'srn' with the cell 'tanh' and the schedule 1:3,3:1,4:2"),
         ({"kind": None}, "kind must be of type str"),
         ({"layers": 2}, "its metadata has unknown keys: ['layers']"),
     ],

@@ -8,8 +8,9 @@
     count_operations     the multiply-adds of each module
     inspect              all of them, and a summary of each module
 
-A network is a layer, a ClockworkRNN of one layer and one direction, and a linear readout. Its data are sequences (T, I)
-of any lengths, with I = 0 for a network that generates. Everything is computed in float64 on a copy of the network.
+A network is a layer, a ClockworkRNN, ClockworkLSTM or ClockworkGRU of one layer and one direction, and a linear
+readout. Its data are sequences (T, I) of any lengths, with I = 0 for a network that generates. Everything is computed
+in float64 on a copy of the network. States are the hidden states h; the c of an LSTM stays inside its module.
 """
 
 from .cost import Cost, count_operations

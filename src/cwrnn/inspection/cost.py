@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..cells import CELLS
+from ..parameters import PEEPHOLES
 from ..schedule import Schedule
 from .states import Array
 
@@ -19,7 +21,8 @@ class Cost:
     readout: Array
     """(G,): multiply-adds for the module's part of the readout, once per tick."""
     dense: float
-    """The multiply-adds of an Elman network (SRN) of the same size, whose units all read each other at every step."""
+    """The multiply-adds of a layer of the same cells and the same size whose units all read each other at every step,
+    such as an Elman network (SRN), and of its readout."""
 
     parameters: Array
     """(G,): the parameters of each module that exist: the weights that it reads with, its biases, and its part of the
@@ -31,14 +34,26 @@ class Cost:
         return self.recurrent + self.input + self.readout
 
 
-def count_operations(schedule: Schedule, input_size: int, output_size: int, *, bias: bool = True) -> Cost:
-    """The multiply-adds per time step of each module, as ClockworkRNN and Readout compute them, and its parameters.
+def count_operations(
+    schedule: Schedule,
+    input_size: int,
+    output_size: int,
+    *,
+    bias: bool = True,
+    cell: str = "tanh",
+    peepholes: bool = False,
+) -> Cost:
+    """The multiply-adds per time step of each module, as a layer and Readout compute them, and its parameters.
+
+    The products with weights are counted. The few operations per unit that combine the gates are not.
 
     Args:
         schedule: periods and sizes of the modules
         input_size: I, the number of features of the input
         output_size: the number of outputs of the readout
         bias: whether the layer has biases, which count as parameters. Default: True
+        cell: the cell of the layer: "tanh", "relu", "lstm" or "gru". Default: "tanh"
+        peepholes: whether the layer has peepholes, which count as parameters. Default: False
 
     >>> float(count_operations(Schedule.exponential(1024, 8), 0, 0).total.sum())  # Schedule.operations counts the same
     64256.0
@@ -48,10 +63,12 @@ def count_operations(schedule: Schedule, input_size: int, output_size: int, *, b
     # a module sends to itself and all faster modules, which come before it
     readers = np.array([units.stop for units in schedule.slices])
     read = np.array([N - units.start for units in schedule.slices])
+    gates, biases, _ = CELLS[cell]
+    own = biases * bias + PEEPHOLES * peepholes
     return Cost(
-        recurrent=sizes * readers / periods,
-        input=sizes * input_size / periods,
+        recurrent=gates * sizes * readers / periods,
+        input=gates * sizes * input_size / periods,
         readout=sizes * output_size / periods,
-        dense=float(N * (N + input_size + output_size)),
-        parameters=sizes * (read + input_size + bias + output_size),
+        dense=float(N * (gates * (N + input_size) + output_size)),
+        parameters=sizes * (gates * (read + input_size) + own + output_size),
     )

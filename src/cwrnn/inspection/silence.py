@@ -8,7 +8,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ..rnn import ClockworkRNN
+from ..cells import add_message
+from ..layer import AnyLayer
 from .states import Array, as_sequences, copy_layer, copy_readout, run_layer, run_network
 
 Measure = Callable[[Sequence[Array]], Mapping[str, float]]
@@ -31,18 +32,19 @@ class Silenced:
 
 
 def silence_modules(
-    layer: ClockworkRNN, readout: nn.Linear, inputs: Sequence[ArrayLike], measure: Measure
+    layer: AnyLayer, readout: nn.Linear, inputs: Sequence[ArrayLike], measure: Measure
 ) -> tuple[Mapping[str, float], list[Silenced]]:
     """The errors of the intact network, and its errors with each module silenced in turn.
 
-    The readers of a silenced module find a constant in place of its state, from before the first step on.
+    The readers of a silenced module find a constant in place of its state h, from before the first step on.
 
     Args:
-        layer: a ClockworkRNN of one layer and one direction
+        layer: a ClockworkRNN, ClockworkLSTM or ClockworkGRU of one layer and one direction
         readout: a linear layer from its hidden units to the outputs
         inputs: sequences (T, I)
         measure: computes the errors of the outputs
 
+    >>> from cwrnn import ClockworkRNN
     >>> rnn, readout = ClockworkRNN(3, 8, schedule=[1, 4]), nn.Linear(8, 1)
     >>> measure = lambda outputs: {"variance": float(np.concatenate(outputs).var())}
     >>> intact, silenced = silence_modules(rnn, readout, [np.random.randn(20, 3)], measure)
@@ -64,15 +66,15 @@ def silence_modules(
 
 
 def _replace_state(
-    layer: ClockworkRNN, readout: nn.Linear, units: slice, value: Tensor, everywhere: bool
-) -> tuple[ClockworkRNN, nn.Linear]:
+    layer: AnyLayer, readout: nn.Linear, units: slice, value: Tensor, everywhere: bool
+) -> tuple[AnyLayer, nn.Linear]:
     """A network whose readout, and with `everywhere` all modules, read `value` in place of the state of `units`."""
     layer, readout = copy_layer(layer), copy_readout(readout)
-    readers = [(readout.weight, readout.bias)]
+    # a weighted constant is a bias
+    readout.bias.add_(readout.weight[:, units] @ value)
+    readout.weight[:, units] = 0
     if everywhere:
-        readers.append((layer.get_parameter("weight_hh_l0"), layer.get_parameter("bias_l0")))
-    for weight, bias in readers:
-        # a weighted constant is a bias
-        bias.add_(weight[:, units] @ value)
+        weight, bias = layer.get_parameter("weight_hh_l0"), layer.get_parameter("bias_l0")
+        bias.copy_(add_message(layer.cell, bias, weight[:, units] @ value))
         weight[:, units] = 0
     return layer, readout

@@ -7,20 +7,21 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from ..rnn import ClockworkRNN
+from ..layer import AnyLayer
 
 Array = NDArray[np.float64]
 
 
-def compute_states(layer: ClockworkRNN, inputs: Sequence[ArrayLike]) -> list[Array]:
+def compute_states(layer: AnyLayer, inputs: Sequence[ArrayLike]) -> list[Array]:
     """The hidden states (T, N) of each sequence, held between ticks.
 
     Module i has the columns `layer.schedule.slices[i]`.
 
     Args:
-        layer: a ClockworkRNN of one layer and one direction
+        layer: a ClockworkRNN, ClockworkLSTM or ClockworkGRU of one layer and one direction
         inputs: sequences (T, I)
 
+    >>> from cwrnn import ClockworkRNN
     >>> rnn = ClockworkRNN(3, 8, schedule=[1, 4])
     >>> slow = compute_states(rnn, [np.random.randn(10, 3)])[0][:, rnn.schedule.slices[1]]
     >>> bool((slow[4:8] == slow[4]).all())
@@ -29,14 +30,15 @@ def compute_states(layer: ClockworkRNN, inputs: Sequence[ArrayLike]) -> list[Arr
     return run_layer(copy_layer(layer), as_sequences(layer, inputs))
 
 
-def compute_outputs(layer: ClockworkRNN, readout: nn.Linear, inputs: Sequence[ArrayLike]) -> list[Array]:
+def compute_outputs(layer: AnyLayer, readout: nn.Linear, inputs: Sequence[ArrayLike]) -> list[Array]:
     """The outputs (T, O) of the readout for each sequence.
 
     Args:
-        layer: a ClockworkRNN of one layer and one direction
+        layer: a ClockworkRNN, ClockworkLSTM or ClockworkGRU of one layer and one direction
         readout: a linear layer from its hidden units to the outputs
         inputs: sequences (T, I)
 
+    >>> from cwrnn import ClockworkRNN
     >>> rnn, readout = ClockworkRNN(3, 8, schedule=[1, 4]), nn.Linear(8, 2)
     >>> [output.shape for output in compute_outputs(rnn, readout, [np.zeros((10, 3)), np.zeros((7, 3))])]
     [(10, 2), (7, 2)]
@@ -44,11 +46,12 @@ def compute_outputs(layer: ClockworkRNN, readout: nn.Linear, inputs: Sequence[Ar
     return run_network(copy_layer(layer), copy_readout(readout), as_sequences(layer, inputs))
 
 
-def copy_layer(layer: ClockworkRNN) -> ClockworkRNN:
+def copy_layer(layer: AnyLayer) -> AnyLayer:
     """A float64 copy of the layer that has a bias and needs no gradient.
 
     Raises a ValueError if the layer has several layers or directions.
 
+    >>> from cwrnn import ClockworkRNN
     >>> copy_layer(ClockworkRNN(3, 8, bias=False)).bias_l0.dtype
     torch.float64
     """
@@ -57,13 +60,14 @@ def copy_layer(layer: ClockworkRNN) -> ClockworkRNN:
             "inspection takes one layer of one direction, "
             f"got num_layers={layer.num_layers}, bidirectional={layer.bidirectional}"
         )
-    copy = ClockworkRNN(
+    options = {name: getattr(layer, name) for name in ("nonlinearity", "peepholes") if getattr(layer, name, False)}
+    copy = type(layer)(
         layer.input_size,
         layer.hidden_size,
-        nonlinearity=layer.nonlinearity,
         dtype=torch.float64,
         schedule=layer.schedule,
         backend="torch",
+        **options,
     )
     _copy_parameters(layer, copy)
     copy.clear_forbidden_weights()
@@ -77,7 +81,7 @@ def copy_readout(readout: nn.Linear) -> nn.Linear:
     return copy.requires_grad_(False)
 
 
-def as_sequences(layer: ClockworkRNN, inputs: Sequence[ArrayLike]) -> list[Tensor]:
+def as_sequences(layer: AnyLayer, inputs: Sequence[ArrayLike]) -> list[Tensor]:
     """The inputs as float64 tensors; raises a ValueError unless all of them are (T, I) with T >= 1."""
     sequences = [torch.tensor(np.asarray(input, dtype=np.float64)) for input in inputs]
     if not sequences:
@@ -88,12 +92,12 @@ def as_sequences(layer: ClockworkRNN, inputs: Sequence[ArrayLike]) -> list[Tenso
     return sequences
 
 
-def run_layer(layer: ClockworkRNN, sequences: Sequence[Tensor]) -> list[Array]:
+def run_layer(layer: AnyLayer, sequences: Sequence[Tensor]) -> list[Array]:
     """The hidden states (T, N) of a layer from `copy_layer` on sequences from `as_sequences`."""
     return [layer(sequence[:, None])[0][:, 0].numpy() for sequence in sequences]
 
 
-def run_network(layer: ClockworkRNN, readout: nn.Linear, sequences: Sequence[Tensor]) -> list[Array]:
+def run_network(layer: AnyLayer, readout: nn.Linear, sequences: Sequence[Tensor]) -> list[Array]:
     """The outputs (T, O) of a layer from `copy_layer` and a readout from `copy_readout`."""
     return [readout(torch.from_numpy(states)).numpy() for states in run_layer(layer, sequences)]
 

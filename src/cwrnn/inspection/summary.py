@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import nn
 
-from ..rnn import ClockworkRNN
+from ..layer import AnyLayer
 from ..schedule import Schedule
 from .cost import Cost, count_operations
 from .memory import Memory, measure_memory
@@ -62,7 +62,7 @@ class Inspection:
 
 
 def inspect(
-    layer: ClockworkRNN,
+    layer: AnyLayer,
     readout: nn.Linear,
     inputs: Sequence[ArrayLike],
     measure: Measure,
@@ -72,12 +72,13 @@ def inspect(
     """All measurements of a network on some sequences, and a summary of each module.
 
     Args:
-        layer: a ClockworkRNN of one layer and one direction
+        layer: a ClockworkRNN, ClockworkLSTM or ClockworkGRU of one layer and one direction
         readout: a linear layer from its hidden units to the outputs
         inputs: sequences (T, I)
         measure: computes the errors of the outputs (T, O) of all sequences, by name
         longest: the longest lag of the memory. Default: all lags
 
+    >>> from cwrnn import ClockworkRNN
     >>> rnn, linear = ClockworkRNN(3, 8, schedule=[1, 4]), nn.Linear(8, 1)
     >>> inspection = inspect(rnn, linear, [np.random.randn(20, 3)], lambda outputs: {"power": float(outputs[0].var())})
     >>> [module.period for module in inspection.modules]
@@ -88,7 +89,14 @@ def inspect(
     spectrum = measure_spectrum(states, schedule)
     memory = measure_memory(layer, inputs, longest)
     weights = measure_weights(layer, readout)
-    cost = count_operations(schedule, layer.input_size, readout.out_features, bias=layer.bias)
+    cost = count_operations(
+        schedule,
+        layer.input_size,
+        readout.out_features,
+        bias=layer.bias,
+        cell=layer.cell,
+        peepholes=layer.peepholes,
+    )
     intact, silenced = silence_modules(layer, readout, inputs, measure)
     variance = np.concatenate(states).var(axis=0)
     modules = [

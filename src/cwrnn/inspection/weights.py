@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from ..rnn import ClockworkRNN
+from ..cells import CELLS
+from ..layer import AnyLayer
 from .states import Array, copy_layer
 
 
@@ -14,36 +15,38 @@ class WeightNorms:
     """How large the weights of each module are."""
 
     recurrent: Array
-    """(G, G): root mean square of the weights from the module of the column to the module of the row; NaN below the
-    diagonal, where there are no weights."""
+    """(G, G): root mean square of the weights from the module of the column to the module of the row, over all gates;
+    NaN below the diagonal, where there are no weights."""
     input: Array
-    """(G,): norm of the weights from the input; 0 without an input."""
+    """(G,): norm of the weights from the input to all gates; 0 without an input."""
     output: Array
     """(G,): norm of the readout's weights."""
 
 
-def measure_weights(layer: ClockworkRNN, readout: nn.Linear) -> WeightNorms:
+def measure_weights(layer: AnyLayer, readout: nn.Linear) -> WeightNorms:
     """How large the weights from module to module, from the input and to the output are.
 
     Args:
-        layer: a ClockworkRNN of one layer and one direction
+        layer: a ClockworkRNN, ClockworkLSTM or ClockworkGRU of one layer and one direction
         readout: a linear layer from its hidden units to the outputs
 
+    >>> from cwrnn import ClockworkRNN
     >>> norms = measure_weights(ClockworkRNN(3, 8, schedule=[1, 4]), nn.Linear(8, 1))
     >>> norms.recurrent.shape, bool(np.isnan(norms.recurrent[1, 0]))
     ((2, 2), True)
     """
     schedule = layer.schedule
     copy, weight_out = copy_layer(layer), readout.weight.detach().double()
-    weight = copy.weight_hh_l0.detach()
-    G = schedule.modules
+    gates, G = CELLS[layer.cell].gates, schedule.modules
+    weight = copy.weight_hh_l0.detach().unflatten(0, (gates, schedule.hidden_size))
+    from_input = copy.weight_ih_l0.detach().unflatten(0, (gates, schedule.hidden_size))
     recurrent = np.full((G, G), np.nan)
     for i in range(G):
         for j in range(i, G):
-            block = weight[schedule.slices[i], schedule.slices[j]]
+            block = weight[:, schedule.slices[i], schedule.slices[j]]
             recurrent[i, j] = float(block.square().mean().sqrt())
     return WeightNorms(
         recurrent,
-        np.array([float(copy.weight_ih_l0.detach()[units].norm()) for units in schedule.slices]),
+        np.array([float(from_input[:, units].norm()) for units in schedule.slices]),
         np.array([float(weight_out[:, units].norm()) for units in schedule.slices]),
     )
