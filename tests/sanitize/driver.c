@@ -89,32 +89,44 @@ static void check_same(const char *what, const void *one, const void *other, int
 
 static void drive_backward(Call *c, const Network *network) {
     const int64_t S = c->S, T = c->T, B = c->B, I = c->I, N = network->N;
+    const int64_t rows = S * count_gates(c->cell) * N, biases = S * count_biases(c->cell) * N;
+    const int64_t states = S * B * count_parts(c->cell) * N;
     if (chance(60)) c->g_ticks = draw_tensor(S * network->ticks_size, 1);
-    if (chance(60)) c->g_final = draw_tensor(S * B * N, 1);
+    if (chance(60)) c->g_final = draw_tensor(states, 1);
     if (chance(60)) {
         c->g_held_b = chance(10) ? 0 : N, c->g_held_t = B * N, c->g_held_s = T * B * N;
         c->g_held = draw_tensor(S * T * B * N, 1);
     }
     if (chance(70)) c->g_input = make_tensor(S * T * B * I);
-    if (chance(70)) c->g_weight_ih = make_tensor(S * N * I);
-    if (chance(70)) c->g_weight_hh = make_tensor(S * N * N);
-    if (chance(70)) c->g_bias = make_tensor(S * N);
-    if (chance(70)) c->g_h0 = make_tensor(S * B * N);
-    double *g_input = make_doubles(S * T * B * I), *g_weight_ih = make_doubles(S * N * I);
-    double *g_weight_hh = make_doubles(S * N * N), *g_bias = make_doubles(S * N), *g_h0 = make_doubles(S * B * N);
+    if (chance(70)) c->g_weight_ih = make_tensor(rows * I);
+    if (chance(70)) c->g_weight_hh = make_tensor(rows * N);
+    if (chance(70)) c->g_bias = make_tensor(biases);
+    if (chance(70)) c->g_h0 = make_tensor(states);
+    if (c->weight_ch != NULL && chance(70)) c->g_weight_ch = make_tensor(S * 3 * N);
+    const Gradients expected = {
+        .input = make_doubles(S * T * B * I), .weight_ih = make_doubles(rows * I), .weight_hh = make_doubles(rows * N),
+        .bias = make_doubles(biases), .h0 = make_doubles(states), .weight_ch = make_doubles(S * 3 * N),
+    };
     call("backward", kernel.backward, c);
-    define_backward(network, g_input, g_weight_ih, g_weight_hh, g_bias, g_h0);
-    compare("gradient of the input", c->g_input, g_input, S * T * B * I);
-    compare("gradient of weight_ih", c->g_weight_ih, g_weight_ih, S * N * I);
-    compare("gradient of weight_hh", c->g_weight_hh, g_weight_hh, S * N * N);
-    compare("gradient of the bias", c->g_bias, g_bias, S * N);
-    compare("gradient of h0", c->g_h0, g_h0, S * B * N);
+    define_backward(network, &expected);
+    compare("gradient of the input", c->g_input, expected.input, S * T * B * I);
+    compare("gradient of weight_ih", c->g_weight_ih, expected.weight_ih, rows * I);
+    compare("gradient of weight_hh", c->g_weight_hh, expected.weight_hh, rows * N);
+    compare("gradient of the bias", c->g_bias, expected.bias, biases);
+    compare("gradient of h0", c->g_h0, expected.h0, states);
+    compare("gradient of the peepholes", c->g_weight_ch, expected.weight_ch, S * 3 * N);
     if (c->g_weight_hh == NULL) return;
     const real *several = c->g_weight_hh;
-    c->g_weight_hh = make_tensor(S * N * N);
+    c->g_weight_hh = make_tensor(rows * N);
     c->threads = 1;
     call("backward", kernel.backward, c);
-    check_same("backward", several, c->g_weight_hh, S * N * N);
+    check_same("backward", several, c->g_weight_hh, rows * N);
+}
+
+/* Draws the bias and the peepholes that a cell of S replicas has. */
+static void draw_cell(Call *c, int64_t N) {
+    if (chance(80)) c->bias = draw_replicas(c->S, count_biases(c->cell) * N, 1, &c->bias_s);
+    if (c->cell == LSTM && chance(60)) c->weight_ch = draw_replicas(c->S, 3 * N, 1, &c->weight_ch_s);
 }
 
 static void drive_sequence(void) {
@@ -124,19 +136,20 @@ static void drive_sequence(void) {
     } fields = {0};
     Call *c = &fields.call;
     c->S = chance(70) ? 1 : pick(0, 4), c->T = pick(0, 30), c->B = draw_batch(), c->I = pick(0, 9), c->G = pick(1, 5);
-    c->rectify = chance(30), c->threads = pick(1, 4);
-    const int64_t N = draw_modules(c->G, c->modules);
+    c->cell = pick(TANH, GRU), c->threads = pick(1, 4);
+    const int64_t N = draw_modules(c->G, c->modules), rows = count_gates(c->cell) * N, H = count_parts(c->cell) * N;
     const double scale = 1 / sqrt((double)N);
     draw_input(c);
-    c->weight_ih = draw_replicas(c->S, N * c->I, 1, &c->weight_ih_s);
-    c->weight_hh = draw_replicas(c->S, N * N, scale, &c->weight_hh_s);
-    if (chance(80)) c->bias = draw_replicas(c->S, N, 1, &c->bias_s);
+    c->weight_ih = draw_replicas(c->S, rows * c->I, 1, &c->weight_ih_s);
+    c->weight_hh = draw_replicas(c->S, rows * N, scale, &c->weight_hh_s);
+    draw_cell(c, N);
     if (chance(50)) c->lengths = draw_lengths(c->S * c->B, c->T), c->lengths_s = c->B;
-    if (chance(50)) c->h0 = draw_tensor(c->S * c->B * N, 1), c->h0_b = N, c->h0_s = c->B * N;
+    if (chance(50)) c->h0 = draw_tensor(c->S * c->B * H, 1), c->h0_b = H, c->h0_s = c->B * H;
     const Network network = describe_network(c);
     const int backward = chance(70);
-    const int64_t ticks = c->S * network.ticks_size, numbers = c->S * c->T * c->B * N, finals = c->S * c->B * N;
+    const int64_t ticks = c->S * network.ticks_size, numbers = c->S * c->T * c->B * N, finals = c->S * c->B * H;
     if (backward || chance(50)) c->ticks = make_tensor(ticks);
+    if (backward || chance(50)) c->kept = make_tensor(count_kept(&network));
     if (chance(70)) c->held = make_tensor(numbers);
     c->final = make_tensor(finals);
     double *final = make_doubles(finals), *held = make_doubles(numbers), *expected = make_doubles(ticks);
@@ -188,6 +201,23 @@ static void drive_silly_sizes(void) {
         fail("lend", "it lends more memory than there is");
 }
 
+/* Unit n of module i, whose units begin at `start`, after a step of sequence b. */
+static Unit define_step(const Step *c, int64_t b, int64_t i, int64_t n, int64_t start, int64_t N) {
+    const real *h = (const real *)c->h + b * c->h_b, *x = (const real *)c->input + b * c->I;
+    double driven[4] = {0}, heard[4] = {0}, peephole[3];
+    const Unit before = {.h = (double)h[n], .c = c->cell == LSTM ? (double)h[N + n] : 0};
+    if (c->t % c->modules[c->G + i] != 0) return before;
+    for (int64_t k = 0; k < count_biases(c->cell); k++) driven[k] = read_bias(c->bias, k * N + n);
+    for (int64_t k = 0; k < count_gates(c->cell); k++) {
+        const real *weight_ih = (const real *)c->weight_ih + (k * N + n) * c->I;
+        const real *weight_hh = (const real *)c->weight_hh + (k * N + n) * N;
+        for (int64_t j = 0; j < c->I; j++) driven[k] += (double)weight_ih[j] * (double)x[j];
+        for (int64_t m = start; m < N; m++) heard[k] += (double)weight_hh[m] * (double)h[m];
+    }
+    read_peepholes(c->weight_ch, n, N, peephole);
+    return tick_unit(c->cell, driven, heard, peephole, before);
+}
+
 static void drive_steps(void) {
     union {
         Step step;
@@ -195,39 +225,37 @@ static void drive_steps(void) {
     } fields = {0};
     Step *c = &fields.step;
     int64_t modules[3 * 8], sizes[2], t = pick(0, 100);
-    c->B = pick(0, 9), c->I = pick(0, 9), c->G = pick(1, 5), c->rectify = chance(30), c->threads = pick(1, 4);
+    c->B = pick(0, 9), c->I = pick(0, 9), c->G = pick(1, 5), c->cell = pick(TANH, GRU), c->threads = pick(1, 4);
     const int64_t B = c->B, I = c->I, G = c->G, N = draw_modules(G, modules);
+    const int64_t rows = count_gates(c->cell) * N, biases = count_biases(c->cell), H = count_parts(c->cell) * N;
     for (int64_t i = 0; i < G; i++) c->modules[i] = modules[G + i], c->modules[G + i] = modules[i];
-    real *weight_hh = draw_tensor(N * N, 1 / sqrt((double)N));
-    c->weight_ih = draw_tensor(N * I, 1), c->weight_hh = weight_hh;
-    if (chance(80)) c->bias = draw_tensor(N, 1);
+    real *weight_hh = draw_tensor(rows * N, 1 / sqrt((double)N));
+    c->weight_ih = draw_tensor(rows * I, 1), c->weight_hh = weight_hh;
+    if (chance(80)) c->bias = draw_tensor(biases * N, 1);
+    if (c->cell == LSTM && chance(60)) c->weight_ch = draw_tensor(3 * N, 1);
     c->sizes = sizes;
     call("step_sizes", kernel.step_sizes, c);
     c->packed = make_tensor(sizes[0]), c->messages = make_tensor(B * sizes[1]);
     call("step_pack", kernel.step_pack, c);
-    c->h = draw_tensor(B * N, 1), c->h_b = N, c->input_b = I;
+    c->h = draw_tensor(B * H, 1), c->h_b = H, c->input_b = I;
     for (int64_t step = 0; step < 5; step++, t++) {
-        c->input = draw_tensor(B * I, 1), c->next = make_tensor(B * N), c->output = make_tensor(B * N);
+        c->input = draw_tensor(B * I, 1), c->next = make_tensor(B * H), c->output = make_tensor(B * N);
         c->t = t, c->known = step;
-        if (chance(10)) c->h = draw_tensor(B * N, 1);
+        if (chance(10)) c->h = draw_tensor(B * H, 1);
         call("step", kernel.step, c);
-        double *expected = make_doubles(B * N);
+        double *expected = make_doubles(B * H), *output = make_doubles(B * N);
         for (int64_t b = 0; b < B; b++)
             for (int64_t i = 0, start = 0; i < G; start += c->modules[i++])
                 for (int64_t n = start; n < start + c->modules[i]; n++) {
-                    const real *h = (const real *)c->h + b * N;
-                    double a = read_bias(c->bias, n);
-                    for (int64_t j = 0; j < I; j++)
-                        a += (double)((const real *)c->weight_ih)[n * I + j] * (double)((const real *)c->input)[b * I + j];
-                    for (int64_t m = start; m < N; m++) a += (double)weight_hh[n * N + m] * (double)h[m];
-                    const double next = !c->rectify ? tanh(a) : a > 0 ? a : 0;
-                    expected[b * N + n] = t % c->modules[G + i] == 0 ? next : (double)h[n];
+                    const Unit now = define_step(c, b, i, n, start, N);
+                    expected[b * H + n] = output[b * N + n] = now.h;
+                    if (c->cell == LSTM) expected[b * H + N + n] = now.c;
                 }
-        check_same("copy of the state", c->next, c->output, B * N);
-        compare("state after a step", c->output, expected, B * N);
+        compare("state after a step", c->next, expected, B * H);
+        compare("output of a step", c->output, output, B * N);
         c->h = c->next;
     }
-    for (int64_t i = 0; i < N * N; i++) weight_hh[i] += 1;
+    for (int64_t i = 0; i < rows * N; i++) weight_hh[i] += 1;
     if (kernel.step(c) != OTHER_WEIGHTS) fail("step", "it does not notice other weights");
 }
 

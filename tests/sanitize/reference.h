@@ -31,6 +31,12 @@ static Network describe_network(const Call *c) {
     return network;
 }
 
+/* How many numbers forward keeps for backward besides the ticks: the gates, and the c of an LSTM. */
+static int64_t count_kept(const Network *network) {
+    const Call *c = network->call;
+    return c->cell == LSTM || c->cell == GRU ? c->S * ((c->cell == LSTM ? 5 : 4) * network->ticks_size + 16) : 0;
+}
+
 static int is_due(const Call *c, int64_t i, int64_t t) {
     const int64_t first = c->modules[2 * c->G + i];
     return t >= first && (t - first) % c->modules[i] == 0;
@@ -48,82 +54,179 @@ static const real *find_input(const Call *c, int64_t s, int64_t t, int64_t b) {
     return (const real *)c->input + s * c->input_s + t * c->input_t + b * c->input_b;
 }
 
+static double squash(double x) { return 1 / (1 + exp(-x)); }
+
+static int count_gates(int64_t cell) { return cell == LSTM ? 4 : cell == GRU ? 3 : 1; }
+static int count_biases(int64_t cell) { return cell == LSTM || cell == GRU ? 4 : 1; }
+static int count_parts(int64_t cell) { return cell == LSTM ? 2 : 1; }
+
+/* A unit at one step: the gates i, f, g, o of an LSTM, or r, z, n of a GRU and the messages to n; and its state. */
+typedef struct {
+    double gate[4], c, h;
+} Unit;
+
+/* The new state of a unit, from the sums of its gates by input and by messages, and its peepholes. */
+static Unit tick_unit(int64_t cell, const double *driven, const double *heard, const double *peephole, Unit before) {
+    Unit u = before;
+    double *gate = u.gate;
+    if (cell == LSTM) {
+        for (int k = 0; k < 4; k++) gate[k] = driven[k] + heard[k];
+        gate[0] = squash(gate[0] + peephole[0] * before.c), gate[1] = squash(gate[1] + peephole[1] * before.c);
+        gate[2] = tanh(gate[2]);
+        u.c = gate[1] * before.c + gate[0] * gate[2];
+        gate[3] = squash(gate[3] + peephole[2] * u.c);
+        u.h = gate[3] * tanh(u.c);
+    } else if (cell == GRU) {
+        gate[0] = squash(driven[0] + heard[0]), gate[1] = squash(driven[1] + heard[1]);
+        gate[3] = heard[2] + driven[3];
+        gate[2] = tanh(driven[2] + gate[0] * gate[3]);
+        u.h = (1 - gate[1]) * gate[2] + gate[1] * before.h;
+    } else {
+        const double a = driven[0] + heard[0];
+        u.h = cell == TANH ? tanh(a) : a > 0 ? a : 0;
+    }
+    return u;
+}
+
+static void read_peepholes(const void *weight_ch, int64_t at, int64_t N, double peephole[3]) {
+    for (int64_t k = 0; k < 3; k++) peephole[k] = weight_ch == NULL ? 0 : (double)((const real *)weight_ch)[at + k * N];
+}
+
+/* The units of sequence b of replica s as length + 1 rows of N, of which row 0 is the start; to be freed. */
+static Unit *define_units(const Network *network, int64_t s, int64_t b) {
+    const Call *c = network->call;
+    const int64_t N = network->N, length = clip_length(c->lengths, s * c->lengths_s + b, c->T);
+    const int gates = count_gates(c->cell);
+    const real *weight_ih = (const real *)c->weight_ih + s * c->weight_ih_s;
+    const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s;
+    const real *h0 = (const real *)c->h0 + s * c->h0_s + b * c->h0_b;
+    Unit *units = calloc((size_t)((length + 1) * N), sizeof *units);
+    if (units == NULL) fail("define_units", "no memory");
+    for (int64_t n = 0; c->h0 != NULL && n < N; n++) {
+        units[n].h = (double)h0[n];
+        if (c->cell == LSTM) units[n].c = (double)h0[N + n];
+    }
+    for (int64_t t = 0; t < length; t++)
+        for (int64_t n = 0; n < N; n++) {
+            const Unit *before = units + t * N;
+            const int64_t i = network->module_of[n];
+            units[(t + 1) * N + n] = before[n];
+            if (!is_due(c, i, t)) continue;
+            double driven[4] = {0}, heard[4] = {0}, peephole[3];
+            for (int64_t k = 0; k < count_biases(c->cell); k++) driven[k] = read_bias(c->bias, s * c->bias_s + k * N + n);
+            for (int64_t k = 0; k < gates; k++) {
+                for (int64_t j = 0; j < c->I; j++)
+                    driven[k] += (double)weight_ih[(k * N + n) * c->I + j] * (double)find_input(c, s, t, b)[j];
+                for (int64_t m = network->start[i]; m < N; m++) heard[k] += (double)weight_hh[(k * N + n) * N + m] * before[m].h;
+            }
+            read_peepholes(c->weight_ch, s * c->weight_ch_s + n, N, peephole);
+            units[(t + 1) * N + n] = tick_unit(c->cell, driven, heard, peephole, before[n]);
+        }
+    return units;
+}
+
 static void define_forward(const Network *network, double *final, double *held, double *ticks) {
     const Call *c = network->call;
-    const int64_t N = network->N;
+    const int64_t N = network->N, parts = count_parts(c->cell);
     for (int64_t s = 0; s < c->S; s++)
         for (int64_t b = 0; b < c->B; b++) {
-            const real *weight_ih = (const real *)c->weight_ih + s * c->weight_ih_s;
-            const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s;
             const int64_t length = clip_length(c->lengths, s * c->lengths_s + b, c->T);
-            double h[512], before[512];
+            Unit *units = define_units(network, s, b);
             for (int64_t n = 0; n < N; n++) {
-                h[n] = c->h0 == NULL ? 0 : (double)((const real *)c->h0)[s * c->h0_s + b * c->h0_b + n];
-                if (ticks != NULL) ticks[find_tick(network, s, b, n, 0)] = h[n];
-            }
-            for (int64_t t = 0; t < length; t++) {
-                for (int64_t n = 0; n < N; n++) before[n] = h[n];
-                for (int64_t n = 0; n < N; n++) {
-                    const int64_t i = network->module_of[n];
-                    if (!is_due(c, i, t)) continue;
-                    double a = read_bias(c->bias, s * c->bias_s + n);
-                    for (int64_t j = 0; j < c->I; j++)
-                        a += (double)weight_ih[n * c->I + j] * (double)find_input(c, s, t, b)[j];
-                    for (int64_t m = network->start[i]; m < N; m++) a += (double)weight_hh[n * N + m] * before[m];
-                    h[n] = !c->rectify ? tanh(a) : a > 0 ? a : 0;
-                    if (ticks != NULL) ticks[find_tick(network, s, b, n, t + 1)] = h[n];
+                for (int64_t t = 0; t <= length; t++) {
+                    ticks[find_tick(network, s, b, n, t)] = units[t * N + n].h;
+                    if (t > 0) held[((s * c->T + t - 1) * c->B + b) * N + n] = units[t * N + n].h;
                 }
-                for (int64_t n = 0; held != NULL && n < N; n++) held[((s * c->T + t) * c->B + b) * N + n] = h[n];
+                final[(s * c->B + b) * parts * N + n] = units[length * N + n].h;
+                if (parts == 2) final[((s * c->B + b) * 2 + 1) * N + n] = units[length * N + n].c;
             }
-            for (int64_t n = 0; n < N; n++) final[(s * c->B + b) * N + n] = h[n];
+            free(units);
         }
 }
 
-/* The gradients, all of which begin as zeros, from the ticks that the kernel has written. */
-static void define_backward(const Network *network, double *g_input, double *g_weight_ih, double *g_weight_hh,
-                            double *g_bias, double *g_h0) {
+/* The gradients of a unit's sums at a tick, by input and by messages, from those of its state, which become those of the
+ * state before. */
+static void differentiate_unit(int64_t cell, const Unit *u, const Unit *before, const double *peephole, double *dh,
+                               double *dc, double *driven, double *heard) {
+    const double *gate = u->gate;
+    if (cell == LSTM) {
+        const double i = gate[0], f = gate[1], g = gate[2], o = gate[3], squashed = tanh(u->c);
+        driven[3] = *dh * squashed * o * (1 - o);
+        const double d = *dc + *dh * o * (1 - squashed * squashed) + driven[3] * peephole[2];
+        driven[0] = d * g * i * (1 - i), driven[1] = d * before->c * f * (1 - f), driven[2] = d * i * (1 - g * g);
+        *dc = d * f + driven[0] * peephole[0] + driven[1] * peephole[1];
+        *dh = 0;
+        for (int k = 0; k < 4; k++) heard[k] = driven[k];
+    } else if (cell == GRU) {
+        const double r = gate[0], z = gate[1], n = gate[2];
+        driven[2] = *dh * (1 - z) * (1 - n * n);
+        driven[0] = driven[2] * gate[3] * r * (1 - r), driven[1] = *dh * (before->h - n) * z * (1 - z);
+        heard[0] = driven[0], heard[1] = driven[1], heard[2] = driven[3] = driven[2] * r;
+        *dh *= z;
+    } else {
+        heard[0] = driven[0] = cell == TANH ? *dh * (1 - u->h * u->h) : u->h > 0 ? *dh : 0;
+        *dh = 0;
+    }
+}
+
+/* The gradients of all tensors, which begin as zeros. */
+typedef struct {
+    double *input, *weight_ih, *weight_hh, *bias, *h0, *weight_ch;
+} Gradients;
+
+static void define_backward(const Network *network, const Gradients *to) {
     const Call *c = network->call;
-    const int64_t N = network->N;
-    const real *ticks = c->ticks, *g_ticks = c->g_ticks, *g_final = c->g_final, *g_held = c->g_held;
+    const int64_t N = network->N, gates = count_gates(c->cell), biases = count_biases(c->cell), parts = count_parts(c->cell);
+    const real *g_ticks = c->g_ticks, *g_final = c->g_final, *g_held = c->g_held;
     for (int64_t s = 0; s < c->S; s++)
         for (int64_t b = 0; b < c->B; b++) {
             const real *weight_ih = (const real *)c->weight_ih + s * c->weight_ih_s;
             const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s;
-            double g[512], change[512];
-            for (int64_t n = 0; n < N; n++) g[n] = g_final == NULL ? 0 : (double)g_final[(s * c->B + b) * N + n];
+            Unit *units = define_units(network, s, b);
+            double g[512], dc[512], driven[512][4], heard[512][4], peephole[3];
+            for (int64_t n = 0; n < N; n++) {
+                g[n] = g_final == NULL ? 0 : (double)g_final[(s * c->B + b) * parts * N + n];
+                dc[n] = g_final == NULL || parts == 1 ? 0 : (double)g_final[((s * c->B + b) * 2 + 1) * N + n];
+            }
             for (int64_t t = clip_length(c->lengths, s * c->lengths_s + b, c->T) - 1; t >= 0; t--) {
+                const Unit *before = units + t * N, *now = before + N;
                 for (int64_t n = 0; g_held != NULL && n < N; n++)
                     g[n] += (double)g_held[s * c->g_held_s + t * c->g_held_t + b * c->g_held_b + n];
                 for (int64_t n = 0; n < N; n++) {
-                    change[n] = 0;
                     if (!is_due(c, network->module_of[n], t)) continue;
-                    const int64_t at = find_tick(network, s, b, n, t + 1);
-                    const double value = (double)ticks[at];
-                    if (g_ticks != NULL) g[n] += (double)g_ticks[at];
-                    change[n] = !c->rectify ? g[n] * (1 - value * value) : value > 0 ? g[n] : 0;
-                    g[n] = 0;
+                    if (g_ticks != NULL) g[n] += (double)g_ticks[find_tick(network, s, b, n, t + 1)];
+                    read_peepholes(c->weight_ch, s * c->weight_ch_s + n, N, peephole);
+                    differentiate_unit(c->cell, &now[n], &before[n], peephole, &g[n], &dc[n], driven[n], heard[n]);
                 }
                 for (int64_t n = 0; n < N; n++) {
                     const int64_t i = network->module_of[n];
                     if (!is_due(c, i, t)) continue;
-                    for (int64_t m = network->start[i]; m < N; m++) {
-                        g_weight_hh[(s * N + n) * N + m] += change[n] * (double)ticks[find_tick(network, s, b, m, t)];
-                        g[m] += change[n] * (double)weight_hh[n * N + m];
+                    for (int64_t k = 0; k < gates; k++) {
+                        const int64_t row = k * N + n;
+                        for (int64_t m = network->start[i]; m < N; m++) {
+                            to->weight_hh[(s * gates * N + row) * N + m] += heard[n][k] * before[m].h;
+                            g[m] += heard[n][k] * (double)weight_hh[row * N + m];
+                        }
+                        for (int64_t j = 0; j < c->I; j++) {
+                            to->weight_ih[(s * gates * N + row) * c->I + j] += driven[n][k] * (double)find_input(c, s, t, b)[j];
+                            to->input[((s * c->T + t) * c->B + b) * c->I + j] += driven[n][k] * (double)weight_ih[row * c->I + j];
+                        }
                     }
-                    for (int64_t j = 0; j < c->I; j++) {
-                        g_weight_ih[(s * N + n) * c->I + j] += change[n] * (double)find_input(c, s, t, b)[j];
-                        g_input[((s * c->T + t) * c->B + b) * c->I + j] += change[n] * (double)weight_ih[n * c->I + j];
-                    }
-                    g_bias[s * N + n] += change[n];
+                    for (int64_t k = 0; k < biases; k++) to->bias[(s * biases + k) * N + n] += driven[n][k];
+                    if (c->cell != LSTM) continue;
+                    to->weight_ch[s * 3 * N + n] += driven[n][0] * before[n].c;
+                    to->weight_ch[(s * 3 + 1) * N + n] += driven[n][1] * before[n].c;
+                    to->weight_ch[(s * 3 + 2) * N + n] += driven[n][3] * now[n].c;
                 }
             }
-            for (int64_t n = 0; n < N; n++)
-                g_h0[(s * c->B + b) * N + n] =
+            for (int64_t n = 0; n < N; n++) {
+                to->h0[(s * c->B + b) * parts * N + n] =
                     g[n] + (g_ticks == NULL ? 0 : (double)g_ticks[find_tick(network, s, b, n, 0)]);
+                if (parts == 2) to->h0[((s * c->B + b) * 2 + 1) * N + n] = dc[n];
+            }
+            free(units);
         }
 }
-
-static double squash(double x) { return 1 / (1 + exp(-x)); }
 
 /* The gates, cells and states of network s, as (T + 1) rows of [i, f, g, o, c, h][N]; row 0 is the start. */
 static double *define_lstm(const Lstm *p, int64_t s) {

@@ -10,6 +10,8 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
+from ..cells import CELLS
+
 LOW_ADDRESS = 1 << 36
 """A first element below this address may be an offset into memory that does not exist: ask `with_memory`."""
 
@@ -95,15 +97,27 @@ def check_shapes(dtype: torch.dtype, **tensors: tuple[Tensor | None, tuple[int, 
 
 
 def check_network(
-    input: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None, h: Tensor | None, N: int
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h: Tensor | None,
+    N: int,
+    cell: str = "tanh",
+    weight_ch: Tensor | None = None,
 ) -> None:
     """Raises an error if parameters or state do not fit a layer of N units, or lie on another device than the input."""
-    _check_parameter("weight_ih", weight_ih, (N, input.shape[-1]), input.device)
-    _check_parameter("weight_hh", weight_hh, (N, N), input.device)
+    gates, biases, parts = CELLS[cell]
+    _check_parameter("weight_ih", weight_ih, (gates * N, input.shape[-1]), input.device)
+    _check_parameter("weight_hh", weight_hh, (gates * N, N), input.device)
     if bias is not None:
-        _check_parameter("bias", bias, (N,), input.device)
-    if h is not None and h.shape[-2:] != (input.shape[-2], N):
-        raise ValueError(f"the state must be {(input.shape[-2], N)}, got {tuple(h.shape[-2:])}")
+        _check_parameter("bias", bias, (biases * N,), input.device)
+    if weight_ch is not None:
+        if cell != "lstm":
+            raise ValueError(f"only the cell 'lstm' has peepholes, and weight_ch was given to {cell!r}")
+        _check_parameter("weight_ch", weight_ch, (3 * N,), input.device)
+    if h is not None and h.shape[-2:] != (input.shape[-2], parts * N):
+        raise ValueError(f"the state must be {(input.shape[-2], parts * N)}, got {tuple(h.shape[-2:])}")
 
 
 def _check_parameter(name: str, tensor: Tensor, shape: tuple[int, ...], device: torch.device) -> None:

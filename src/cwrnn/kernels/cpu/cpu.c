@@ -50,6 +50,8 @@
 
 #include "memory.h"
 
+#include "cells.h"
+
 /* the plan of a call and its packed weights, the three entry points, in the order in which to read them */
 #include "plan.h"
 

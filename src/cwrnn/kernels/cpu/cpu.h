@@ -6,58 +6,66 @@
 #include <stdint.h>
 
 /* To be changed with every structure or function that Python uses: Python refuses a library with another number. */
-#define CWRNN_ABI 5
+#define CWRNN_ABI 6
 
 #define EXPORT __attribute__((visibility("default")))
 
 /* The result of a call. */
 enum { FINE = 0, OUT_OF_MEMORY = 1, OTHER_WEIGHTS = 2 };
 
+/* The cells. An LSTM has four gates, i, f, g and o, a GRU has three, r, z and n; the others count as one gate. */
+enum { TANH = 0, RELU = 1, LSTM = 2, GRU = 3 };
+
 /* One call, for one precision. Python fills it as an array of 64-bit integers, so every member has 64 bits.
  * Strides count elements; features are always contiguous. A stride of 0 means that all replicas share the tensor.
- * "ticks" is (S, the states of module 0 (n_0 + 1, B, K_0), those of module 1, ...). */
+ * "ticks" is (S, the states of module 0 (n_0 + 1, B, K_0), those of module 1, ...). Weights and biases are gate-major: all
+ * units of the first gate, then those of the second. A state is h, or for an LSTM h and c side by side: below, H is N or 2 N. */
 typedef struct {
-    int64_t S, T, B, I, G, rectify, threads;
+    int64_t S, T, B, I, G, cell, threads;
     const void *input;
     int64_t input_s, input_t, input_b;
     const void *weight_ih;
     int64_t weight_ih_s;
     const void *weight_hh;
     int64_t weight_hh_s;
-    const void *bias; /* or NULL */
+    const void *bias; /* or NULL; a GRU has four parts, the last of which is added to the messages to n */
     int64_t bias_s;
+    const void *weight_ch; /* (S, 3 N), the LSTM's peepholes of i, f and o, or NULL */
+    int64_t weight_ch_s;
     const int64_t *lengths; /* (S, B), or NULL if every sequence has T steps */
     int64_t lengths_s;
     void *ticks; /* forward writes them unless this is NULL, backward reads them */
+    void *kept;  /* the same for the gates of LSTM and GRU: KEPT_ROOM numbers more than kept_of(cell) times the ticks */
     /* forward */
-    const void *h0; /* (S, B, N), or NULL for zero */
+    const void *h0; /* (S, B, H), or NULL for zero */
     int64_t h0_s, h0_b;
-    void *final; /* (S, B, N): the state at each sequence's own end */
+    void *final; /* (S, B, H): the state at each sequence's own end */
     void *held;  /* (S, T, B, N): the state at every step, zero beyond a sequence's end; or NULL if not wanted */
     /* backward: the gradients of the tensors that forward wrote, each of which may be NULL */
     const void *g_ticks, *g_final, *g_held;
     int64_t g_held_s, g_held_t, g_held_b;
     /* and the gradients of the tensors that it read, NULL where not wanted */
     void *g_input;     /* (S, T, B, I) */
-    void *g_weight_ih; /* (S, N, I) */
-    void *g_weight_hh; /* (S, N, N) */
-    void *g_bias;      /* (S, N) */
-    void *g_h0;        /* (S, B, N) */
+    void *g_weight_ih; /* (S, gates N, I) */
+    void *g_weight_hh; /* (S, gates N, N) */
+    void *g_bias;      /* (S, biases N) */
+    void *g_h0;        /* (S, B, H) */
+    void *g_weight_ch; /* (S, 3 N) */
     int64_t modules[]; /* G periods, G sizes, and G first ticks, counted from the start of the sequence */
 } Call;
 
 /* One time step, with weights that were packed before. */
 typedef struct {
-    int64_t B, I, G, rectify, threads;
+    int64_t B, I, G, cell, threads;
     const void *weight_ih, *weight_hh;
     void *packed;
     int64_t *sizes; /* step_sizes writes the sizes of `packed` and of a row of `messages` here */
-    /* step: h (B, N) at t - 1 becomes next (B, N) at t */
+    /* step: h (B, H) at t - 1 becomes next (B, H) at t */
     const void *input;
     int64_t input_b;
-    const void *bias, *h;
+    const void *bias, *weight_ch, *h;
     int64_t h_b;
-    void *next, *output; /* the new state, twice: one copy for the next step, one for the caller */
+    void *next, *output; /* the new state for the next step; its h (B, N) once more, for the caller */
     void *messages;      /* a state and the messages of all modules in that state; the step leaves those of `next` */
     int64_t known;       /* how many steps have written `messages`; 0 if it holds nothing yet */
     int64_t t;           /* modulo the periods' least common multiple */
@@ -104,6 +112,11 @@ typedef struct {
 /* Calls body(context, task, worker) once for every task, on at most `threads` threads; `worker` is the thread's number. */
 typedef void Body(void *context, int64_t task, int64_t worker);
 void cwrnn_parallel(Body *body, void *context, int64_t tasks, int64_t threads);
+
+/* Makes this thread, and the threads of `cwrnn_parallel` that it calls, take subnormal numbers for zero. Returns the mode
+ * of the thread's arithmetic before, which `cwrnn_restore_mode` sets again. */
+uint64_t cwrnn_flush_subnormals(void);
+void cwrnn_restore_mode(uint64_t mode);
 
 /* Asks the system for large pages in memory that is about to be written for the first time, as numpy does. */
 void cwrnn_prefer_large_pages(void *memory, int64_t bytes);

@@ -5,14 +5,21 @@ static void pack_forward(const Plan *plan, real *weights, int64_t s, int64_t par
     if (part < c->G) {
         const Module *m = &plan->module[part];
         const real *weight_hh = (const real *)c->weight_hh + s * c->weight_hh_s;
-        pack_columns(weights + m->weights, m->ld, plan->panel * LANES, weight_hh + m->start, plan->N, m->end, m->K);
+        pack_columns(weights + m->weights, m->ld, plan->panel * LANES, weight_hh + m->start, plan->N, m->end, m->K, plan->gates,
+                     plan->N);
         return;
     }
     const real *weight_ih = (const real *)c->weight_ih + s * c->weight_ih_s;
-    const int64_t panel = plan->nested ? plan->panel * LANES : plan->ldn;
-    pack_columns(weights + plan->weight_ih, plan->ldn, panel, weight_ih, c->I, plan->N, c->I);
-    clear(weights + plan->bias, plan->ldn);
-    if (c->bias != NULL) copy(weights + plan->bias, (const real *)c->bias + s * c->bias_s, plan->N);
+    const int64_t N = plan->N, ldn = plan->ldn, gates = plan->gates, wide = gates * ldn;
+    pack_columns(weights + plan->weight_ih, wide, plan->nested ? plan->panel * LANES : wide, weight_ih, c->I, N, c->I, gates, N);
+    const real *bias = (const real *)c->bias + s * c->bias_s;
+    clear(weights + plan->bias, wide);
+    for (int64_t v = 0; c->bias != NULL && v < N; v += LANES)
+        for (int64_t k = 0; k < gates; k++)
+            copy(weights + plan->bias + gates * v + k * LANES, bias + k * N + v, smaller(LANES, N - v));
+    if (c->cell == GRU) clear(weights + plan->inner, ldn);
+    if (c->cell == GRU && c->bias != NULL) copy(weights + plan->inner, bias + gates * N, N);
+    pack_peepholes(plan, weights, s);
 }
 
 /* The product that makes the message of module i from its state. */
@@ -28,63 +35,155 @@ static Product message_of(const Plan *plan, const real *weights, real *memory, i
     };
 }
 
+/* The memory of one row of a chunk. */
+typedef struct {
+    const real *drive, *inner, *peepholes; /* the sums of the input, the bias of the messages to n, the peepholes or NULL */
+    real *h, *c, *gate;                    /* the state, and the gates of the last ticks, SUMS rows of units */
+    int64_t ldn, driven;                   /* the lengths of rows of units and of the drive; 0 if all rows share the drive */
+} Row;
+
+INLINE Row first_row_of(const Plan *plan, const real *weights, real *memory, const int cell) {
+    const int64_t has_input = plan->call->I > 0;
+    return (Row){
+        /* without inputs the drive is the bias alone */
+        .drive = has_input ? memory + plan->drive : weights + plan->bias,
+        .inner = weights + plan->inner,
+        .peepholes = plan->call->weight_ch != NULL ? weights + plan->peepholes : NULL,
+        .h = memory + plan->h, .c = memory + plan->c, .gate = memory + plan->gate,
+        .ldn = plan->ldn, .driven = has_input ? gates_of(cell) * plan->ldn : 0,
+    };
+}
+
+INLINE Row row_at(const Row *first, int64_t row) {
+    Row at = *first;
+    at.drive += row * first->driven;
+    at.h += row * first->ldn, at.c += row * first->ldn, at.gate += row * SUMS * first->ldn;
+    return at;
+}
+
+/* The sums of a vector of units before they hear anything. */
+INLINE void read_drive(const int cell, const Row *row, int64_t v, vec a[SUMS]) {
+    const int gates = gates_of(cell);
+    UNROLL for (int k = 0; k < gates; k++) a[k] = load(row->drive + gates * v + k * LANES);
+    if (cell == GRU) a[sum_of(cell, 2)] = load(row->inner + v);
+}
+
+/* Ticks a vector of units. */
+INLINE Units tick_vector(const int cell, const Row *row, int64_t v, const vec a[SUMS]) {
+    if (!is_gated(cell)) return tick_units(cell, a, (vec){0}, (vec){0}, NULL);
+    if (cell == GRU) return tick_units(cell, a, load(row->h + v), (vec){0}, NULL);
+    if (row->peepholes == NULL) return tick_units(cell, a, (vec){0}, load(row->c + v), NULL);
+    vec peephole[3];
+    UNROLL for (int k = 0; k < 3; k++) peephole[k] = load(row->peepholes + k * row->ldn + v);
+    return tick_units(cell, a, (vec){0}, load(row->c + v), peephole);
+}
+
+/* The units `now` where `due` is true, and those that are in memory elsewhere. */
+INLINE Units choose_units(const int cell, mask due, Units now, const Row *row, int64_t v, const int gates) {
+    now.h = choose(due, now.h, load(row->h + v));
+    if (cell == LSTM) now.c = choose(due, now.c, load(row->c + v));
+    UNROLL for (int k = 0; k < SUMS; k++)
+        if (gates) now.gate[k] = choose(due, now.gate[k], load(row->gate + k * row->ldn + v));
+    return now;
+}
+
 /* Computes the new states of modules m to last, neighbours that are all due, in one row. They are computed and stored as
  * whole vectors, even where modules share a vector: a processor forwards a store to a load only if the load reads no more
- * than that one store wrote. The states of modules that share no vector are also written to the ticks here. */
+ * than that one store wrote. The states and gates of modules that share no vector are also written to the ticks and to
+ * `kept` here. */
 INLINE void compute_tick(const Plan *plan, const real *memory, const Chunk *chunk, const Cursor *cursors, const Module *m,
-                 const Module *last, int64_t row, const real *drive, real *h, const int nested, const int rectify) {
+                         const Module *last, int64_t number_of_row, const Row *row, const int nested, const int cell) {
     const Module *slowest = &plan->module[plan->call->G - 1];
-    const int keep_ticks = plan->call->ticks != NULL;
+    const int keep_ticks = plan->call->ticks != NULL, keep_gates = is_gated(cell) && plan->call->kept != NULL;
+    const int gates = gates_of(cell);
     const int64_t start = m->start, end = last->end;
     int64_t v = start / LANES * LANES;
     for (; m <= last; m++) {
         /* the vectors that contain no other module */
-        const real *heard = memory + m->message + row * m->ld;
-        const int64_t number = keep_ticks ? cursors[m - plan->module].number : 0;
-        real *value = keep_ticks ? (real *)plan->call->ticks + row_place(plan, m, chunk, number, row) : NULL;
+        const real *heard = memory + m->message + number_of_row * m->ld;
+        const int64_t number = cursors[m - plan->module].number, K = m->K;
+        real *value = keep_ticks ? (real *)plan->call->ticks + row_place(plan, m, chunk, number, number_of_row) : NULL;
+        real *kept = keep_gates ? (real *)plan->call->kept + kept_place(plan, m, chunk, number, number_of_row) : NULL;
         for (; v + LANES <= m->end && v >= m->start; v += LANES) {
-            vec a = load(drive + v) + load(heard + v);
-            for (const Module *j = m + 1; !nested && j <= slowest; j++) a += load(memory + j->message + row * j->ld + v);
-            a = activate(a, rectify);
-            store(h + v, a);
-            if (m->whole && keep_ticks) store(value + v - m->start, a);
+            vec a[SUMS];
+            read_drive(cell, row, v, a);
+            UNROLL for (int k = 0; k < gates; k++) a[sum_of(cell, k)] += load(heard + gates * v + k * LANES);
+            for (const Module *j = m + 1; !nested && j <= slowest; j++) {
+                const real *other = memory + j->message + number_of_row * j->ld + gates * v;
+                UNROLL for (int k = 0; k < gates; k++) a[sum_of(cell, k)] += load(other + k * LANES);
+            }
+            const Units now = tick_vector(cell, row, v, a);
+            store(row->h + v, now.h);
+            if (cell == LSTM) store(row->c + v, now.c);
+            if (m->whole && keep_ticks) store(value + v - m->start, now.h);
+            if (!keep_gates) continue;
+            real *to = m->whole ? kept + v - m->start : row->gate + v;
+            const int64_t apart = m->whole ? K : row->ldn;
+            UNROLL for (int k = 0; k < SUMS; k++) store(to + k * apart, now.gate[k]);
+            if (cell == LSTM && m->whole) store(to + CELL * apart, now.c);
         }
         if (v >= m->end) continue;
         /* a vector that it shares */
-        vec a = load(drive + v);
+        vec a[SUMS];
+        read_drive(cell, row, v, a);
         for (;; m++) {
-            vec sum = load(memory + m->message + row * m->ld + v);
-            for (const Module *j = m + 1; !nested && j <= slowest; j++) sum += load(memory + j->message + row * j->ld + v);
-            if (m->start > v) sum = (vec)((mask)sum & m->head);
-            if (m->end < v + LANES) sum = (vec)((mask)sum & m->tail);
-            a += sum;
+            vec sum[SUMS];
+            const real *own = memory + m->message + number_of_row * m->ld + gates * v;
+            UNROLL for (int k = 0; k < gates; k++) sum[k] = load(own + k * LANES);
+            for (const Module *j = m + 1; !nested && j <= slowest; j++) {
+                const real *other = memory + j->message + number_of_row * j->ld + gates * v;
+                UNROLL for (int k = 0; k < gates; k++) sum[k] += load(other + k * LANES);
+            }
+            UNROLL for (int k = 0; k < gates; k++) {
+                if (m->start > v) sum[k] = (vec)((mask)sum[k] & m->head);
+                if (m->end < v + LANES) sum[k] = (vec)((mask)sum[k] & m->tail);
+                a[sum_of(cell, k)] += sum[k];
+            }
             if (m == last || m->end >= v + LANES) break;
         }
-        a = activate(a, rectify);
-        if (v < start) a = choose(~first_lanes(start - v), a, load(h + v));
-        if (end < v + LANES) a = choose(last->tail, a, load(h + v));
-        store(h + v, a);
+        Units now = tick_vector(cell, row, v, a);
+        if (v < start) now = choose_units(cell, ~first_lanes(start - v), now, row, v, keep_gates);
+        if (end < v + LANES) now = choose_units(cell, last->tail, now, row, v, keep_gates);
+        store(row->h + v, now.h);
+        if (cell == LSTM) store(row->c + v, now.c);
+        UNROLL for (int k = 0; k < SUMS; k++)
+            if (keep_gates) store(row->gate + k * row->ldn + v, now.gate[k]);
         v += LANES;
         if (m->end > v) m--; /* the last module that shares it has further vectors */
     }
 }
 
-/* The whole pass of one chunk. `one`, `nested` and `rectify` are constants to the compiler: `one` is the case of a single
- * row, in which every instruction counts. */
+/* Writes the states of a module that shares a vector with others to the ticks, and its gates to `kept`. */
+INLINE void keep_tick(const Plan *plan, const Module *m, const Chunk *chunk, int64_t number, int64_t row, const Row *from,
+                      const int cell) {
+    const int64_t K = m->K;
+    if (plan->call->ticks != NULL)
+        copy((real *)plan->call->ticks + row_place(plan, m, chunk, number, row), from->h + m->start, K);
+    if (!is_gated(cell) || plan->call->kept == NULL) return;
+    real *kept = (real *)plan->call->kept + kept_place(plan, m, chunk, number, row);
+    for (int64_t k = 0; number > 0 && k < SUMS; k++) copy(kept + k * K, from->gate + k * from->ldn + m->start, K);
+    if (cell == LSTM) copy(kept + CELL * K, from->c + m->start, K);
+}
+
+/* The whole pass of one chunk. `one`, `nested` and `cell` are constants to the compiler: `one` is the case of a single row,
+ * in which every instruction counts. */
 INLINE void forward_rows(const Plan *plan, const real *weights, real *memory, Cursor *cursors, const Chunk chunk,
-                         const int one, const int nested, const int rectify) {
+                         const int one, const int nested, const int cell) {
     const Call *c = plan->call;
-    const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn;
+    const int gates = gates_of(cell), parts = cell == LSTM ? 2 : 1;
+    const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn, wide = gates * ldn;
+    const Row first = first_row_of(plan, weights, memory, cell);
     real *h = memory + plan->h, *ticks = c->ticks;
     for (int64_t row = 0; row < chunk.rows; row++) {
-        if (c->h0 != NULL)
-            copy(h + row * ldn, (const real *)c->h0 + chunk.s * c->h0_s + chunk.b[row] * c->h0_b, N);
-        else
-            clear(h + row * ldn, N);
-        for (int64_t i = 0; ticks != NULL && i < G; i++) {
-            const Module *m = &plan->module[i];
-            copy(ticks + row_place(plan, m, &chunk, 0, row), h + row * ldn + m->start, m->K);
+        const Row now = row_at(&first, row);
+        for (int part = 0; part < parts; part++) {
+            real *to = part == 0 ? now.h : now.c;
+            if (c->h0 != NULL)
+                copy(to, (const real *)c->h0 + chunk.s * c->h0_s + chunk.b[row] * c->h0_b + part * N, N);
+            else
+                clear(to, N);
         }
+        for (int64_t i = 0; i < G; i++) keep_tick(plan, &plan->module[i], &chunk, 0, row, &now, cell);
     }
     /* the initial state also sends messages */
     for (int64_t i = G - 1; i >= 0; i--) {
@@ -92,15 +191,12 @@ INLINE void forward_rows(const Plan *plan, const real *weights, real *memory, Cu
         multiply(chunk.rows, 0, plan->module[i].ld / LANES, &cursors[i].message);
     }
 
-    /* without inputs the drive is the bias alone */
-    const real *driven = I > 0 ? memory + plan->drive : weights + plan->bias;
-    const int64_t driven_row = I > 0 ? ldn : 0;
     Product drive = {
         .xj = 1,
         /* with nested periods the modules that are due begin with the first one */
-        .Y = weights + plan->weight_ih, .ly = ldn, .panel = nested ? plan->panel : 0,
+        .Y = weights + plan->weight_ih, .ly = wide, .panel = nested ? plan->panel : 0,
         .init = weights + plan->bias, .li = 0,
-        .C = memory + plan->drive, .lc = ldn,
+        .C = memory + plan->drive, .lc = wide,
         .depth = I,
     };
     int64_t active = chunk.rows;
@@ -133,18 +229,21 @@ INLINE void forward_rows(const Plan *plan, const real *weights, real *memory, Cu
             for (e = d + 1; e < dues && cursors[e].due == cursors[e - 1].due + 1; e++) {}
             const Module *from = &plan->module[cursors[d].due], *to = &plan->module[cursors[e - 1].due];
             const int64_t start = from->start / LANES * LANES;
-            if (I > 0) multiply(active, start, round_up(to->end - start) / LANES, &drive);
-            for (int64_t row = 0; row < active; row++)
-                compute_tick(plan, memory, &chunk, cursors, from, to, row, driven + row * driven_row, h + row * ldn,
-                             nested, rectify);
+            if (I > 0) multiply(active, gates * start, gates * (round_up(to->end - start) / LANES), &drive);
+            for (int64_t row = 0; row < active; row++) {
+                const Row now = row_at(&first, row);
+                compute_tick(plan, memory, &chunk, cursors, from, to, row, &now, nested, cell);
+            }
         }
         for (int64_t d = dues - 1; d >= 0; d--)
             multiply(active, 0, plan->module[cursors[d].due].ld / LANES, &cursors[cursors[d].due].message);
-        for (int64_t d = 0; ticks != NULL && d < dues; d++) {
+        for (int64_t d = 0; (ticks != NULL || (is_gated(cell) && c->kept != NULL)) && d < dues; d++) {
             const Module *m = &plan->module[cursors[d].due];
-            const int64_t K = m->K;
-            real *to = ticks + tick_place(plan, m, chunk.s, cursors[cursors[d].due].number), *from = h + m->start;
-            for (int64_t row = 0; !m->whole && row < active; row++) copy(to + chunk.b[row] * K, from + row * ldn, K);
+            const int64_t number = cursors[cursors[d].due].number;
+            for (int64_t row = 0; !m->whole && row < active; row++) {
+                const Row now = row_at(&first, row);
+                keep_tick(plan, m, &chunk, number, row, &now, cell);
+            }
         }
         if (c->held != NULL) {
             real *held = (real *)c->held + (chunk.s * c->T + t) * c->B * N;
@@ -160,7 +259,9 @@ INLINE void forward_rows(const Plan *plan, const real *weights, real *memory, Cu
 
     if (plan->streams) finish_streams();
     for (int64_t row = 0; row < chunk.rows; row++) {
-        copy((real *)c->final + (chunk.s * c->B + chunk.b[row]) * N, h + row * ldn, N);
+        real *final = (real *)c->final + (chunk.s * c->B + chunk.b[row]) * parts * N;
+        copy(final, h + row * ldn, N);
+        if (cell == LSTM) copy(final + N, memory + plan->c + row * ldn, N);
         /* the ticks beyond a sequence's end are cleared, because other code may multiply them by zero */
         for (int64_t i = 0; ticks != NULL && i < G; i++) {
             const Module *m = &plan->module[i];
@@ -176,13 +277,24 @@ static void forward_chunk(void *context, int64_t task, int64_t worker) {
     real *memory = plan->memory + worker * plan->memory_size;
     Cursor *cursors = plan->cursors + worker * plan->call->G;
     const real *weights = packed_weights(plan, chunk.s, worker);
-    const int one = chunk.rows == 1 && plan->order == NULL && plan->nested;
-    if (one && !plan->call->rectify)
-        forward_rows(plan, weights, memory, cursors, chunk, 1, 1, 0);
-    else if (plan->nested && !plan->call->rectify)
-        forward_rows(plan, weights, memory, cursors, chunk, 0, 1, 0);
+    const int one = chunk.rows == 1 && plan->order == NULL && plan->nested, nested = (int)plan->nested;
+    const int64_t cell = plan->call->cell;
+    if (one && cell == TANH)
+        forward_rows(plan, weights, memory, cursors, chunk, 1, 1, TANH);
+    else if (nested && cell == TANH)
+        forward_rows(plan, weights, memory, cursors, chunk, 0, 1, TANH);
+    else if (one && cell == LSTM)
+        forward_rows(plan, weights, memory, cursors, chunk, 1, 1, LSTM);
+    else if (cell == LSTM)
+        forward_rows(plan, weights, memory, cursors, chunk, 0, nested, LSTM);
+    else if (one && cell == GRU)
+        forward_rows(plan, weights, memory, cursors, chunk, 1, 1, GRU);
+    else if (cell == GRU)
+        forward_rows(plan, weights, memory, cursors, chunk, 0, nested, GRU);
+    else if (cell == RELU)
+        forward_rows(plan, weights, memory, cursors, chunk, 0, nested, RELU);
     else
-        forward_rows(plan, weights, memory, cursors, chunk, 0, (int)plan->nested, (int)plan->call->rectify);
+        forward_rows(plan, weights, memory, cursors, chunk, 0, 0, TANH);
 }
 
 EXPORT int NAME(forward)(const Call *call) {
@@ -190,7 +302,7 @@ EXPORT int NAME(forward)(const Call *call) {
     Plan *plan = make_plan(call, pack_forward, 0);
     if (plan == NULL) return OUT_OF_MEMORY;
     pack_shared(plan);
-    cwrnn_parallel(forward_chunk, plan, plan->tasks, plan->workers);
+    run_tasks(plan, forward_chunk, plan->tasks, plan->workers);
     free_plan(plan);
     return FINE;
 }

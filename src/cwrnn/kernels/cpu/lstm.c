@@ -21,9 +21,6 @@
 #include "vectors.h"
 
 #include "memory.h"
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
 
 enum {
     SPAN = 16,                           /* steps whose gates' gradients are kept */
@@ -328,30 +325,13 @@ static void backward_block(void *context, int64_t task, int64_t worker) {
         transpose((real *)call->g_weight_ch + block.s * 3 * N, 3 * N, memory + plan->g_weight_ch, LANES, 3 * N, block.lanes);
 }
 
-static void run_without_subnormals(Body *body, void *context, int64_t task, int64_t worker) {
-#if defined(__x86_64__)
-    const unsigned usual = _mm_getcsr();
-    _mm_setcsr(usual | 0x8040); /* subnormal results and operands become zero */
-    body(context, task, worker);
-    _mm_setcsr(usual);
-#else
-    body(context, task, worker);
-#endif
-}
-
-static void forward_task(void *context, int64_t task, int64_t worker) {
-    run_without_subnormals(forward_block, context, task, worker);
-}
-
-static void backward_task(void *context, int64_t task, int64_t worker) {
-    run_without_subnormals(backward_block, context, task, worker);
-}
-
 static int run(const Lstm *call, Body *body, int backward) {
     Plan plan = make_plan(call, backward);
     plan.memory = allocate(times(plan.workers, plan.memory_size), sizeof(real));
     if (plan.memory == NULL) return OUT_OF_MEMORY;
+    const uint64_t mode = cwrnn_flush_subnormals();
     cwrnn_parallel(body, &plan, plan.blocks, plan.workers);
+    cwrnn_restore_mode(mode);
     free(plan.memory);
     return FINE;
 }
@@ -363,5 +343,5 @@ EXPORT int NAME(lstm_size)(const Lstm *call) {
     return FINE;
 }
 
-EXPORT int NAME(lstm_forward)(const Lstm *call) { return run(call, forward_task, 0); }
-EXPORT int NAME(lstm_backward)(const Lstm *call) { return run(call, backward_task, 1); }
+EXPORT int NAME(lstm_forward)(const Lstm *call) { return run(call, forward_block, 0); }
+EXPORT int NAME(lstm_backward)(const Lstm *call) { return run(call, backward_block, 1); }

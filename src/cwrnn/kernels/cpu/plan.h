@@ -19,15 +19,17 @@ static const double LARGEST_NEAR = 8 << 20, LARGEST_CACHED = 16 << 20;
 typedef struct {
     int64_t P, K, start, end; /* period, size, first unit, unit after the last */
     int64_t first, ticks;     /* its first tick, counted from the start of the sequence, and how many there are */
-    int64_t ld, kp;           /* end and K, rounded up to whole vectors */
+    int64_t begin, stop;      /* `gates` times start and end: its place in a row that has `gates` numbers per unit */
+    int64_t ld, kp;           /* the length of its message, and K, in whole vectors */
     int64_t values;           /* where its states begin in a replica's ticks */
     int64_t depth;            /* backward: messages kept before they are multiplied */
     int64_t weights;          /* its place in the packed weights */
     /* places in a worker's memory */
     int64_t message;          /* its message; in backward the gradients of its messages */
     int64_t states, inputs;   /* backward: the states and inputs that are paired with these gradients */
-    /* places in the sums of the weights' gradients */
-    int64_t g_weights, g_inputs;
+    int64_t news;             /* backward of a GRU: the gradients of n's sums, which are paired with the inputs */
+    /* places in the sums of the weights' gradients; `common` is the length of a row of g_inputs */
+    int64_t g_weights, g_inputs, g_news, g_inner, g_peepholes, common;
     int64_t whole;   /* true if it shares no vector with its neighbours */
     mask head, tail; /* its lanes in the first and in the last vector that contain units of it */
 } Module;
@@ -49,6 +51,8 @@ struct Plan {
     const Call *call;
     Pack *pack;
     int64_t N, ldn, ip; /* units; the lengths of a row of units and of a row of inputs, with room for whole vectors */
+    int64_t gates, kept; /* the numbers of a message per unit; the numbers per unit that forward keeps for backward */
+    int64_t parts;       /* 2 if the state has a c beside h, else 1 */
     int64_t panel;      /* width of a tile of forward, in vectors */
     int64_t nested, rows, chunks, groups, tasks, workers; /* rows: the sequences of the largest chunk */
     int64_t ticks_size;                                   /* numbers in the ticks of one replica */
@@ -59,9 +63,10 @@ struct Plan {
     real *weights, *memory, *sums;
     int64_t weights_size, memory_size, sums_size; /* of one worker, or of all; of one worker; of one group */
     int same, shared;                             /* true if all replicas have the same weights; if workers share them */
-    int64_t weight_ih, bias;                      /* places in the packed weights */
-    /* places in a worker's memory; in backward h holds the gradients a', and x the gradients of the inputs */
-    int64_t h, drive, x, g, carried;
+    int64_t weight_ih, bias, inner, peepholes;    /* places in the packed weights; inner: the bias of messages to n */
+    /* places in a worker's memory; in backward h holds the gradients a', c those of c, and x those of the inputs */
+    int64_t h, c, gate, drive, x, g, carried;
+    int64_t inner_change; /* the gradients a' of the messages to n */
     Module module[];
 };
 
@@ -122,6 +127,10 @@ static Plan *make_plan(const Call *c, Pack *pack, int backward) {
     plan->call = c;
     plan->pack = pack;
     plan->nested = 1;
+    plan->gates = gates_of(c->cell);
+    plan->kept = kept_of(c->cell);
+    plan->parts = c->cell == LSTM ? 2 : 1;
+    const int64_t gates = plan->gates;
     for (int64_t i = 0; i < G; i++) {
         Module *m = &plan->module[i];
         m->P = modules[i];
@@ -129,8 +138,12 @@ static Plan *make_plan(const Call *c, Pack *pack, int backward) {
         m->first = modules[2 * G + i];
         m->start = plan->N;
         m->end = plan->N += m->K;
-        m->ld = round_up(m->end);
+        m->begin = gates * m->start;
+        m->stop = gates * m->end;
+        /* forward has the gates of a vector of units one after another, backward those of a module */
+        m->ld = backward ? round_up(m->stop) : gates * round_up(m->end);
         m->kp = round_up(m->K);
+        m->common = round_up(common_of(c->cell) * m->K);
         m->whole = m->start % LANES == 0 && m->K % LANES == 0;
         m->head = ~first_lanes(m->start % LANES);
         m->tail = first_lanes((m->end - 1) % LANES + 1);
@@ -152,7 +165,7 @@ static Plan *make_plan(const Call *c, Pack *pack, int backward) {
     double work = 0;
     for (int64_t i = 0; i < G; i++) {
         Module *m = &plan->module[i];
-        double multiplications = (double)((m->ld + I + 30) * m->K) * (backward ? 3 : 1);
+        double multiplications = (double)((m->ld + gates * I + 30) * m->K) * (backward ? 3 : 1);
         work += (double)m->ticks * multiplications * (double)c->S * (double)c->B;
         if (!backward) {
             m->weights = reserve(&plan->weights_size, m->K * m->ld);
@@ -160,18 +173,29 @@ static Plan *make_plan(const Call *c, Pack *pack, int backward) {
             continue;
         }
         m->depth = smaller(m->ticks + 1, (DEPTH + rows - 1) / rows);
-        m->weights = reserve(&plan->weights_size, m->end * m->kp);
+        m->weights = reserve(&plan->weights_size, m->stop * m->kp);
         m->message = reserve(&plan->memory_size, m->depth * rows * m->ld);
         m->states = reserve(&plan->memory_size, weights ? m->depth * rows * m->K : 0);
         m->inputs = reserve(&plan->memory_size, inputs ? m->depth * rows * (I + 1) : 0);
         m->g_weights = reserve(&plan->sums_size, weights ? m->K * m->ld : 0);
-        m->g_inputs = reserve(&plan->sums_size, inputs ? (I + 1) * m->kp : 0);
+        m->g_inputs = reserve(&plan->sums_size, inputs ? (I + 1) * m->common : 0);
+        if (c->cell == GRU) {
+            m->news = reserve(&plan->memory_size, inputs ? m->depth * rows * m->kp : 0);
+            m->g_news = reserve(&plan->sums_size, inputs ? (I + 1) * m->kp : 0);
+            m->g_inner = reserve(&plan->sums_size, m->kp);
+        }
+        if (c->g_weight_ch != NULL) m->g_peepholes = reserve(&plan->sums_size, 3 * m->kp);
     }
-    int64_t weight_ih = backward ? (c->g_input != NULL ? plan->N * plan->ip : 0) : I * plan->ldn;
-    plan->weight_ih = reserve(&plan->weights_size, weight_ih);
-    plan->bias = reserve(&plan->weights_size, backward ? 0 : plan->ldn);
-    plan->h = reserve(&plan->memory_size, rows * plan->ldn);
-    plan->drive = reserve(&plan->memory_size, backward ? 0 : rows * plan->ldn);
+    const int64_t gated = is_gated(c->cell), wide = gates * plan->ldn;
+    plan->weight_ih = reserve(&plan->weights_size, backward ? (c->g_input != NULL ? gates * plan->N * plan->ip : 0) : I * wide);
+    plan->bias = reserve(&plan->weights_size, backward ? 0 : wide);
+    plan->inner = reserve(&plan->weights_size, !backward && c->cell == GRU ? plan->ldn : 0);
+    plan->peepholes = reserve(&plan->weights_size, c->weight_ch != NULL ? 3 * plan->ldn : 0);
+    plan->h = reserve(&plan->memory_size, rows * (backward ? wide : plan->ldn));
+    plan->c = reserve(&plan->memory_size, c->cell == LSTM ? rows * plan->ldn : 0);
+    plan->gate = reserve(&plan->memory_size, !backward && gated ? rows * SUMS * plan->ldn : 0);
+    plan->inner_change = reserve(&plan->memory_size, backward && c->cell == GRU ? rows * plan->ldn : 0);
+    plan->drive = reserve(&plan->memory_size, backward ? 0 : rows * wide);
     plan->x = reserve(&plan->memory_size, rows * plan->ip);
     plan->g = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
     plan->carried = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
@@ -180,13 +204,13 @@ static Plan *make_plan(const Call *c, Pack *pack, int backward) {
     const double bytes = (double)c->S * sizeof(real);
     const int in_vectors = plan->N % LANES == 0 && (uintptr_t)c->held % VECTOR == 0;
     plan->streams = c->held != NULL && in_vectors && bytes * held >= LARGEST_CACHED;
-    plan->far = backward && bytes * (held + (double)plan->ticks_size) >= LARGEST_NEAR;
+    plan->far = backward && bytes * (held + (double)plan->ticks_size * (double)(1 + plan->kept)) >= LARGEST_NEAR;
 
     plan->tasks = c->S * (backward ? plan->groups : plan->chunks);
     plan->workers = workers_for(work, plan->tasks, c->threads);
     /* every group has its own sums; if a replica has only one group, the sums are the worker's, which writes them at once */
     const int64_t sums = plan->groups > 1 ? plan->tasks : plan->workers;
-    plan->same = c->weight_ih_s == 0 && c->weight_hh_s == 0 && c->bias_s == 0;
+    plan->same = c->weight_ih_s == 0 && c->weight_hh_s == 0 && c->bias_s == 0 && c->weight_ch_s == 0;
     plan->shared = plan->same && plan->weights_size >= WORTH_SHARING;
     plan->holds = allocate(plan->workers, sizeof *plan->holds);
     plan->weights = allocate(times(plan->shared ? 1 : plan->workers, plan->weights_size), sizeof(real));
@@ -201,6 +225,18 @@ static Plan *make_plan(const Call *c, Pack *pack, int backward) {
     }
     for (int64_t i = 0; i < plan->workers; i++) plan->holds[i] = -1;
     return plan;
+}
+
+/* Runs the tasks of a pass. Gated cells take subnormal numbers for zero: closed gates make gradients that small, and a
+ * processor may need a hundred times as long for them. */
+static void run_tasks(Plan *plan, Body *body, int64_t tasks, int64_t workers) {
+    if (!is_gated(plan->call->cell)) {
+        cwrnn_parallel(body, plan, tasks, workers);
+        return;
+    }
+    const uint64_t mode = cwrnn_flush_subnormals();
+    cwrnn_parallel(body, plan, tasks, workers);
+    cwrnn_restore_mode(mode);
 }
 
 /* Sequences of one replica that run together, the longest first. */
@@ -231,6 +267,11 @@ INLINE int64_t tick_place(const Plan *plan, const Module *m, int64_t s, int64_t 
 
 INLINE int64_t row_place(const Plan *plan, const Module *m, const Chunk *chunk, int64_t tick, int64_t row) {
     return tick_place(plan, m, chunk->s, tick) + chunk->b[row] * m->K;
+}
+
+/* Where in `kept` the gates of one row at a tick begin: K numbers of the first gate, K of the second, and so on. */
+INLINE int64_t kept_place(const Plan *plan, const Module *m, const Chunk *chunk, int64_t tick, int64_t row) {
+    return row_place(plan, m, chunk, tick, row) * plan->kept + chunk->s * KEPT_ROOM;
 }
 
 INLINE const real *input_of(const Call *c, const Chunk *chunk, int64_t t, int64_t row) {
@@ -266,12 +307,25 @@ static const real *packed_weights(const Plan *plan, int64_t s, int64_t worker) {
     return weights;
 }
 
-/* Packs weights (rows, columns), whose rows are lf apart, by columns: each filled up to ld with zeros, in panels. */
-static void pack_columns(real *to, int64_t ld, int64_t panel, const real *from, int64_t lf, int64_t rows, int64_t columns) {
+/* Packs the peepholes of replica s for whole vectors of units. */
+static void pack_peepholes(const Plan *plan, real *weights, int64_t s) {
+    const Call *c = plan->call;
+    for (int64_t k = 0; c->weight_ch != NULL && k < 3; k++)
+        copy(weights + plan->peepholes + k * plan->ldn, (const real *)c->weight_ch + s * c->weight_ch_s + k * plan->N, plan->N);
+}
+
+/* Packs the weights of the first `rows` units for all gates, whose rows are lf apart, by columns: each filled up to ld with
+ * zeros, in panels. Each vector of units has its gates one after another; in `from` a gate has N rows. */
+static void pack_columns(real *to, int64_t ld, int64_t panel, const real *from, int64_t lf, int64_t rows, int64_t columns,
+                         int64_t gates, int64_t N) {
     for (int64_t at = 0; at < ld; at += panel) {
-        const int64_t width = smaller(panel, ld - at), height = larger(0, smaller(width, rows - at));
-        if (height > 0) transpose(to, width, from + at * lf, lf, height, columns);
-        for (int64_t k = 0; k < columns; k++) clear(to + k * width + height, width - height);
+        const int64_t width = smaller(panel, ld - at);
+        for (int64_t v = 0; v < width; v += LANES) {
+            const int64_t number = (at + v) / LANES, unit = number / gates * LANES, gate = number % gates;
+            const int64_t height = larger(0, smaller(LANES, rows - unit));
+            if (height > 0) transpose(to + v, width, from + (gate * N + unit) * lf, lf, height, columns);
+            for (int64_t k = 0; height < LANES && k < columns; k++) clear(to + k * width + v + height, LANES - height);
+        }
         to += columns * width;
     }
 }

@@ -12,23 +12,30 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ...cells import CELLS
 from ...held import count_rows
 from ...schedule import Schedule
 from ..tensors import LOW_ADDRESS, dense, pointer, whole, with_memory
 from .blocks import empty
-from .loader import invoke
+from .loader import CELL_NUMBERS, invoke
 
 # where the members of the structure `Call` in cpu.h stand in an array of 64-bit integers
 (
-    FIELD_S, FIELD_T, FIELD_B, FIELD_I, FIELD_G, FIELD_RECTIFY, FIELD_THREADS,
+    FIELD_S, FIELD_T, FIELD_B, FIELD_I, FIELD_G, FIELD_CELL, FIELD_THREADS,
     FIELD_INPUT, FIELD_INPUT_S, FIELD_INPUT_T, FIELD_INPUT_B,
-    FIELD_WEIGHT_IH, FIELD_WEIGHT_IH_S, FIELD_WEIGHT_HH, FIELD_WEIGHT_HH_S, FIELD_BIAS, FIELD_BIAS_S, FIELD_LENGTHS,
-    FIELD_LENGTHS_S, FIELD_TICKS,
+    FIELD_WEIGHT_IH, FIELD_WEIGHT_IH_S, FIELD_WEIGHT_HH, FIELD_WEIGHT_HH_S, FIELD_BIAS, FIELD_BIAS_S, FIELD_WEIGHT_CH,
+    FIELD_WEIGHT_CH_S, FIELD_LENGTHS, FIELD_LENGTHS_S, FIELD_TICKS, FIELD_KEPT,
     FIELD_H0, FIELD_H0_S, FIELD_H0_B, FIELD_FINAL, FIELD_HELD,
     FIELD_G_TICKS, FIELD_G_FINAL, FIELD_G_HELD, FIELD_G_HELD_S, FIELD_G_HELD_T, FIELD_G_HELD_B,
-    FIELD_G_INPUT, FIELD_G_WEIGHT_IH, FIELD_G_WEIGHT_HH, FIELD_G_BIAS, FIELD_G_H0,
+    FIELD_G_INPUT, FIELD_G_WEIGHT_IH, FIELD_G_WEIGHT_HH, FIELD_G_BIAS, FIELD_G_H0, FIELD_G_WEIGHT_CH,
     FIELD_MODULES,
-) = range(37)  # fmt: skip
+) = range(41)  # fmt: skip
+
+KEPT = {"lstm": 5, "gru": 4}
+"""How many numbers per unit and tick forward keeps for backward, besides the ticks."""
+
+KEPT_ROOM = 16
+"""How many numbers are allocated beyond them, as in cells.h."""
 
 
 @lru_cache(maxsize=256)
@@ -52,6 +59,7 @@ def _describe_network(
     bias: Tensor | None,
     lengths: Tensor | None,
     cell: str,
+    weight_ch: Tensor | None,
 ) -> bool:
     """Writes the fields that forward and backward share. The tensors must be dense.
 
@@ -60,7 +68,7 @@ def _describe_network(
     *_, fields[FIELD_T], fields[FIELD_B], fields[FIELD_I] = input.shape
     *_, fields[FIELD_INPUT_T], fields[FIELD_INPUT_B], _ = input.stride()
     fields[FIELD_S] = 1
-    fields[FIELD_RECTIFY] = cell == "relu"
+    fields[FIELD_CELL] = CELL_NUMBERS[cell]
     fields[FIELD_THREADS] = torch.get_num_threads()
     fields[FIELD_INPUT] = at_input = input.data_ptr()
     fields[FIELD_WEIGHT_IH] = at_weight_ih = weight_ih.data_ptr()
@@ -72,12 +80,16 @@ def _describe_network(
     if lengths is not None:
         fields[FIELD_LENGTHS] = at_lengths = lengths.data_ptr()
         low = low or at_lengths < LOW_ADDRESS
+    if weight_ch is not None:
+        fields[FIELD_WEIGHT_CH] = at_weight_ch = weight_ch.data_ptr()
+        low = low or at_weight_ch < LOW_ADDRESS
     if weight_hh.dim() > 2:
         fields[FIELD_S] = weight_hh.shape[0]
         fields[FIELD_INPUT_S] = input.stride(0)
         fields[FIELD_WEIGHT_IH_S] = weight_ih.stride(0)
         fields[FIELD_WEIGHT_HH_S] = weight_hh.stride(0)
         fields[FIELD_BIAS_S] = 0 if bias is None else bias.stride(0)
+        fields[FIELD_WEIGHT_CH_S] = 0 if weight_ch is None else weight_ch.stride(0)
         fields[FIELD_LENGTHS_S] = 0 if lengths is None else lengths.stride(0)
     return not low
 
@@ -99,37 +111,45 @@ def forward(
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """The final state (1, B, N); the ticks of all modules in a row, if `keep_ticks`; the output (T, B, N), if `hold`.
 
-    The fourth result is None. With replicas, each has a leading axis S.
+    The fourth result is one row of all that `backward` needs besides the ticks, if `keep_gates` and the cell is gated.
+    With replicas, each has a leading axis S. State and final state of an LSTM are h and c side by side: (B, 2 N).
     """
     input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
-    bias, h0, lengths = dense(bias, 1), dense(h0, 1), dense(lengths, 1)
-    *replicas, N, _ = weight_hh.shape
+    bias, h0, lengths, weight_ch = dense(bias, 1), dense(h0, 1), dense(lengths, 1), dense(weight_ch, 1)
+    *replicas, _, N = weight_hh.shape
     *_, T, B, _ = input.shape
     template, states = _describe_clock(schedule, t0, T)
-    final = input.new_empty(*replicas, 1, B, N)
+    final = input.new_empty(*replicas, 1, B, N * CELLS[cell].parts)
     ticks = empty(input, (*replicas, B * states)) if keep_ticks else None
     held = empty(input, (*replicas, T, B, N)) if hold else None
+    kept = empty(input, (*replicas, B * states * KEPT[cell] + KEPT_ROOM)) if keep_gates and cell in KEPT else None
     fields = template[:]
-    safe = _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, cell)
+    safe = _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, cell, weight_ch)
     fields[FIELD_FINAL] = final.data_ptr()
     if ticks is not None:
         fields[FIELD_TICKS] = ticks.data_ptr()
     if held is not None:
         fields[FIELD_HELD] = held.data_ptr()
+    if kept is not None:
+        fields[FIELD_KEPT] = kept.data_ptr()
     if h0 is not None:
         fields[FIELD_H0] = at_h0 = h0.data_ptr()
         safe = safe and at_h0 >= LOW_ADDRESS
         fields[FIELD_H0_S] = h0.stride(0) if replicas else 0
         fields[FIELD_H0_B] = h0.stride(-2)
     if not safe:
-        given = input, weight_ih, weight_hh, bias, h0, lengths
-        input, weight_ih, weight_hh, bias, h0, lengths = allocated = with_memory(
-            input=input, weight_ih=weight_ih, weight_hh=weight_hh, bias=bias, h0=h0, lengths=lengths
-        )
+        given = input, weight_ih, weight_hh, bias, h0, lengths, weight_ch
+        input, weight_ih, weight_hh, bias, h0, lengths, weight_ch = allocated = with_memory(
+            input=input, weight_ih=weight_ih, weight_hh=weight_hh, bias=bias, h0=h0, lengths=lengths,
+            weight_ch=weight_ch,
+        )  # fmt: skip
         if any(map(operator.is_not, allocated, given)):
-            return forward(input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, cell, hold, keep_ticks)
+            return forward(
+                input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, cell, hold,
+                keep_ticks, keep_gates, weight_ch,
+            )  # fmt: skip
     invoke("forward", weight_hh.dtype, fields)
-    return final, ticks, held, None
+    return final, ticks, held, kept
 
 
 def backward(
@@ -151,19 +171,24 @@ def backward(
 ) -> list[Tensor | None]:
     """The gradients of input, weight_ih, weight_hh, bias, h0 and weight_ch; None for those that are not wanted."""
     input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
-    bias, lengths = dense(bias, 1), dense(lengths, 1)
-    *replicas, N, _ = weight_hh.shape
+    bias, lengths, weight_ch = dense(bias, 1), dense(lengths, 1), dense(weight_ch, 1)
+    *replicas, _, N = weight_hh.shape
     *_, T, B, I = input.shape
-    shapes = (T, B, I), (N, I), (N, N), (N,), (B, N), (3 * N,)
+    gates, biases, parts = CELLS[cell]
+    shapes = (T, B, I), (gates * N, I), (gates * N, N), (biases * N,), (B, parts * N), (3 * N,)
     gradients = [
         empty(ticks, (*replicas, *shape)) if want else None for want, shape in zip(wanted, shapes, strict=True)
     ]
     ticks, g_final, g_ticks, g_held = ticks.contiguous(), whole(g_final), whole(g_ticks), dense(g_held, 1)
+    kept = whole(kept)
     template, _ = _describe_clock(schedule, t0, T)
     fields = template[:]
-    safe = _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, cell)
+    safe = _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, cell, weight_ch)
     fields[FIELD_TICKS] = at_ticks = ticks.data_ptr()
     safe = safe and at_ticks >= LOW_ADDRESS
+    if kept is not None:
+        fields[FIELD_KEPT] = at_kept = kept.data_ptr()
+        safe = safe and at_kept >= LOW_ADDRESS
     if g_ticks is not None:
         fields[FIELD_G_TICKS] = at_g_ticks = g_ticks.data_ptr()
         safe = safe and at_g_ticks >= LOW_ADDRESS
@@ -175,18 +200,21 @@ def backward(
         safe = safe and at_g_held >= LOW_ADDRESS
         # without replicas there are three strides, and the stride of replicas is 0
         *_, fields[FIELD_G_HELD_S], fields[FIELD_G_HELD_T], fields[FIELD_G_HELD_B], _ = (0, *g_held.stride())
-    for field, gradient in zip(range(FIELD_G_INPUT, FIELD_MODULES), gradients, strict=False):
+    for field, gradient in zip(range(FIELD_G_INPUT, FIELD_MODULES), gradients, strict=True):
         fields[field] = pointer(gradient)
     if not safe:
-        given = input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held
-        input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held = allocated = with_memory(
+        given = input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held, weight_ch, kept
+        allocated = with_memory(
             input=input, weight_ih=weight_ih, weight_hh=weight_hh, bias=bias, lengths=lengths, ticks=ticks,
-            gradient_of_h_n=g_final, gradient_of_ticks=g_ticks, gradient_of_output=g_held,
+            gradient_of_h_n=g_final, gradient_of_ticks=g_ticks, gradient_of_output=g_held, weight_ch=weight_ch,
+            gates=kept,
         )  # fmt: skip
         if any(map(operator.is_not, allocated, given)):
+            *operands, weight_ch, kept = allocated
+            input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held = operands
             return backward(
                 wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
-                schedule, t0, cell,
+                schedule, t0, cell, weight_ch, kept,
             )  # fmt: skip
     invoke("backward", ticks.dtype, fields)
     return gradients

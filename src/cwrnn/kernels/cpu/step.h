@@ -5,8 +5,8 @@
 
 typedef struct {
     const Step *call;
-    int64_t N, ldn, drive, row; /* the length of a row of `messages`: the state, the drive, the messages */
-    int64_t weight_ih, packed_size;
+    int64_t gates, N, ldn, drive, row; /* row: the length of a row of `messages`: h, the drive, the messages */
+    int64_t weight_ih, ld, packed_size; /* ld: the length of a row of all gates */
     int64_t all; /* true if all modules send messages, and not only those that are due */
     struct {
         int64_t K, start, end, ld, message, weights;
@@ -16,13 +16,15 @@ typedef struct {
 static StepPlan *make_step_plan(const Step *c) {
     StepPlan *plan = malloc(sizeof *plan + (size_t)c->G * sizeof plan->module[0]);
     if (plan == NULL) return NULL;
-    *plan = (StepPlan){.call = c};
+    const int64_t gates = gates_of(c->cell);
+    *plan = (StepPlan){.call = c, .gates = gates};
     for (int64_t i = 0; i < c->G; i++) plan->N += c->modules[i];
     plan->ldn = round_up(plan->N) + LANES;
+    plan->ld = round_up(gates * plan->N) + LANES;
     reserve(&plan->row, plan->ldn);
-    plan->drive = reserve(&plan->row, plan->ldn);
+    plan->drive = reserve(&plan->row, c->cell == GRU ? 4 * plan->ldn : plan->ld);
     for (int64_t i = 0, start = 0; i < c->G; i++) {
-        const int64_t K = c->modules[i], end = start + K, ld = round_up(end);
+        const int64_t K = c->modules[i], end = start + K, ld = round_up(gates * end);
         plan->module[i].K = K;
         plan->module[i].start = start;
         plan->module[i].end = end;
@@ -31,7 +33,7 @@ static StepPlan *make_step_plan(const Step *c) {
         plan->module[i].weights = reserve(&plan->packed_size, K * ld);
         start = end;
     }
-    plan->weight_ih = reserve(&plan->packed_size, c->I * plan->ldn);
+    plan->weight_ih = reserve(&plan->packed_size, c->I * plan->ld);
     return plan;
 }
 
@@ -45,6 +47,15 @@ EXPORT int NAME(step_sizes)(const Step *c) {
     return FINE;
 }
 
+/* Packs the weights of the units of modules 0 to `last` by columns: for each module its first gate, then the second. */
+static void pack_step(const StepPlan *plan, real *to, int64_t ld, const real *from, int64_t lf, int64_t last, int64_t columns) {
+    for (int64_t i = 0; i <= last; i++) {
+        const int64_t K = plan->module[i].K, start = plan->module[i].start;
+        for (int64_t gate = 0; gate < plan->gates; gate++)
+            transpose(to + plan->gates * start + gate * K, ld, from + (gate * plan->N + start) * lf, lf, K, columns);
+    }
+}
+
 EXPORT int NAME(step_pack)(const Step *c) {
     StepPlan *plan = make_step_plan(c);
     if (plan == NULL) return OUT_OF_MEMORY;
@@ -52,12 +63,20 @@ EXPORT int NAME(step_pack)(const Step *c) {
     cwrnn_prefer_large_pages(packed, plan->packed_size * (int64_t)sizeof(real));
     clear(packed, plan->packed_size);
     for (int64_t i = 0; i < c->G; i++)
-        pack_columns(packed + plan->module[i].weights, plan->module[i].ld, plan->module[i].ld,
-                     (const real *)c->weight_hh + plan->module[i].start, plan->N, plan->module[i].end,
-                     plan->module[i].K);
-    pack_columns(packed + plan->weight_ih, plan->ldn, plan->ldn, c->weight_ih, c->I, plan->N, c->I);
+        pack_step(plan, packed + plan->module[i].weights, plan->module[i].ld,
+                  (const real *)c->weight_hh + plan->module[i].start, plan->N, i, plan->module[i].K);
+    pack_step(plan, packed + plan->weight_ih, plan->ld, c->weight_ih, c->I, c->G - 1, c->I);
     free(plan);
     return FINE;
+}
+
+/* The row of the weights that the packed row `row` comes from. */
+static int64_t find_row(const StepPlan *plan, int64_t row) {
+    if (plan->gates == 1) return row;
+    int64_t i = 0;
+    while (plan->gates * plan->module[i].end <= row) i++;
+    const int64_t start = plan->module[i].start, inside = row - plan->gates * start;
+    return inside / plan->module[i].K * plan->N + start + inside % plan->module[i].K;
 }
 
 /* True if a few weights equal the packed ones; every step compares others. Autograd counts the changes of a tensor, but
@@ -67,15 +86,15 @@ static int same_weights(const StepPlan *plan) {
     for (uint64_t n = 0; n < SAMPLES; n++) {
         const uint64_t number = (uint64_t)c->known * SAMPLES + n;
         const int64_t i = (int64_t)(number % (uint64_t)c->G);
-        const int64_t row = (int64_t)(number * 7919 % (uint64_t)plan->module[i].end), K = plan->module[i].K;
+        const int64_t row = (int64_t)(number * 7919 % (uint64_t)(plan->gates * plan->module[i].end)), K = plan->module[i].K;
         const int64_t column = (int64_t)(number / (uint64_t)c->G % (uint64_t)K), N = plan->N;
-        const real *weight = (const real *)c->weight_hh + row * N + plan->module[i].start + column;
+        const real *weight = (const real *)c->weight_hh + find_row(plan, row) * N + plan->module[i].start + column;
         const real *packed = (const real *)c->packed + plan->module[i].weights + column * plan->module[i].ld + row;
         if (memcmp(weight, packed, sizeof(real)) != 0) return 0;
         if (c->I == 0) continue;
-        const int64_t unit = (int64_t)(number * 7919 % (uint64_t)N), input = (int64_t)(number % (uint64_t)c->I);
-        weight = (const real *)c->weight_ih + unit * c->I + input;
-        packed = (const real *)c->packed + plan->weight_ih + input * plan->ldn + unit;
+        const int64_t other = (int64_t)(number * 7919 % (uint64_t)(plan->gates * N)), input = (int64_t)(number % (uint64_t)c->I);
+        weight = (const real *)c->weight_ih + find_row(plan, other) * c->I + input;
+        packed = (const real *)c->packed + plan->weight_ih + input * plan->ld + other;
         if (memcmp(weight, packed, sizeof(real)) != 0) return 0;
     }
     return 1;
@@ -118,15 +137,51 @@ static void send_messages(StepPlan *plan, int64_t all) {
     cwrnn_parallel(send_part, plan, parts, threads_worth(work, WORTH_A_THREAD_IN_A_STEP, c->threads));
 }
 
-EXPORT int NAME(step)(const Step *c) {
-    StepPlan *plan = make_step_plan(c);
-    if (plan == NULL) return OUT_OF_MEMORY;
-    if (!same_weights(plan)) {
-        free(plan);
-        return OTHER_WEIGHTS;
+/* Computes the new state of module i in one row from its sums `a`, whose gates are K apart: h in place of the one before,
+ * c in `next`. */
+INLINE void tick_module(const StepPlan *plan, int64_t i, real *a, real *h, real *next, const int cell) {
+    const int64_t K = plan->module[i].K, N = plan->N, start = plan->module[i].start;
+    for (int64_t k = 0; k < K; k += LANES) {
+        const int64_t n = K - k;
+        vec sum[SUMS], peephole[3], c = {0};
+        for (int p = 0; p < (is_gated(cell) ? SUMS : 1); p++) sum[p] = load(a + p * K + k);
+        if (cell == LSTM) c = load_at_most(next + N + start + k, n);
+        const real *weight = cell == LSTM ? plan->call->weight_ch : NULL;
+        for (int p = 0; weight != NULL && p < 3; p++) peephole[p] = load_at_most(weight + p * N + start + k, n);
+        const Units now = tick_units(cell, sum, load(h + k), c, weight != NULL ? peephole : NULL);
+        if (cell == LSTM) store_at_most(next + N + start + k, now.c, n);
+        store(a + k, now.h);
     }
-    const int64_t N = plan->N, row = plan->row;
-    real *messages = c->messages;
+    copy(h, a, K);
+}
+
+/* Computes the new state of module i in row b. */
+static void step_module(const StepPlan *plan, int64_t i, int64_t b) {
+    const Step *c = plan->call;
+    const int64_t start = plan->module[i].start, K = plan->module[i].K, N = plan->N, gates = plan->gates;
+    const int64_t common = common_of(c->cell), gru = c->cell == GRU;
+    real *row = (real *)c->messages + b * plan->row, *a = row + plan->drive, *h = row + start;
+    real *next = (real *)c->next + b * (c->cell == LSTM ? 2 : 1) * N;
+    if (gru) clear(a + 3 * K, K);
+    for (int64_t gate = 0; c->bias != NULL && gate < gates + gru; gate++)
+        add(a + gate * K, (const real *)c->bias + gate * N + start, K);
+    for (int64_t j = i; j < c->G; j++) {
+        const real *message = row + plan->module[j].message + gates * start;
+        add(a, message, common * K);
+        if (gru) add(a + 3 * K, message + common * K, K);
+    }
+    switch (c->cell) {
+        case LSTM: tick_module(plan, i, a, h, next, LSTM); break;
+        case GRU: tick_module(plan, i, a, h, next, GRU); break;
+        case RELU: tick_module(plan, i, a, h, next, RELU); break;
+        default: tick_module(plan, i, a, h, next, TANH); break;
+    }
+}
+
+static void run_step(StepPlan *plan) {
+    const Step *c = plan->call;
+    const int64_t N = plan->N, row = plan->row, parts = c->cell == LSTM ? 2 : 1;
+    real *messages = c->messages, *next = c->next;
     int64_t known = c->known;
     for (int64_t b = 0; known && b < c->B; b++)
         known = memcmp(messages + b * row, (const real *)c->h + b * c->h_b, (size_t)N * sizeof(real)) == 0;
@@ -134,29 +189,35 @@ EXPORT int NAME(step)(const Step *c) {
         for (int64_t b = 0; b < c->B; b++) copy(messages + b * row, (const real *)c->h + b * c->h_b, N);
         send_messages(plan, 1);
     }
+    for (int64_t b = 0; parts == 2 && b < c->B; b++) copy(next + (2 * b + 1) * N, (const real *)c->h + b * c->h_b + N, N);
     for (int64_t i = 0; i < c->G; i++) {
         if (!is_due(c, i)) continue;
-        const int64_t start = plan->module[i].start, end = plan->module[i].end, K = plan->module[i].K;
         Product drive = {
             .X = c->input, .xm = c->input_b, .xj = 1,
-            .Y = (const real *)c->packed + plan->weight_ih + start, .ly = plan->ldn,
+            .Y = (const real *)c->packed + plan->weight_ih + plan->gates * plan->module[i].start, .ly = plan->ld,
             .C = messages + plan->drive, .lc = row,
             .depth = c->I,
         };
-        multiply(c->B, 0, round_up(K) / LANES, &drive);
-        for (int64_t b = 0; b < c->B; b++) {
-            real *a = messages + b * row + plan->drive, *h = messages + b * row + start;
-            if (c->bias != NULL) add(a, (const real *)c->bias + start, K);
-            for (int64_t j = i; j < c->G; j++) add(a, messages + b * row + plan->module[j].message + start, end - start);
-            for (int64_t k = 0; k < K; k += LANES) store(a + k, activate(load(a + k), c->rectify));
-            copy(h, a, K);
-        }
+        multiply(c->B, 0, round_up(plan->gates * plan->module[i].K) / LANES, &drive);
+        for (int64_t b = 0; b < c->B; b++) step_module(plan, i, b);
     }
     for (int64_t b = 0; b < c->B; b++) {
-        copy((real *)c->next + b * N, messages + b * row, N);
+        copy(next + parts * b * N, messages + b * row, N);
         copy((real *)c->output + b * N, messages + b * row, N);
     }
     send_messages(plan, 0);
+}
+
+EXPORT int NAME(step)(const Step *c) {
+    StepPlan *plan = make_step_plan(c);
+    if (plan == NULL) return OUT_OF_MEMORY;
+    if (!same_weights(plan)) {
+        free(plan);
+        return OTHER_WEIGHTS;
+    }
+    const uint64_t mode = is_gated(c->cell) ? cwrnn_flush_subnormals() : 0;
+    run_step(plan);
+    if (is_gated(c->cell)) cwrnn_restore_mode(mode);
     free(plan);
     return FINE;
 }

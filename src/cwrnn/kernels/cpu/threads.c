@@ -56,6 +56,18 @@ static void set_mode(uint64_t mode) {
 #endif
 }
 
+uint64_t cwrnn_flush_subnormals(void) {
+    const uint64_t mode = get_mode();
+#if defined(__x86_64__)
+    set_mode(mode | 0x8040); /* subnormal results and operands become zero */
+#elif defined(__aarch64__)
+    set_mode(mode | 1 << 24);
+#endif
+    return mode;
+}
+
+void cwrnn_restore_mode(uint64_t mode) { set_mode(mode); }
+
 typedef struct {
     Body *body;
     void *context;

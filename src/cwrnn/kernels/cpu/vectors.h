@@ -79,6 +79,15 @@ INLINE void store_some(real *to, vec value, int64_t n) {
 #endif
 }
 
+/* Loads or stores a whole vector, or its first n lanes if n < LANES. */
+INLINE vec load_at_most(const real *from, int64_t n) { return n >= LANES ? load(from) : load_some(from, n); }
+INLINE void store_at_most(real *to, vec value, int64_t n) {
+    if (n >= LANES)
+        store(to, value);
+    else
+        store_some(to, value, n);
+}
+
 /* A mask with all bits set in the first n lanes. */
 INLINE mask first_lanes(int64_t n) {
     mask lane = {0};
@@ -228,15 +237,6 @@ INLINE vec logistic(vec x) {
     y = choose(y > LARGEST, spread(LARGEST), y);
     vec e = exponential_less_1(y);
     return choose(x < 0, spread(1), e + 1) / (e + 2);
-}
-
-INLINE vec activate(vec a, int64_t rectify) {
-    return rectify ? choose(a < 0, (vec){0}, a) : hyperbolic_tangent(a);
-}
-
-/* g times the derivative of the activation where its value is h. */
-INLINE vec activation_gradient(vec g, vec h, int64_t rectify) {
-    return rectify ? choose(h <= 0, (vec){0}, g) : g * (1 - h * h);
 }
 
 /* The product
