@@ -8,7 +8,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import pytest
 import torch
 from hypothesis import Phase, settings
-from support.rnn_pairs import LAYERS
+from support.rnn_pairs import KINDS, LAYERS
 from torch import Tensor
 
 from cwrnn.kernels.cpu import loader
@@ -58,8 +58,14 @@ def isa(request):
 
 @pytest.fixture(params=LAYERS)
 def make(request):
-    """Run the test with torch.nn.RNN, and with a ClockworkRNN of one module."""
+    """Run the test with the layers of torch, and with ours of one module."""
     return LAYERS[request.param]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    """Run the test for RNN, LSTM and GRU."""
+    return request.param
 
 
 @pytest.fixture(scope="session")

@@ -78,16 +78,18 @@ def test_the_cascade_costs_at_most_four_blocks(g, k):
 
 
 @pytest.fixture(params=USABLE)
-def rnn(request):
-    return ClockworkRNN(3, 10, schedule=5, dtype=torch.float64, backend=request.param)
+def backend(request):
+    return request.param
 
 
-@pytest.fixture(
-    params=[(layer, backend) for layer in (ClockworkRNN, ClockworkLSTM, ClockworkGRU) for backend in USABLE]
-)
-def any_layer(request):
-    layer, backend = request.param
-    return layer(3, 10, schedule=5, dtype=torch.float64, backend=backend)
+@pytest.fixture
+def rnn(backend):
+    return ClockworkRNN(3, 10, schedule=5, dtype=torch.float64, backend=backend)
+
+
+@pytest.fixture(params=[ClockworkRNN, ClockworkLSTM, ClockworkGRU])
+def any_layer(request, backend):
+    return request.param(3, 10, schedule=5, dtype=torch.float64, backend=backend)
 
 
 def test_at_time_6_the_modules_of_figure_2_change(rnn):

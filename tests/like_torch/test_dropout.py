@@ -1,27 +1,28 @@
-"""Dropout of ClockworkRNN is that of torch.nn.RNN."""
+"""Dropout of our layers is that of torch's."""
 
 import copy
 
 import pytest
 import torch
 from support.rnn_pairs import (
+    LAYERS,
     B,
     I,
     N,
     T,
+    call,
     make_pair,
     randn,
     run,
 )
-
-from cwrnn import ClockworkRNN
+from torch import nn
 
 
 def test_full_dropout_separates_the_layers(make, close):
     """With a probability of 1, the second layer reads zeros and gives the first layer no gradient."""
     layer = make(I, N, 2, dropout=1.0, dtype=torch.float64)
     x = randn(T, B, I)
-    output, h_n = layer(x)
+    output, h_n = call(layer, x)
     other, _ = layer(randn(T, B, I))
     assert torch.equal(output, other)
     assert not torch.equal(h_n[0], torch.zeros_like(h_n[0]))
@@ -33,8 +34,8 @@ def test_full_dropout_separates_the_layers(make, close):
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_dropout_draws_the_same_numbers_as_torch(close, bidirectional):
-    rnn, ours = make_pair(I, N, 3, dropout=0.5, bidirectional=bidirectional)
+def test_dropout_draws_the_same_numbers_as_torch(close, bidirectional, kind):
+    rnn, ours = make_pair(I, N, 3, kind=kind, dropout=0.5, bidirectional=bidirectional)
     x = randn(T, B, I)
     results = []
     for layer in (rnn, ours, copy.deepcopy(ours).eval()):
@@ -46,6 +47,7 @@ def test_dropout_draws_the_same_numbers_as_torch(close, bidirectional):
         assert not torch.equal(actual, evaluated)
 
 
+@pytest.mark.parametrize("make", [LAYERS["RNN"], LAYERS["ClockworkRNN"]], ids=["RNN", "ClockworkRNN"])
 def test_dropout_zeroes_the_given_share_and_scales_the_rest(make, close):
     """The second layer copies the first: a share of p is zero, and the rest is multiplied by 1 / (1 - p)."""
     p, units = 0.3, 200
@@ -93,7 +95,7 @@ def test_dropout_of_one_layer_warns(make):
     )
     with pytest.warns(UserWarning, match=text) as caught:
         layer = make(I, N, dropout=0.5)
-    if isinstance(layer, ClockworkRNN):
+    if not isinstance(layer, nn.RNNBase):
         assert caught[0].filename == __file__
     x = torch.randn(T, B, I)
     assert torch.equal(layer(x)[0], layer.eval()(x)[0])

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from support.rnn_pairs import randn
+from support.rnn_pairs import CLOCKWORK, as_hidden, call, is_lstm, join, randn
 
-from cwrnn import ClockworkRNN, Readout, State
+from cwrnn import LSTMState, Readout, State
 
 N = 4
 SHAPES = [(0, 2, 3), (5, 0, 3), (5, 2, 0), (0, 0, 3)]
@@ -14,32 +14,33 @@ def make_calls(layer, readout, x, hx):
     T, B, _ = x.shape
 
     def read_ticks(**options):
-        ticks, h_n = layer.ticks(x, hx, t0=1, **options)
-        return readout(ticks), h_n
+        ticks, hidden = layer.ticks(x, as_hidden(layer, hx), t0=1, **options)
+        return readout(ticks), join(hidden)
 
     def step():
-        first, state = layer.step(x[0], State(hx, 0))
+        hidden = as_hidden(layer, hx)
+        first, state = layer.step(x[0], LSTMState(*hidden, 0) if is_lstm(layer) else State(hidden, 0))
         second, state = layer.step(x[0], state)
-        return first, second, state.h
+        return first, second, *state[:-1]
 
-    calls = [lambda: layer(x), lambda: layer(x, hx, t0=1), read_ticks]
+    calls = [lambda: call(layer, x), lambda: call(layer, x, hx, t0=1), read_ticks]
     if T > 0:
         lengths = torch.full((B,), T)
-        calls += [lambda: layer(x, hx, lengths=lengths), lambda: read_ticks(lengths=lengths), step]
+        calls += [lambda: call(layer, x, hx, lengths=lengths), lambda: read_ticks(lengths=lengths), step]
     return calls
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("periods", [(1, 2), (2, 3)], ids=str)
 @pytest.mark.parametrize("backend", ["auto", "torch", "reference"])
-def test_empty_tensors_have_gradients(backend, periods, shape):
+def test_empty_tensors_have_gradients(backend, periods, shape, kind):
     _, B, I = shape
-    layer = ClockworkRNN(I, N, schedule=periods, backend=backend, dtype=torch.float64)
+    layer = CLOCKWORK[kind](I, N, schedule=periods, backend=backend, dtype=torch.float64)
     readout = Readout(N, 2, dtype=torch.float64)
     x, hx = randn(*shape, requires_grad=True), randn(1, B, N, requires_grad=True)
     leaves = [x, hx, *layer.parameters(), *readout.parameters()]
-    for call in make_calls(layer, readout, x, hx):
-        loss = sum(output.sin().sum() for output in call())
+    for compute in make_calls(layer, readout, x, hx):
+        loss = sum(output.sin().sum() for output in compute())
         first = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
         assert [gradient.shape for gradient in first] == [leaf.shape for leaf in leaves]
         if B == 0:
@@ -49,5 +50,5 @@ def test_empty_tensors_have_gradients(backend, periods, shape):
             for gradient in torch.autograd.grad(second, leaves, materialize_grads=True):
                 assert gradient.isfinite().all()
         with torch.no_grad():
-            for expected, output in zip(call(), call(), strict=True):
+            for expected, output in zip(compute(), compute(), strict=True):
                 assert output.shape == expected.shape

@@ -9,21 +9,23 @@ from functools import partial
 
 import pytest
 import torch
-from support.rnn_pairs import LAYERS, B, I, N, T, randn
+from support.rnn_pairs import CLOCKWORK, LAYERS, B, I, N, T, randn
 from torch import nn
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector, vector_to_parameters
 
-from cwrnn import ClockworkRNN, LearnedClockworkRNN
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, LearnedClockworkRNN
 
 KINDS = LAYERS | {
     "modules": partial(ClockworkRNN, schedule=(1, 2, 4)),
+    "modules of an LSTM": partial(ClockworkLSTM, schedule=(1, 2, 4), peepholes=True),
+    "modules of a GRU": partial(ClockworkGRU, schedule=(1, 2, 4)),
     "learned": partial(LearnedClockworkRNN, modules=2),
 }
 
 
 @pytest.fixture(params=KINDS)
 def kind(request):
-    """Run the test with torch.nn.RNN, and with layers of this package."""
+    """Run the test with layers of torch and of this package."""
     return KINDS[request.param]
 
 
@@ -58,8 +60,8 @@ def test_conversions_keep_the_outputs_and_the_identity_of_parameters(kind, close
     expected = output_of(layer, x).detach()
     names = [name for name, _ in layer.named_parameters()]
     identities = [id(parameter) for parameter in layer.parameters()]
-    if swap and isinstance(layer, nn.RNN):
-        pytest.skip("torch.nn.RNN keeps weak references to its weights, which cannot be swapped")
+    if swap and isinstance(layer, nn.RNNBase):
+        pytest.skip("torch's layers keep weak references to their weights, which cannot be swapped")
     previous = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(swap)
     try:
@@ -82,11 +84,13 @@ def test_a_meta_layer_gets_memory_and_weights(kind):
     assert torch.equal(output_of(assigned, x), output_of(layer, x))
 
 
-def test_skipped_initialisation_can_be_made_up_for():
-    layer = nn.utils.skip_init(ClockworkRNN, I, 6, schedule=(1, 2, 4))
+@pytest.mark.parametrize("layer_class", CLOCKWORK.values())
+def test_skipped_initialisation_can_be_made_up_for(layer_class):
+    layer = nn.utils.skip_init(layer_class, I, 6, schedule=(1, 2, 4))
     layer.reset_parameters()
     assert output_of(layer, randn(T, B, I, dtype=torch.float32)).isfinite().all()
-    assert layer.weight_hh_l0[torch.from_numpy(~layer.schedule.mask())].count_nonzero() == 0
+    by_gate = layer.weight_hh_l0.view(-1, 6, 6)
+    assert by_gate[:, torch.from_numpy(~layer.schedule.mask())].count_nonzero() == 0
 
 
 def test_assigned_parameters_are_those_of_the_state_dict_and_keep_their_values(kind):
@@ -245,7 +249,7 @@ def test_apply_visits_the_layer_and_initialises_it(kind):
         for name, parameter in module.named_parameters():
             if "weight_hh" in name:
                 nn.init.orthogonal_(parameter)
-            elif "weight" in name:
+            elif parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
 
     layer.apply(initialise)
