@@ -176,7 +176,8 @@ def forward(
     )  # fmt: skip
     end = plan.table if lengths is None else lengths
     with torch.cuda.device_of(input):
-        blocks, width = sum(_count_blocks(n * B, 64) for n in plan.ticks), _fit_block(max(schedule.sizes), 64)
+        lines, width = B if gates == 1 else tiles * options["BT"], _fit_block(max(schedule.sizes), 64)
+        blocks = sum(_count_blocks(n * lines, 64) for n in plan.ticks)
         if blocks > 0:
             programs.compute_drive[blocks, gates * _count_blocks(max(schedule.sizes), width), S](
                 plan.table, input, weight_ih, weight_hh if bias is None else bias, end, drive,
@@ -185,7 +186,7 @@ def forward(
                 gates * sizes.states,
                 BM=64, BN=width, BI=_fit_block(I, 64), BIAS=bias is not None, LENGTHS=lengths is not None,
                 PRECISION="tf32x3" if options["PRECISION"] == "tf32" else options["PRECISION"],
-                GATES=gates, BT=options["BT"], num_stages=1,
+                GATES=gates, BT=options["BT"], ALIGN=options["ALIGN"], num_stages=1,
             )  # fmt: skip
         # a GRU's scan reads the bias inside the reset product where that of an LSTM reads the peepholes
         peephole = weight_ch if cell != "gru" else None if bias is None else bias[..., 3 * N :]
@@ -334,6 +335,7 @@ def _compute_weight_gradients(
 ) -> None:
     """Write the gradients of the weights and the bias, except those that are None, from the gradients of messages."""
     from .programs import backward as programs
+    from .programs import gated_backward
 
     lead = ticks.shape[:-1]
     S = lead.numel()
@@ -341,22 +343,46 @@ def _compute_weight_gradients(
     recurrent, of_inputs = g_weight_hh is not None, g_weight_ih is not None or g_bias is not None
     gates, tile = options["GATES"], options["BT"]
     planes, lines = (1, B) if gates == 1 else (4, tiles * tile)
-    parts, blocks = make_weight_tables(schedule, plan.ticks, lines, I, recurrent, of_inputs, input.device)
+    # larger blocks read every row less often
+    block = (
+        2 * BLOCK_SIZE if gates > 1 and min(schedule.sizes) > BLOCK_SIZE and ticks.element_size() == 2 else BLOCK_SIZE
+    )
+    parts, blocks = make_weight_tables(schedule, plan.ticks, lines, I, recurrent, of_inputs, input.device, block)
     count = len(parts)
-    products = torch.empty(S, planes, count, BLOCK_SIZE, BLOCK_SIZE, dtype=torch.float32, device=input.device)
-    sums = torch.empty(S, planes, count, BLOCK_SIZE, dtype=torch.float32, device=input.device)
-    if count > 0:
-        programs.compute_weight_parts[count, S, planes](
-            plan.table, parts, g_messages, ticks, input, plan.table if lengths is None else lengths, products, sums,
-            T, B, I, tiles, _replica_stride(input, lead), input.stride(-3), input.stride(-2),
-            plan.states_size, g_messages.numel() // S,
-            BM=BLOCK_SIZE, BN=BLOCK_SIZE, BL=64, LENGTHS=lengths is not None, PRECISION=options["PRECISION"],
-            GATES=gates, BT=tile, ALIGN=options["ALIGN"], num_stages=3,
+    products = torch.empty(S, planes, count, block, block, dtype=torch.float32, device=input.device)
+    sums = torch.empty(S, planes, count, block, dtype=torch.float32, device=input.device)
+    arguments = (
+        plan.table,
+        parts,
+        g_messages,
+        ticks,
+        input,
+        plan.table if lengths is None else lengths,
+        products,
+        sums,
+    )
+    strides = (
+        _replica_stride(input, lead),
+        input.stride(-3),
+        input.stride(-2),
+        plan.states_size,
+        g_messages.numel() // S,
+    )
+    constants = {
+        "BM": block, "BN": block, "BL": 64,
+        "LENGTHS": lengths is not None, "PRECISION": options["PRECISION"], "num_stages": 3,
+    }  # fmt: skip
+    if count > 0 and gates == 1:
+        programs.compute_weight_parts[count, S](*arguments, T, B, I, *strides, **constants)
+    elif count > 0:
+        gated_backward.compute_gated_weight_parts[count, S, planes](
+            *arguments, B, I, tiles, *strides, **constants, BT=tile, GATES=gates, ALIGN=options["ALIGN"],
+            num_warps=8 if block > 64 else 4,
         )  # fmt: skip
     programs.add_weight_parts[len(blocks), S, planes](
         plan.table, blocks, products, sums,
         *(g_messages if tensor is None else tensor for tensor in (g_weight_ih, g_weight_hh, g_bias)),
-        schedule.hidden_size, I, count, BM=BLOCK_SIZE, BN=BLOCK_SIZE,
+        schedule.hidden_size, I, count, BM=block, BN=block,
         IH=g_weight_ih is not None, HH=g_weight_hh is not None, BIAS=g_bias is not None, GATES=gates,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...schedule import Schedule
 
 BLOCK_SIZE = 64
-"""Rows and columns of a block of the weights' gradients."""
+"""Rows and columns of a block of the weights' gradients, of an Elman cell or of small modules."""
 PART_LINES = 4096
 """Lines (rows of a module, times sequences) that one program multiplies to a part of such a block."""
 
@@ -99,13 +99,21 @@ def make_plan(schedule: Schedule, t0: int, T: int, B: int, device: torch.device)
 
 
 def make_weight_tables(
-    schedule: Schedule, ticks: tuple[int, ...], B: int, I: int, recurrent: bool, inputs: bool, device: torch.device
+    schedule: Schedule,
+    ticks: tuple[int, ...],
+    B: int,
+    I: int,
+    recurrent: bool,
+    inputs: bool,
+    device: torch.device,
+    block: int = BLOCK_SIZE,
 ) -> tuple[Tensor, Tensor]:
     """The table of parts and the table of blocks of the weights' gradients, both int32.
 
     `recurrent`: include the blocks of weight_hh. `inputs`: include those of weight_ih, which also sum up the bias.
+    `block`: rows and columns of a block.
     """
-    tables = _make_weight_tables(schedule, ticks, B, I, recurrent, inputs, device)
+    tables = _make_weight_tables(schedule, ticks, B, I, recurrent, inputs, device, block)
     _keep_for_stream(*tables)
     return tables
 
@@ -142,7 +150,14 @@ def _make_plan(schedule: Schedule, first_ticks: tuple[int, ...], T: int, B: int,
 
 @lru_cache(maxsize=4096)
 def _make_weight_tables(
-    schedule: Schedule, ticks: tuple[int, ...], B: int, I: int, recurrent: bool, inputs: bool, device: torch.device
+    schedule: Schedule,
+    ticks: tuple[int, ...],
+    B: int,
+    I: int,
+    recurrent: bool,
+    inputs: bool,
+    device: torch.device,
+    block: int,
 ) -> tuple[Tensor, Tensor]:
     parts: list[PartRow] = []
     blocks: list[BlockRow] = []
@@ -156,12 +171,12 @@ def _make_weight_tables(
 
     for j, (n, size, units) in enumerate(zip(ticks, schedule.sizes, schedule.slices, strict=True)):
         if recurrent:
-            for receiver in range(0, units.stop, BLOCK_SIZE):
-                for sender in range(0, size, BLOCK_SIZE):
+            for receiver in range(0, units.stop, block):
+                for sender in range(0, size, block):
                     add_block(0, j, receiver, sender, (n + 1) * B)
         if inputs:
-            for receiver in range(units.start, units.stop, BLOCK_SIZE):
-                for sender in range(0, max(I, 1), BLOCK_SIZE):
+            for receiver in range(units.start, units.stop, block):
+                for sender in range(0, max(I, 1), block):
                     add_block(1, j, receiver, sender, n * B)
     return _copy_to_device(parts, torch.int32, device).view(-1, len(PART)), _copy_to_device(blocks, torch.int32, device)
 

@@ -91,6 +91,7 @@ def collect_gradients(
         module = tl.load(m + MODULE.value.states) // B * (tiles * TILE) + s * g_outside_s
         rows = (b // TILE).to(tl.int64) * (n + 1) + row
         here = module + (rows * (K * TILE) + b % TILE)[:, None] + (u * TILE)[None, :]
+        inside = (b < tiles * TILE)[:, None] & (u[None, :] < K)
     tl.store(g_outside + here, acc, mask=inside)
 
 
@@ -301,13 +302,35 @@ def _gather_message_gradients(
                         to = own + align((lowest + j * 0).to(tl.int64) * (4 * BT) * end, ALIGN) + gate * end * BT
                         to += line_own[:, None] + (u * BT)[None, :]
                         W = weight + start + (gate + j * 0).to(tl.int64) * N * N
-                        acc = _add_gradients(acc, addends, row_size, low, high, most, to, W, u, u < endq, inside,
-                                             k, K, N, BU, PRECISION)  # fmt: skip
+                        # also the sequences beyond the last one, which have zeros
+                        w_block = tl.load(
+                            W + u[:, None] * N + k[None, :], mask=(u < endq)[:, None] & (k[None, :] < K), other=0
+                        )
+                        keep = (row >= lowest)[:, None] & (u < endq)[None, :]
+                        sums = tl.zeros((C * BT, BU), dtype=tl.float32)
+                        # most modules are twice as fast as the next one
+                        for w in range(0, most, 2):
+                            one = tl.load(
+                                addends + w * row_size, mask=keep & (low + w < high)[:, None], other=0,
+                                cache_modifier=".cg",
+                            )  # fmt: skip
+                            two = tl.load(
+                                addends + (w + 1) * row_size, mask=keep & (low + w + 1 < high)[:, None], other=0,
+                                cache_modifier=".cg",
+                            )  # fmt: skip
+                            sums += one.to(tl.float32) + two.to(tl.float32)
+                        gradient = sums.to(weight.dtype.element_ty)
+                        tl.store(to, gradient, mask=keep)
+                        acc = tl.dot(
+                            round_operand(gradient, PRECISION), round_operand(w_block, PRECISION), acc,
+                            input_precision=PRECISION,
+                        )  # fmt: skip
         if GATES == 1:
             to = g_faster + begin * K + line[:, None] * K + k[None, :]
         else:
             to = g_faster + align((lowest + j * 0).to(tl.int64) * BT * K, ALIGN)
             to += ((row - lowest) * (K * BT) + c % BT)[:, None] + (k * BT)[None, :]
+            inside = row >= lowest
         tl.store(to, acc, mask=inside[:, None] & (k[None, :] < K))
         signal_rows(flags + (G + j) * tiles + tile, n + 1 - lowest)
 
@@ -400,17 +423,15 @@ def _multiply_heard(
     return acc
 
 
-@triton.jit(do_not_specialize=["T", "B", "tiles", "states_s", "g_messages_s", "x_s"])
+@triton.jit(do_not_specialize=["T", "B", "states_s", "g_messages_s", "x_s"])
 def compute_weight_parts(
     table, parts, g_messages, states, x, lengths, products, sums,
-    T, B, I, tiles, x_s, x_t, x_b, states_s, g_messages_s,
+    T, B, I, x_s, x_t, x_b, states_s, g_messages_s,
     BM: tl.constexpr, BN: tl.constexpr, BL: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr,
-    GATES: tl.constexpr, BT: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Compute the parts of the weights' gradients, each a block summed over some lines of one module.
 
-    One program computes one row of the table of parts (`tables.PartRow`). The sums of the columns are for the bias. For
-    gated cells, one program does this for one plane of the gradients, whose lines are counted tile after tile.
+    One program computes one row of the table of parts (`tables.PartRow`). The sums of the columns are for the bias.
     """
     s = tl.program_id(1).to(tl.int64)
     part = parts + tl.program_id(0) * len(PART.value)
@@ -430,41 +451,7 @@ def compute_weight_parts(
     line = tl.arange(0, BL)
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     total = tl.zeros((BM,), dtype=tl.float32)
-    if GATES > 1:
-        n = tl.load(m + MODULE.value.ticks).to(tl.int32)
-        K, start = align(K, ALIGN), align(start, ALIGN)
-        end = start + K
-        g_messages -= tl.load(m + MODULE.value.g_messages)
-        g_messages += align(tl.load(m + MODULE.value.g_messages) // B * tiles * (4 * BT), ALIGN)
-        g_messages += tl.program_id(2) * (end * BT)
-        states += align(s * states_s + tl.load(m + MODULE.value.states), ALIGN)
-        u, v = (
-            align(tl.load(part + PART.value.receiver), ALIGN) + tl.arange(0, BM),
-            align(tl.load(part + PART.value.sender), ALIGN) + tl.arange(0, BN),
-        )
-        rows = n + 1 - of_input
-        for l in range(align(begin, BL), stop, BL):
-            row = (l + line) // BT % rows
-            tile = (l + line) // BT // rows
-            b = tile * BT + line % BT
-            inside = (l + line < stop) & (b < B)
-            at = (tile.to(tl.int64) * (n + 1) + row) * (4 * BT * end) + line % BT
-            d = tl.load(
-                g_messages + at[None, :] + (u * BT)[:, None], mask=inside[None, :] & (u[:, None] < end), other=0
-            )
-            if of_input == 0:
-                sent = states + (row.to(tl.int64) * B + b) * K
-                read = inside[:, None] & (v[None, :] < K)
-            else:
-                total += tl.sum(d.to(tl.float32), axis=1)
-                t = first + row.to(tl.int64) * P
-                if LENGTHS:
-                    inside = inside & (t < tl.load(lengths + s * B + b, mask=inside, other=0))
-                sent = x + s * x_s + t * x_t + b.to(tl.int64) * x_b
-                read = inside[:, None] & (v[None, :] < I)
-            h = tl.load(sent[:, None] + v[None, :], mask=read, other=0)
-            acc = tl.dot(round_operand(d, PRECISION), round_operand(h, PRECISION), acc, input_precision=PRECISION)
-    elif of_input == 0:
+    if of_input == 0:
         states += s * states_s + tl.load(m + MODULE.value.states)
         for l in range(begin, stop, BL):
             at = (l + begin * 0).to(tl.int64)
@@ -504,8 +491,6 @@ def compute_weight_parts(
                 tl.trans(round_operand(d, PRECISION)), round_operand(xs, PRECISION), acc, input_precision=PRECISION
             )
     number = s * tl.num_programs(0) + tl.program_id(0)
-    if GATES > 1:
-        number = (s * tl.num_programs(2) + tl.program_id(2)) * tl.num_programs(0) + tl.program_id(0)
     tl.store(products + number * BM * BN + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :], acc)
     tl.store(sums + number * BM + tl.arange(0, BM), total)
 
@@ -614,8 +599,10 @@ def compute_input_gradient(
                         k = k0 + tl.arange(0, BI)
                         d = tl.load(
                             rows[:, None] + ((plane * end + start + k) * BT)[None, :],
-                            mask=readable[:, None] & (k[None, :] < K), other=0,
+                            mask=(b < tiles * BT)[:, None] & (k[None, :] < K), other=0,
                         )  # fmt: skip
                         acc = _multiply_gradient(acc, d, weight, gate * N + start, k, i, K, I, PRECISION)
+    if GATES > 1:
+        acc = tl.where(readable[:, None], acc, 0.0)
     to = g_input + ((s * (tl.num_programs(0) // blocks) + t) * B + b[:, None]) * I + i[None, :]
     tl.store(to, acc, mask=(b[:, None] < B) & (i[None, :] < I))

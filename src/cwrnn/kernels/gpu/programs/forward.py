@@ -39,7 +39,7 @@ def compute_drive(
     table, x, weight, bias, lengths, drive,
     B, I, N, tiles, x_s, x_t, x_b, weight_s, bias_s, states_s,
     BM: tl.constexpr, BN: tl.constexpr, BI: tl.constexpr, BIAS: tl.constexpr, LENGTHS: tl.constexpr, PRECISION: tl.constexpr,
-    GATES: tl.constexpr, BT: tl.constexpr,
+    GATES: tl.constexpr, BT: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
     """Compute W_ih x + b at every tick of every module, laid out as the states are, or as a gated cell's scan reads it.
 
@@ -55,8 +55,9 @@ def compute_drive(
         bias += gate * N
     m = table
     n = tl.load(m + MODULE.value.ticks).to(tl.int32)
-    while block >= tl.cdiv(n * B, BM):
-        block -= tl.cdiv(n * B, BM)
+    lines = B if GATES == 1 else tiles * BT
+    while block >= tl.cdiv(n * lines, BM):
+        block -= tl.cdiv(n * lines, BM)
         m += len(MODULE.value)
         n = tl.load(m + MODULE.value.ticks).to(tl.int32)
     P = tl.load(m + MODULE.value.period)
@@ -65,10 +66,18 @@ def compute_drive(
     first = tl.load(m + MODULE.value.first_tick)
     u = unit_block * BN + tl.arange(0, BN)
     line = block * BM + tl.arange(0, BM)
-    b = line % B
-    t = first + line // B * P
-    inside = line < n * B
-    readable = inside
+    if GATES == 1:
+        b = line % B
+        t = first + line // B * P
+        inside = line < n * B
+        readable = inside
+    else:
+        # tile after tile, in a tile tick after tick, and sequences beyond the last one, which have zeros
+        tick = line // BT % n
+        b = line // BT // n * BT + line % BT
+        t = first + tick * P
+        inside = line < n * (tiles * BT)
+        readable = inside & (b < B)
     if LENGTHS:
         readable = inside & (t < tl.load(lengths + s * B + b, mask=inside, other=0))
     rows = x + s * x_s + t * x_t + b.to(tl.int64) * x_b
@@ -86,9 +95,11 @@ def compute_drive(
     if GATES == 1:
         to = drive + s * states_s + tl.load(m + MODULE.value.states) + (line + B).to(tl.int64)[:, None] * K + u[None, :]
     else:
-        rows = (b // BT).to(tl.int64) * (n + 1) + line // B + 1
-        module = drive + s * states_s + tl.load(m + MODULE.value.states) // B * (tiles * BT * GATES)
-        to = module + ((rows * GATES + gate) * (K * BT) + b % BT)[:, None] + (u * BT)[None, :]
+        # as many rows of a tile as ticks, and row 0
+        row = line // BT + line // BT // n + 1
+        module = align(s * states_s, ALIGN) + align(tl.load(m + MODULE.value.states) // B * tiles * (BT * GATES), ALIGN)
+        plane = (row.to(tl.int64) * GATES + gate) * (align(K, ALIGN) * BT)
+        to = drive + module + (plane + line % BT)[:, None] + (u * BT)[None, :]
     tl.store(to, acc, mask=inside[:, None] & (u[None, :] < K))
 
 
@@ -279,11 +290,14 @@ def _compute_messages(
     c = tl.arange(0, C * BT)
     b = tile * BT + c % BT
     ready = j * 0
-    for c0 in range(0, n + 1, C):
+    # the first rows of a gated cell are row 0 alone, which is there from the start
+    for c0 in range(0 if GATES == 1 else 1 - C, n + 1, C):
         c1 = tl.minimum(c0 + C, n + 1)
         ready = wait_for_rows(flags + j * tiles + tile, ready, c1)
         row = c0 + c // BT
         inside = (row < c1) & (b < B)
+        if GATES > 1:
+            inside = inside & (row >= 0)
         line = (row - c0) * B + b
         begin = (c0 + j * 0).to(tl.int64) * B
         # the rows of the next slower module that hold when these rows begin
@@ -292,6 +306,11 @@ def _compute_messages(
         high = tl.where(c1 > 1, row_at(first + (c1 - 2) * P, first2, P2), 0)
         line2 = ((at - low) * B + b) * start2
         lane = c % BT
+        if GATES > 1 and BI == BK:
+            k = tl.arange(0, BK)
+            h = states + begin * K + line[:, None] * K + k[None, :]
+            h = tl.load(h, mask=inside[:, None] & (k[None, :] < K), other=0, cache_modifier=".cg")
+            h = round_operand(h, PRECISION)
         # the nearest faster module first
         for q in range(0, j):
             r = j - 1 - q
@@ -315,22 +334,30 @@ def _compute_messages(
                     u0 += BU
             else:
                 u0, end = align(u0, ALIGN), align(end, ALIGN)
+                # also the sequences beyond the last one, which have zeros
+                written = (row >= 0) & (row < c1)
                 for gate in range(0, GATES):
+                    W = weight + start + (gate + j * 0).to(tl.int64) * N * N
+                    to = own + ((c0 + j * 0).to(tl.int64) * GATES + gate) * (start * BT)
+                    incoming = messages2 + (low.to(tl.int64) * GATES + gate) * (start2 * BT)
                     for v in range(0, end - u0, BU):
                         u = u0 + v + tl.arange(0, BU)
-                        keep = inside[:, None] & (u[None, :] < end)
+                        keep = written[:, None] & (u[None, :] < end)
+                        if BI == BK:
+                            k = tl.arange(0, BK)
+                            read = (u[None, :] < end) & (k[:, None] < K)
+                            w = tl.load(W + u[None, :] * N + k[:, None], mask=read, other=0)
+                        added = incoming + ((at - low) * (start2 * BT * GATES) + lane)[:, None] + (u * BT)[None, :]
+                        added = tl.load(added, mask=keep & (NESTED and slower), other=0, cache_modifier=".cg")
                         acc = tl.zeros((C * BT, BU), dtype=tl.float32)
-                        if NESTED and slower:
-                            incoming = messages2 + (low.to(tl.int64) * GATES + gate) * (start2 * BT)
-                            incoming += ((at - low) * (start2 * BT * GATES) + lane)[:, None] + (u * BT)[None, :]
-                            acc = tl.load(incoming, mask=keep, other=0, cache_modifier=".cg")
-                        W = weight + start + (gate + j * 0).to(tl.int64) * N * N
-                        acc = _multiply_states(
-                            acc, W, states + begin * K, u, line, K, N, inside, u < end, BK, BI, PRECISION
-                        )
-                        to = own + ((c0 + j * 0).to(tl.int64) * GATES + gate) * (start * BT)
-                        to += ((row - c0) * (start * BT * GATES) + lane)[:, None] + (u * BT)[None, :]
-                        tl.store(to, acc, mask=keep)
+                        if BI == BK:
+                            acc = tl.dot(h, round_operand(w, PRECISION), acc, input_precision=PRECISION)
+                        else:
+                            acc = _multiply_states(
+                                acc, W, states + begin * K, u, line, K, N, inside, u < end, BK, BI, PRECISION
+                            )
+                        into = to + ((row - c0) * (start * BT * GATES) + lane)[:, None] + (u * BT)[None, :]
+                        tl.store(into, acc + added, mask=keep)
             signal_rows(flag, c1)
 
 

@@ -11,6 +11,7 @@ import triton.language as tl
 
 from .primitives import (
     MODULE,
+    PART,
     align,
     load_module,
     load_planes,
@@ -223,3 +224,70 @@ def scan_gated_module_backward(
         tl.store(g_peephole + 2 * N, tl.sum(tl.where(inside, sum_o, 0.0), axis=1), mask=k < K)
     if j + 1 < G:
         signal_rows(flag, n + 1)
+
+
+@triton.jit
+def _load_gradients(g_messages, line, stop, rows, n, end, u, BT: tl.constexpr):
+    """The gradients of the units u in some lines (units, lines), and the row and the sequence of every line."""
+    row = line // BT % rows
+    tile = line // BT // rows
+    at = (tile.to(tl.int64) * (n + 1) + row) * (4 * BT * end) + line % BT
+    # sequences beyond the last one have zeros
+    mask = (line < stop)[None, :] & (u[:, None] < end)
+    return tl.load(g_messages + at[None, :] + (u * BT)[:, None], mask=mask, other=0), row, tile * BT + line % BT
+
+
+@triton.jit(do_not_specialize=["B", "tiles", "states_s", "g_messages_s", "x_s"])
+def compute_gated_weight_parts(
+    table, parts, g_messages, states, x, lengths, products, sums,
+    B, I, tiles, x_s, x_t, x_b, states_s, g_messages_s,
+    BM: tl.constexpr, BN: tl.constexpr, BL: tl.constexpr, BT: tl.constexpr, LENGTHS: tl.constexpr,
+    PRECISION: tl.constexpr, GATES: tl.constexpr, ALIGN: tl.constexpr,
+):  # fmt: skip
+    """Compute the parts of the weights' gradients, each a block summed over some lines of one module.
+
+    One program computes one row of the table of parts (`tables.PartRow`) for one plane of the gradients. Lines are
+    counted tile after tile. The sums of the columns are for the bias.
+    """
+    s = tl.program_id(1).to(tl.int64)
+    plane = tl.program_id(2)
+    part = parts + tl.program_id(0) * len(PART.value)
+    of_input = tl.load(part + PART.value.of_input)
+    m = module_row(table, tl.load(part + PART.value.module))
+    P, K, start, first, n = load_module(m)
+    K, start = align(K, ALIGN), align(start, ALIGN)
+    end = start + K
+    u = align(tl.load(part + PART.value.receiver), ALIGN) + tl.arange(0, BM)
+    v = align(tl.load(part + PART.value.sender), ALIGN) + tl.arange(0, BN)
+    begin = align(tl.load(part + PART.value.first_line), BL)
+    stop = align(tl.load(part + PART.value.end_line), BT)
+    module = align(tl.load(m + MODULE.value.g_messages) // B * tiles * (4 * BT), ALIGN)
+    g_messages += align(s * g_messages_s, ALIGN) + module + plane * (end * BT)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    total = tl.zeros((BM,), dtype=tl.float32)
+    if of_input == 0:
+        states += align(s * states_s + tl.load(m + MODULE.value.states), ALIGN)
+        if (GATES == 3) & (plane == 3):
+            # no weight of a message has the gradient of the drive alone
+            stop = begin
+        for l in range(begin, stop, BL):
+            line = l + tl.arange(0, BL)
+            d, row, b = _load_gradients(g_messages, line, stop, n + 1, n, end, u, BT)
+            sent = states + ((row.to(tl.int64) * B + b) * K)[:, None] + v[None, :]
+            h = tl.load(sent, mask=((line < stop) & (b < B))[:, None] & (v[None, :] < K), other=0)
+            acc = tl.dot(round_operand(d, PRECISION), round_operand(h, PRECISION), acc, input_precision=PRECISION)
+    else:
+        for l in range(begin, stop, BL):
+            line = l + tl.arange(0, BL)
+            d, row, b = _load_gradients(g_messages, line, stop, n, n, end, u, BT)
+            total += tl.sum(d.to(tl.float32), axis=1)
+            t = first + row * P
+            inside = (line < stop) & (b < B)
+            if LENGTHS:
+                inside = inside & (t < tl.load(lengths + s * B + b, mask=inside, other=0))
+            read = x + s * x_s + (t.to(tl.int64) * x_t + b.to(tl.int64) * x_b)[:, None] + v[None, :]
+            xs = tl.load(read, mask=inside[:, None] & (v[None, :] < I), other=0)
+            acc = tl.dot(round_operand(d, PRECISION), round_operand(xs, PRECISION), acc, input_precision=PRECISION)
+    number = (s * tl.num_programs(2) + plane) * tl.num_programs(0) + tl.program_id(0)
+    tl.store(products + number * BM * BN + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :], acc)
+    tl.store(sums + number * BM + tl.arange(0, BM), total)

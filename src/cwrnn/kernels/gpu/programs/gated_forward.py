@@ -239,7 +239,7 @@ def scan_gated_module(
         if LENGTHS:
             last_c = tl.where((last >= row)[None, :], c, last_c)
         if j > 0:
-            if ((row + 1) % C == 0) | (row == n):
+            if (row % C == 0) | (row == n):
                 signal_rows(flag, row + 1)
         a, a2 = d, d2
 
