@@ -1,4 +1,7 @@
-"""The layer equals the specification, in one call, in chunks and step by step."""
+"""The layers equal the specification, in one call, in chunks and step by step."""
+
+from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -6,31 +9,56 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.network_cases import USABLE, schedules
+from support.rnn_pairs import join
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence, pad_sequence
 
-from cwrnn import ClockworkRNN, Schedule, State, clockwork_reference
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, LSTMState, Schedule, State, clockwork_reference
 
 PERIODS = pytest.mark.parametrize("periods", [[1, 2, 4, 8], [2, 3, 7], [5]], ids=str)
 SCHEDULE_FORMS = "schedule must be a Schedule, its text form, a sequence of periods, a number of modules or None"
 
 
-def make(periods, hidden_size=9, input_size=2, **options) -> ClockworkRNN:
-    return ClockworkRNN(input_size, hidden_size, schedule=periods, dtype=torch.float64, **options)
+MAKERS = {
+    "tanh": ClockworkRNN,
+    "relu": partial(ClockworkRNN, nonlinearity="relu"),
+    "lstm": ClockworkLSTM,
+    "peepholes": partial(ClockworkLSTM, peepholes=True),
+    "gru": ClockworkGRU,
+}
+CELLS = pytest.mark.parametrize("cell", ["tanh", "peepholes", "gru"])
 
 
-def specified(rnn: ClockworkRNN, x, h, t0):
+def make(periods, hidden_size=9, input_size=2, cell="tanh", **options):
+    return MAKERS[cell](input_size, hidden_size, schedule=periods, dtype=torch.float64, **options)
+
+
+def split(rnn, h):
+    """A state (..., parts N) in the form in which the layer takes it: for an LSTM (h, c)."""
+    return h.chunk(2, dim=-1) if rnn.cell == "lstm" else h
+
+
+def draw_state(rnn, *batch):
+    """A random state (layers * directions, *batch, parts N), h and c of an LSTM side by side."""
+    parts = 2 if rnn.cell == "lstm" else 1
+    shape = rnn.num_layers * rnn.num_directions, *batch, parts * rnn.hidden_size
+    return torch.randn(shape, dtype=torch.float64, requires_grad=True)
+
+
+def specified(rnn, x, h, t0):
     """Return output and final states of one sequence (T, I), computed by the specification from states `h`."""
     final = []
     for layer in range(rnn.num_layers):
         outputs = []
         for direction in range(rnn.num_directions):
             suffix = f"_l{layer}" + ("_reverse" if direction else "")
-            weights = [getattr(rnn, name + suffix, None) for name in ("weight_ih", "weight_hh", "bias")]
+            weights = [getattr(rnn, name + suffix, None) for name in ("weight_ih", "weight_hh", "bias", "weight_ch")]
             h0 = h[len(final)][None]
             sequence = x.flip(0) if direction else x
             clock = 0 if direction else t0
-            output = clockwork_reference(sequence[:, None], *weights, h0, rnn.schedule, clock, rnn.nonlinearity)[:, 0]
-            final.append(output[-1] if len(output) else h0[0])
+            arguments = *weights[:3], h0, rnn.schedule, clock, rnn.cell, weights[3]
+            states = clockwork_reference(sequence[:, None], *arguments)[:, 0]
+            final.append(states[-1] if len(states) else h0[0])
+            output = states[:, : rnn.hidden_size]
             outputs.append(output.flip(0) if direction else output)
         x = torch.cat(outputs, dim=-1)
     return x, torch.stack(final)
@@ -40,13 +68,13 @@ def gradients(loss, rnn, *tensors):
     return torch.autograd.grad(loss, [*rnn.parameters(), *tensors], allow_unused=True, materialize_grads=True)
 
 
-@settings(max_examples=60)
+@settings(max_examples=90)
 @given(
     schedule=schedules(longest=6, modules=4, size=3),
     num_layers=st.integers(1, 3),
     bidirectional=st.booleans(),
     bias=st.booleans(),
-    nonlinearity=st.sampled_from(("tanh", "relu")),
+    cell=st.sampled_from(tuple(MAKERS)),
     t0=st.integers(0, 20),
     lengths=st.lists(st.integers(1, 15), min_size=1, max_size=4),
     input_size=st.integers(0, 3),
@@ -54,29 +82,28 @@ def gradients(loss, rnn, *tensors):
     seed=st.integers(0, 1000),
 )
 def test_ragged_batches_equal_the_specification(
-    schedule, num_layers, bidirectional, bias, nonlinearity, t0, lengths, input_size, backend, seed, close
+    schedule, num_layers, bidirectional, bias, cell, t0, lengths, input_size, backend, seed, close
 ):
     torch.manual_seed(seed)
-    rnn = ClockworkRNN(
+    rnn = MAKERS[cell](
         input_size,
         schedule.hidden_size,
         num_layers,
-        nonlinearity,
-        bias,
+        bias=bias,
         bidirectional=bidirectional,
         dtype=torch.float64,
         schedule=schedule,
         backend=backend,
     )
     sequences = [torch.randn(length, input_size, dtype=torch.float64, requires_grad=True) for length in lengths]
-    layers = num_layers * rnn.num_directions
-    h = torch.randn(layers, len(lengths), schedule.hidden_size, dtype=torch.float64, requires_grad=True)
+    h = draw_state(rnn, len(lengths))
     expected = [specified(rnn, x, h[:, b], t0) for b, x in enumerate(sequences)]
     h_expected = torch.stack([final for _, final in expected], dim=1)
     loss = sum(output.square().sum() for output, _ in expected) + h_expected.sin().sum()
     gradients_expected = gradients(loss, rnn, h, *sequences)
 
-    def check(output, h_n):
+    def check(output, hidden):
+        h_n = join(hidden)
         for b, length in enumerate(lengths):
             close(output[:length, b], expected[b][0])
             assert (output[length:, b] == 0).all()
@@ -87,27 +114,33 @@ def test_ragged_batches_equal_the_specification(
 
     # the padding is NaN, so the test fails if it is read
     padded = pad_sequence(sequences, padding_value=torch.nan)
-    check(*rnn(padded, h, t0=t0, lengths=lengths))
+    check(*rnn(padded, split(rnn, h), t0=t0, lengths=lengths))
     if input_size == 0:
         # torch cannot pack sequences without features
         return
-    output, h_n = rnn(pack_sequence(sequences, enforce_sorted=False), h, t0=t0)
+    output, h_n = rnn(pack_sequence(sequences, enforce_sorted=False), split(rnn, h), t0=t0)
     assert output.unsorted_indices is not None
     check(pad_packed_sequence(output)[0], h_n)
 
 
+# the specification takes long, and the other layers share the code around it
+SPLIT = [*product(["tanh"], USABLE), ("peepholes", "auto"), ("gru", "auto")]
+
+
 @PERIODS
-@pytest.mark.parametrize("backend", USABLE)
-def test_a_sequence_split_anywhere_equals_one_call(periods, backend, close):
-    rnn = make(periods, num_layers=2, backend=backend)
+@pytest.mark.parametrize(("cell", "backend"), SPLIT)
+def test_a_sequence_split_anywhere_equals_one_call(periods, cell, backend, close):
+    rnn = make(periods, num_layers=2, cell=cell, backend=backend)
     x = torch.randn(2 * periods[-1] + 3, 2, 2, dtype=torch.float64, requires_grad=True)
-    h = torch.randn(2, 2, 9, dtype=torch.float64, requires_grad=True)
+    h = draw_state(rnn, 2)
     for t0 in (0, 5):
-        whole, h_whole = rnn(x, h, t0=t0)
+        whole, hidden = rnn(x, split(rnn, h), t0=t0)
+        h_whole = join(hidden)
         gradients_whole = gradients(whole.square().sum() + h_whole.sin().sum(), rnn, x, h)
         for cut in range(x.shape[0] + 1):
-            first, h_first = rnn(x[:cut], h, t0=t0)
-            second, h_second = rnn(x[cut:], h_first, t0=t0 + cut)
+            first, h_first = rnn(x[:cut], split(rnn, h), t0=t0)
+            second, hidden = rnn(x[cut:], h_first, t0=t0 + cut)
+            h_second = join(hidden)
             close(torch.cat((first, second)), whole)
             close(h_second, h_whole)
             found = gradients(torch.cat((first, second)).square().sum() + h_second.sin().sum(), rnn, x, h)
@@ -116,12 +149,14 @@ def test_a_sequence_split_anywhere_equals_one_call(periods, backend, close):
 
 
 @PERIODS
-@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bias": False, "nonlinearity": "relu"}], ids=str)
-def test_steps_equal_one_call(periods, options, close):
-    rnn = make(periods, num_layers=2, **options)
+@pytest.mark.parametrize("cell", MAKERS)
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bias": False}], ids=str)
+def test_steps_equal_one_call(periods, cell, options, close):
+    rnn = make(periods, num_layers=2, cell=cell, **options)
     x = torch.randn(2 * periods[-1] + 3, 2, 2, dtype=torch.float64, requires_grad=True)
     sequence = x.transpose(0, 1) if rnn.batch_first else x
-    whole, h_whole = rnn(sequence)
+    whole, hidden = rnn(sequence)
+    h_whole = join(hidden)
     gradients_whole = gradients(whole.square().sum() + h_whole.sin().sum(), rnn, x)
     state, outputs = None, []
     for x_t in x.unbind(0):
@@ -129,33 +164,35 @@ def test_steps_equal_one_call(periods, options, close):
         outputs.append(y)
     output = torch.stack(outputs, dim=1 if rnn.batch_first else 0)
     close(output, whole)
-    close(state.h, h_whole)
+    close(join(state[:-1]), h_whole)
     assert state.t == x.shape[0]
-    found = gradients(output.square().sum() + state.h.sin().sum(), rnn, x)
+    found = gradients(output.square().sum() + join(state[:-1]).sin().sum(), rnn, x)
     for value, right in zip(found, gradients_whole, strict=True):
         close(value, right)
 
 
-def test_step_continues_from_the_state_of_forward(close):
-    rnn = make([2, 3, 7])
+@CELLS
+def test_step_continues_from_the_state_of_forward(close, cell):
+    rnn = make([2, 3, 7], cell=cell)
     x = torch.randn(20, 4, 2, dtype=torch.float64)
     whole, _ = rnn(x)
-    _, h_n = rnn(x[:11])
-    y, state = rnn.step(x[11], (h_n, 11))
+    _, hidden = rnn(x[:11])
+    y, state = rnn.step(x[11], (*(hidden if rnn.cell == "lstm" else (hidden,)), 11))
     close(y, whole[11])
-    output, _ = rnn(x[12:], state.h, t0=state.t)
+    output, _ = rnn(x[12:], state[:-1] if rnn.cell == "lstm" else state.h, t0=state.t)
     close(output, whole[12:])
 
 
-def test_unbatched_steps_equal_one_call(close):
-    rnn = make([1, 3], num_layers=2)
+@CELLS
+def test_unbatched_steps_equal_one_call(close, cell):
+    rnn = make([1, 3], num_layers=2, cell=cell)
     x = torch.randn(9, 2, dtype=torch.float64)
-    whole, h_n = rnn(x)
+    whole, hidden = rnn(x)
     state = None
     for t, x_t in enumerate(x):
         y, state = rnn.step(x_t, state)
         close(y, whole[t])
-    close(state.h, h_n)
+    close(join(state[:-1]), join(hidden))
     assert state.h.shape == (2, 9)
 
 
@@ -168,13 +205,18 @@ def test_step_applies_dropout_in_training_only(close):
     assert (rnn.eval().step(x)[0] != 0).any()
 
 
-def test_step_does_not_change_the_state_that_it_is_given():
-    rnn = make([2, 4])
-    before = State(torch.ones(1, 3, 9, dtype=torch.float64), 1)
-    y, after = rnn.step(torch.zeros(3, 2, dtype=torch.float64), before)
-    y.zero_()
-    assert (before.h == 1).all()
-    assert (after.h == 1).all()
+@CELLS
+@pytest.mark.parametrize("grad", [False, True])
+def test_step_does_not_change_the_state_that_it_is_given(cell, grad):
+    rnn = make([2, 4], cell=cell)
+    ones = torch.ones(1, 3, 9, dtype=torch.float64)
+    before = LSTMState(ones, ones.clone(), 1) if rnn.cell == "lstm" else State(ones, 1)
+    with torch.set_grad_enabled(grad):
+        y, after = rnn.step(torch.zeros(3, 2, dtype=torch.float64), before)
+    with torch.no_grad():
+        y.zero_()
+    for state in (before, after):
+        assert all((part == 1).all() for part in state[:-1])
 
 
 def test_times_may_be_numpy_integers(close):
@@ -183,19 +225,21 @@ def test_times_may_be_numpy_integers(close):
     assert type(rnn.step(x[0], (torch.zeros(1, 2, 9, dtype=torch.float64), np.int32(3)))[1].t) is int
 
 
-def test_a_very_late_start_equals_one_at_the_same_phase(close):
-    rnn, x = make([1, 2, 8]), torch.randn(20, 2, 2, dtype=torch.float64)
+@CELLS
+def test_a_very_late_start_equals_one_at_the_same_phase(close, cell):
+    rnn, x = make([1, 2, 8], cell=cell), torch.randn(20, 2, 2, dtype=torch.float64)
     for lengths in (None, [20, 7]):
         found, expected = rnn(x, t0=2**80 + 3, lengths=lengths), rnn(x, t0=3, lengths=lengths)
         close(found[0], expected[0])
-        close(found[1], expected[1])
+        close(join(found[1]), join(expected[1]))
 
 
-def test_forbidden_weights_are_loaded_as_zeros():
-    dense, rnn = make([1]), make([1, 2, 4])
+@CELLS
+def test_forbidden_weights_are_loaded_as_zeros(cell):
+    dense, rnn = make([1], cell=cell), make([1, 2, 4], cell=cell)
     with pytest.warns(UserWarning, match="names no schedule, and has weights from fast modules to slow ones"):
         rnn.load_state_dict(dict(dense.named_parameters()))
-    allowed = torch.from_numpy(rnn.schedule.mask())
+    allowed = torch.from_numpy(rnn.schedule.mask()).repeat(len(rnn.weight_hh_l0) // 9, 1)
     assert (rnn.weight_hh_l0[~allowed] == 0).all()
     assert torch.equal(rnn.weight_hh_l0[allowed], dense.weight_hh_l0[allowed])
 
@@ -208,37 +252,43 @@ def test_complex_weights_are_refused():
         rnn(torch.zeros(3, 1, 2, dtype=torch.complex128))
 
 
-def test_step_holds_states_to_the_bit():
-    rnn = make([3, 4])
-    state = State(torch.randn(1, 2, 9, dtype=torch.float64), 5)
-    _, after = rnn.step(torch.randn(2, 2, dtype=torch.float64), state)
-    assert torch.equal(after.h, state.h)
-    assert after.t == 6
+@CELLS
+def test_step_holds_states_to_the_bit(cell):
+    rnn = make([3, 4], cell=cell)
+    hidden = torch.randn(2 if rnn.cell == "lstm" else 1, 1, 2, 9, dtype=torch.float64)
+    for enabled in (False, True):
+        with torch.set_grad_enabled(enabled):
+            _, after = rnn.step(torch.randn(2, 2, dtype=torch.float64), (*hidden, 5))
+        assert torch.equal(torch.stack(after[:-1]), hidden)
+        assert after.t == 6
 
 
-def test_dropout_is_applied_between_layers_only(close):
-    rnn = make([1, 2], num_layers=2, dropout=1.0, bias=False)
+@CELLS
+def test_dropout_is_applied_between_layers_only(close, cell):
+    rnn = make([1, 2], num_layers=2, dropout=1.0, bias=False, cell=cell)
     x = torch.randn(5, 1, 2, dtype=torch.float64)
     silent, _ = rnn(torch.zeros_like(x))
-    output, h_n = rnn(x)
+    output, hidden = rnn(x)
     close(output, silent)
-    assert (h_n[0] != 0).any()
+    assert (join(hidden)[0] != 0).any()
     assert not torch.equal(rnn.eval()(x)[0], silent)
 
 
-def test_all_layers_share_one_clock(close):
-    rnn = make([2, 4], num_layers=2)
+@CELLS
+def test_all_layers_share_one_clock(close, cell):
+    rnn = make([2, 4], num_layers=2, cell=cell)
     x = torch.randn(9, 1, 2, dtype=torch.float64)
     output, _ = rnn(x, t0=1)
-    expected, _ = specified(rnn, x[:, 0], torch.zeros(2, 9, dtype=torch.float64), 1)
+    expected, _ = specified(rnn, x[:, 0], 0 * draw_state(rnn), 1)
     close(output[:, 0], expected)
     # nothing is due at t = 1, so the second layer still holds its initial state
     assert (output[0] == 0).all()
     assert (output[1] != 0).any()
 
 
-def test_a_layer_without_inputs_generates_a_sequence(close):
-    rnn = make([1, 2, 4], input_size=0)
+@CELLS
+def test_a_layer_without_inputs_generates_a_sequence(close, cell):
+    rnn = make([1, 2, 4], input_size=0, cell=cell)
     output, _ = rnn(torch.empty(20, 3, 0, dtype=torch.float64))
     assert output.shape == (20, 3, 9)
     assert (output[1:] != output[:-1]).any(dim=-1).all()
@@ -247,12 +297,13 @@ def test_a_layer_without_inputs_generates_a_sequence(close):
     close(y, output[0])
 
 
-def test_an_empty_chunk_changes_nothing():
-    rnn = make([1, 2])
-    h = torch.randn(1, 2, 9, dtype=torch.float64)
-    output, h_n = rnn(torch.empty(0, 2, 2, dtype=torch.float64), h, t0=3)
+@CELLS
+def test_an_empty_chunk_changes_nothing(cell):
+    rnn = make([1, 2], cell=cell)
+    h = draw_state(rnn, 2)
+    output, hidden = rnn(torch.empty(0, 2, 2, dtype=torch.float64), split(rnn, h), t0=3)
     assert output.shape == (0, 2, 9)
-    assert torch.equal(h_n, h)
+    assert torch.equal(join(hidden), h)
 
 
 def test_the_reverse_clock_counts_from_the_end(close):
@@ -284,6 +335,13 @@ def test_conversion_to_torchs_rnn_and_back_keeps_outputs_and_parameters(close):
         make([1, 2]).to_rnn()
     with pytest.raises(TypeError, match="takes a torch.nn.RNN, got LSTM"):
         ClockworkRNN.from_rnn(torch.nn.LSTM(2, 3))
+    with pytest.raises(TypeError, match="takes a torch.nn.LSTM, got RNN"):
+        ClockworkLSTM.from_lstm(rnn)
+    with pytest.raises(TypeError, match="takes a torch.nn.GRU, got RNN"):
+        ClockworkGRU.from_gru(rnn)
+    for cell, convert in (("lstm", ClockworkLSTM.to_lstm), ("gru", ClockworkGRU.to_gru)):
+        with pytest.raises(ValueError, match=rf"only .* period 1 is a torch.nn.{cell.upper()}, got periods \(1, 2\)"):
+            convert(make([1, 2], cell=cell))
 
 
 @pytest.mark.parametrize(
@@ -302,13 +360,10 @@ def test_every_form_of_the_schedule_argument_gives_its_schedule(schedule, period
     assert ClockworkRNN(1, 3).schedule.periods == (1, 2, 4)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"num_layers": 2, "nonlinearity": "relu", "bias": False, "dropout": 0.5, "backend": "torch"}],
-    ids=str,
-)
-def test_repr_evaluates_to_an_equal_layer(options):
-    rnn = ClockworkRNN(3, 8, schedule=Schedule((2, 7), (5, 3)), **options)
+@pytest.mark.parametrize("cell", MAKERS)
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bias": False, "dropout": 0.5, "backend": "torch"}], ids=str)
+def test_repr_evaluates_to_an_equal_layer(options, cell):
+    rnn = MAKERS[cell](3, 8, schedule=Schedule((2, 7), (5, 3)), **options)
     assert "schedule='2:5,7:3'" in repr(rnn)
     again = eval(repr(rnn))
     assert again.schedule == rnn.schedule
@@ -428,20 +483,22 @@ def test_bad_steps_are_refused_with_the_reason():
         make([1, 2], bidirectional=True).step(x)
 
 
-def test_step_equals_forward_under_autocast(close):
-    rnn = ClockworkRNN(2, 9, num_layers=2, schedule=[1, 2])
+@CELLS
+def test_step_equals_forward_under_autocast(close, cell):
+    rnn = MAKERS[cell](2, 9, num_layers=2, schedule=[1, 2])
     x = torch.randn(6, 3, 2)
     with torch.autocast("cpu", torch.bfloat16):
-        output, h_n = rnn(x)
+        output, hidden = rnn(x)
         state = None
         for t, x_t in enumerate(x):
             y, state = rnn.step(x_t, state)
-            assert y.dtype == state.h.dtype == output.dtype == h_n.dtype == torch.bfloat16
+            assert y.dtype == state.h.dtype == output.dtype == join(hidden).dtype == torch.bfloat16
             close(y, output[t])
 
 
-def test_autocast_keeps_float64(close):
-    rnn = make([1, 2])
+@CELLS
+def test_autocast_keeps_float64(close, cell):
+    rnn = make([1, 2], cell=cell)
     x = torch.randn(6, 3, 2, dtype=torch.float64)
     expected, _ = rnn(x)
     with torch.autocast("cpu", torch.bfloat16):

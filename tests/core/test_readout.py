@@ -5,11 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.network_cases import schedules
+from support.rnn_pairs import CLOCKWORK, join
 from torch import nn
 from torch.autograd import forward_ad
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from cwrnn import ClockworkRNN, Readout
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Readout
 from cwrnn.kernels.cpu import loader
 
 
@@ -22,13 +23,14 @@ from cwrnn.kernels.cpu import loader
     batch_first=st.booleans(),
     bias=st.booleans(),
     ragged=st.booleans(),
+    layer=st.sampled_from((ClockworkRNN, ClockworkLSTM, ClockworkGRU)),
     seed=st.integers(0, 1000),
 )
 def test_readout_of_ticks_equals_linear_of_the_output(
-    schedule, T, t0, bidirectional, batch_first, bias, ragged, seed, close
+    schedule, T, t0, bidirectional, batch_first, bias, ragged, layer, seed, close
 ):
     torch.manual_seed(seed)
-    rnn = ClockworkRNN(
+    rnn = layer(
         2,
         schedule.hidden_size,
         batch_first=batch_first,
@@ -49,15 +51,15 @@ def test_readout_of_ticks_equals_linear_of_the_output(
     ticks, h_n = rnn.ticks(x, t0=t0, lengths=lengths)
     found = readout(ticks)
     close(found, expected)
-    close(h_n, h_expected)
+    close(join(h_n), join(h_expected))
     for value, right in zip(gradients(found), gradients(expected), strict=True):
         close(value, right)
     close(readout(output), expected)
 
 
 @pytest.mark.parametrize("fixed", ["nothing", "layer", "readout"])
-def test_double_backward_equals_linear_with_any_part_fixed(fixed, close):
-    rnn, readout = ClockworkRNN(2, 7, schedule=3, dtype=torch.float64), Readout(7, 3, dtype=torch.float64)
+def test_double_backward_equals_linear_with_any_part_fixed(fixed, close, kind):
+    rnn, readout = CLOCKWORK[kind](2, 7, schedule=3, dtype=torch.float64), Readout(7, 3, dtype=torch.float64)
     if fixed != "nothing":
         (rnn if fixed == "layer" else readout).requires_grad_(False)
     x = torch.randn(9, 2, 2, dtype=torch.float64)
@@ -112,8 +114,8 @@ def test_fixed_parameters_get_no_gradient():
     assert seen == [[True, False]]
 
 
-def test_unbatched_and_packed_inputs_equal_linear(close):
-    rnn, readout = ClockworkRNN(2, 9, dtype=torch.float64), Readout(9, 3, dtype=torch.float64)
+def test_unbatched_and_packed_inputs_equal_linear(close, kind):
+    rnn, readout = CLOCKWORK[kind](2, 9, dtype=torch.float64), Readout(9, 3, dtype=torch.float64)
     x = torch.randn(7, 2, dtype=torch.float64)
     close(readout(rnn.ticks(x)[0]), readout(rnn(x)[0]))
     packed = pack_sequence([x[:3], x, x[:5]], enforce_sorted=False)
@@ -124,18 +126,18 @@ def test_unbatched_and_packed_inputs_equal_linear(close):
     assert torch.equal(found.unsorted_indices, packed.unsorted_indices)
 
 
-def test_held_ticks_are_the_output_of_forward():
-    rnn = ClockworkRNN(2, 9, num_layers=2)
+def test_held_ticks_are_the_output_of_forward(kind):
+    rnn = CLOCKWORK[kind](2, 9, num_layers=2)
     x = torch.randn(40, 3, 2)
     ticks, h_n = rnn.ticks(x)
     output, h_expected = rnn(x)
     assert torch.equal(ticks.hold(), output)
-    assert torch.equal(h_n, h_expected)
+    assert torch.equal(join(h_n), join(h_expected))
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_autocast_computes_in_its_dtype(close, bias):
-    rnn, readout = ClockworkRNN(2, 9), Readout(9, 3, bias=bias)
+def test_autocast_computes_in_its_dtype(close, bias, kind):
+    rnn, readout = CLOCKWORK[kind](2, 9), Readout(9, 3, bias=bias)
     x = torch.randn(7, 2, 2)
     with torch.autocast("cpu", torch.bfloat16):
         found, expected = readout(rnn.ticks(x)[0]), readout(rnn(x)[0])

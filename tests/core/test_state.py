@@ -8,24 +8,30 @@ import sys
 
 import pytest
 import torch
+from support.rnn_pairs import CLOCKWORK, as_hidden, is_lstm, join
 from torch import _weights_only_unpickler
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils import _pytree
 
-from cwrnn import ClockworkRNN, LearnedClockworkRNN, Schedule, State, clockwork_reference
+from cwrnn import LearnedClockworkRNN, LSTMState, Schedule, State, clockwork_reference
 from cwrnn.backends import BACKENDS
-from cwrnn.step import RunningState
+from cwrnn.step import RunningLSTMState, RunningState
 
 HAS_KERNEL = BACKENDS["cpu"].refuse(torch.device("cpu"), torch.float64) is None
 USABLE = [name for name in BACKENDS if name in ("torch", "reference") or (name == "cpu" and HAS_KERNEL)]
 
 
-def make(periods=(1, 2, 4), **options):
-    return ClockworkRNN(2, 9, schedule=periods, dtype=torch.float64, **options)
+def make(periods=(1, 2, 4), kind="RNN", **options):
+    return CLOCKWORK[kind](2, 9, schedule=periods, dtype=torch.float64, **options)
 
 
 def randn(*shape):
     return torch.randn(*shape, dtype=torch.float64)
+
+
+def make_state(rnn, h, t):
+    """The state of the layer's type with h, and for an LSTM a c that is made from it."""
+    return LSTMState(*as_hidden(rnn, h), t) if is_lstm(rnn) else State(h, t)
 
 
 def make_running(rnn, x):
@@ -36,9 +42,10 @@ def make_running(rnn, x):
 
 @pytest.mark.parametrize("form", ["batched", "batch_first", "unbatched", "layers"])
 @pytest.mark.parametrize("method", ["forward", "ticks"])
-def test_a_stream_of_chunks_and_steps_needs_no_clock(form, method, close):
+def test_a_stream_of_chunks_and_steps_needs_no_clock(form, method, close, kind):
     options = {"batch_first": {"batch_first": True}, "layers": {"num_layers": 2}}.get(form, {})
-    rnn = make((2, 3), **options)
+    rnn = make((2, 3), kind, **options)
+    state_type = LSTMState if kind == "LSTM" else State
     x = randn(20, 2) if form == "unbatched" else randn(20, 3, 2)
     time = int(form == "batch_first")
     cut = (lambda start, stop: x[start:stop].transpose(0, 1)) if time else (lambda start, stop: x[start:stop])
@@ -51,7 +58,7 @@ def test_a_stream_of_chunks_and_steps_needs_no_clock(form, method, close):
 
     whole, h_n = run(cut(0, 20))
     first, state = run(cut(0, 7), return_state=True)
-    assert type(state) is State
+    assert type(state) is state_type
     assert type(state.t) is int
     assert state.t == 7
     second, state = run(cut(7, 7), state)
@@ -61,10 +68,10 @@ def test_a_stream_of_chunks_and_steps_needs_no_clock(form, method, close):
         y, state = rnn.step(x[t], state)
         outputs.append(y.unsqueeze(time))
     last, state = run(cut(9, 20), state)
-    assert type(state) is State
+    assert type(state) is state_type
     assert state.t == 20
     close(torch.cat([*outputs, last], dim=time), whole)
-    close(state.h, h_n)
+    close(join(state[:-1]), join(h_n))
 
 
 def test_a_learned_layer_continues_a_stream(close):
@@ -85,13 +92,13 @@ def test_a_learned_layer_continues_a_stream(close):
     assert rnn(randn(4, 2), return_state=True)[1].t == 4
 
 
-def test_equal_lengths_end_at_one_clock(close):
-    rnn, x = make(), randn(8, 3, 2)
+def test_equal_lengths_end_at_one_clock(close, kind):
+    rnn, x = make(kind=kind), randn(8, 3, 2)
     _, state = rnn(x, lengths=[5, 5, 5], return_state=True)
     assert state.t == 5
     _, packed_state = rnn(pack_sequence(list(x[:5].unbind(1))), return_state=True)
     assert packed_state.t == 5
-    close(packed_state.h, state.h)
+    close(join(packed_state[:-1]), join(state[:-1]))
     assert rnn(randn(4, 0, 2), lengths=[], return_state=True)[1].t == 4
 
 
@@ -114,20 +121,38 @@ def test_a_state_that_does_not_fit_is_refused(call, error, message):
         call(make(), randn(5, 2, 2), State(randn(1, 2, 9), 3))
 
 
-def test_a_bidirectional_layer_has_no_stream():
-    rnn = make(bidirectional=True)
-    for options in ({"return_state": True}, {"hx": State(randn(2, 2, 9), 3)}):
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda rnn, x, s: rnn(x, s, t0=0), ValueError, r"hx is an LSTMState, .* or \(hx.h, hx.c\) with t0=0"),
+        (lambda rnn, x, s: rnn(x, LSTMState(s.h, s.c, -1)), ValueError, r"hx.t must be zero or greater, got -1"),
+        (lambda rnn, x, s: rnn(x, LSTMState(s.h, [0.0], 1)), TypeError, r"hx should be a pair of Tensors"),
+        (lambda rnn, x, s: rnn(x, LSTMState(s.h, s.c[:, :1], 1)), RuntimeError, r"Expected hidden\[1\] size"),
+        (lambda rnn, x, s: rnn.step(x[0], LSTMState(s.h, s.c[0], 1)), RuntimeError, r"state.c should be \(num_layers"),
+        (lambda rnn, x, s: rnn.step(x[0], (s.h, 1)), TypeError, r"or LSTMState\(h, c, t\), got: tuple"),
+    ],
+)
+def test_a_state_that_does_not_fit_an_lstm_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call(make(kind="LSTM"), randn(5, 2, 2), LSTMState(randn(1, 2, 9), randn(1, 2, 9), 3))
+
+
+def test_a_bidirectional_layer_has_no_stream(kind):
+    rnn = make(kind=kind, bidirectional=True)
+    for options in ({"return_state": True}, {"hx": make_state(rnn, randn(2, 2, 9), 3)}):
         with pytest.raises(RuntimeError, match="reads a sequence from its end, so its stream cannot be continued"):
             rnn(randn(5, 2, 2), **options)
 
 
-def test_detach_ends_the_history_and_to_converts():
-    rnn, x = make(), randn(5, 2, 2)
+def test_detach_ends_the_history_and_to_converts(kind):
+    rnn, x = make(kind=kind), randn(5, 2, 2)
     state = rnn(x, return_state=True)[1]
-    assert state.h.requires_grad
-    assert (type(state.detach()), state.detach().t, state.detach().h.requires_grad) == (State, 5, False)
-    assert (state.to(torch.float32).h.dtype, state.to(torch.float32).t) == (torch.float32, 5)
-    assert state.to(device="meta").h.is_meta
+    assert all(part.requires_grad for part in state[:-1])
+    assert (type(state.detach()), state.detach().t) == (type(state), 5)
+    assert not any(part.requires_grad for part in state.detach()[:-1])
+    assert {part.dtype for part in state.to(torch.float32)[:-1]} == {torch.float32}
+    assert state.to(torch.float32).t == 5
+    assert all(part.is_meta for part in state.to(device="meta")[:-1])
     assert state.to("cpu") is state
     # where there is nothing to do, the messages of the last step stay
     running = make_running(rnn, x[0])
@@ -145,39 +170,40 @@ def test_detach_ends_the_history_and_to_converts():
         lambda state: _pytree.tree_map(lambda value: value, state),
         lambda state: state,
         lambda state: type(state)(*state),
-        lambda state: State(*state),
+        lambda state: (LSTMState if len(state) == 3 else State)(*state),
         lambda state: state.to(torch.float32).to(torch.float64),
     ],
 )
-def test_a_state_that_was_copied_continues_the_stream(take, close):
-    rnn, x = make(), randn(6, 2, 2)
+def test_a_state_that_was_copied_continues_the_stream(take, kind):
+    rnn, x = make(kind=kind), randn(6, 2, 2)
     state = make_running(rnn, x[0])
-    assert isinstance(state, RunningState)
+    assert isinstance(state, RunningLSTMState if kind == "LSTM" else RunningState)
     copied = take(state)
-    assert isinstance(copied, State)
-    assert repr(copied).startswith("State(h=tensor(")
+    assert isinstance(copied, LSTMState if kind == "LSTM" else State)
+    assert repr(copied).startswith("LSTMState(h=tensor(" if kind == "LSTM" else "State(h=tensor(")
     with torch.no_grad():
         y, after = rnn.step(x[1], copied)
         rest, last = rnn(x[2:], after)
         whole, h_n = rnn(x)
     tolerance = {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close(torch.cat((y[None], rest)), whole[1:], **tolerance)
-    torch.testing.assert_close(last.h, h_n, **tolerance)
+    torch.testing.assert_close(join(last[:-1]), join(h_n), **tolerance)
     assert last.t == 6
 
 
 @pytest.mark.parametrize("backend", USABLE)
 @pytest.mark.parametrize("bias", [False, True])
-def test_gradients_are_defined_where_no_module_ticks(backend, bias, close):
-    rnn = make((2, 3), backend=backend, bias=bias)
+def test_gradients_are_defined_where_no_module_ticks(backend, bias, close, kind):
+    rnn = make((2, 3), kind, backend=backend, bias=bias)
     x, h = randn(2, 2).requires_grad_(), randn(1, 2, 9)
     gradient = randn(1, 2, 9)
-    for state in (State(h, 1), State(h.clone().requires_grad_(), 1)):
+    for state in (make_state(rnn, h, 1), make_state(rnn, h.clone().requires_grad_(), 1)):
         y, after = rnn.step(x, state)
-        assert torch.equal(after.h, state.h)
+        assert torch.equal(join(after[:-1]), join(state[:-1]))
         assert torch.equal(y, state.h[0])
         held, final = rnn(x.unsqueeze(0), state)
-        for loss in ((after.h * gradient).sum(), (y * gradient[0]).sum(), (held * gradient).sum(), final.h.sum()):
+        states = [part.sum() for part in (*after[:-1], *final[:-1])]
+        for loss in ((after.h * gradient).sum(), (y * gradient[0]).sum(), (held * gradient).sum(), *states):
             for tensor in torch.autograd.grad(loss, [x, *rnn.parameters()], retain_graph=True):
                 assert tensor.count_nonzero() == 0
         if state.h.requires_grad:
@@ -196,18 +222,20 @@ def test_the_specification_has_gradients_where_no_module_ticks(t0, T, bias):
 
 
 def test_a_fresh_process_loads_checkpoints_of_weights_only(tmp_path):
-    rnn = make()
+    rnn, lstm = make(), make(kind="LSTM")
     state = make_running(rnn, randn(2, 2))
     checkpoint = {"running": state, "state": State(state.h, 7), "schedule": rnn.schedule, "weights": rnn.state_dict()}
+    checkpoint |= {"lstm": make_running(lstm, randn(2, 2)), "lstm weights": lstm.state_dict()}
     torch.save(checkpoint, tmp_path / "checkpoint.pt")
     code = (
         "import sys, torch, cwrnn\n"
         "loaded = torch.load(sys.argv[1])\n"
-        "print([type(loaded[name]).__name__ for name in ('running', 'state')], loaded['state'].t, loaded['schedule'])"
+        "names = [type(loaded[name]).__name__ for name in ('running', 'state', 'lstm')]\n"
+        "print(names, loaded['state'].t, loaded['schedule'])"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "checkpoint.pt")]
     result = subprocess.run(command, capture_output=True, text=True)
-    assert result.stdout.strip() == f"['State', 'State'] 7 {rnn.schedule}", result.stderr
+    assert result.stdout.strip() == f"['State', 'State', 'LSTMState'] 7 {rnn.schedule}", result.stderr
 
 
 def pickle_schedule(attributes):

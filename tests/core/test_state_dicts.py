@@ -2,21 +2,23 @@
 
 import copy
 import io
+from itertools import permutations
 
 import pytest
 import torch
+from support.rnn_pairs import CLOCKWORK, TORCHS, make_pair
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils import parametrizations, prune
 
-from cwrnn import ClockworkRNN, LearnedClockworkRNN, Readout, Schedule
+from cwrnn import LearnedClockworkRNN, Readout, Schedule
 from cwrnn.inspection import count_operations
 
 OLD, OTHER = Schedule((1, 2), (4, 5)), Schedule((1, 4), (4, 5))
 
 
-def make(schedule=OLD, **options):
-    return ClockworkRNN(3, 9, schedule=schedule, **options)
+def make(schedule=OLD, kind="RNN", **options):
+    return CLOCKWORK[kind](3, 9, schedule=schedule, **options)
 
 
 def without_schedule(state):
@@ -24,11 +26,11 @@ def without_schedule(state):
     return {name: value for name, value in state.items() if not name.endswith("_extra_state")}
 
 
-def test_weights_of_other_clocks_are_refused_and_both_schedules_are_named():
-    rnn = make(OTHER)
+def test_weights_of_other_clocks_are_refused_and_both_schedules_are_named(kind):
+    rnn = make(OTHER, kind)
     before = copy.deepcopy(dict(rnn.named_parameters()))
     with pytest.raises(RuntimeError, match=r'mismatch for "_extra_state".* schedule 1:4,2:5, .* schedule 1:4,4:5'):
-        rnn.load_state_dict(make().state_dict())
+        rnn.load_state_dict(make(kind=kind).state_dict())
     for name, parameter in rnn.named_parameters():
         assert torch.equal(parameter, before[name])
 
@@ -131,8 +133,8 @@ def test_a_layer_on_the_meta_device_gets_the_weights_that_are_assigned():
     assert torch.equal(empty(x)[0], old(x)[0])
 
 
-def test_assigning_does_not_write_into_the_callers_tensors():
-    dense, rnn = make(1), make([1, 2, 4])
+def test_assigning_does_not_write_into_the_callers_tensors(kind):
+    dense, rnn = make(1, kind), make([1, 2, 4], kind)
     state = without_schedule(dense.state_dict())
     x = torch.randn(7, 2, 3)
     expected, before = dense(x)[0], copy.deepcopy(state)
@@ -140,18 +142,18 @@ def test_assigning_does_not_write_into_the_callers_tensors():
         rnn.load_state_dict(state, assign=True)
     assert torch.equal(dense(x)[0], expected)
     assert all(torch.equal(state[name], before[name]) for name in before)
-    assert (rnn.weight_hh_l0[torch.from_numpy(~rnn.schedule.mask())] == 0).all()
+    assert (rnn.weight_hh_l0.view(-1, 9, 9)[:, torch.from_numpy(~rnn.schedule.mask())] == 0).all()
     # the weights that need no change are those of the caller, as assigning promises
     assert rnn.weight_ih_l0.data_ptr() == dense.weight_ih_l0.data_ptr()
-    same = make([1, 2, 4])
+    same = make([1, 2, 4], kind)
     same.load_state_dict(rnn.state_dict(), assign=True)
     assert same.weight_hh_l0.data_ptr() == rnn.weight_hh_l0.data_ptr()
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")
 @pytest.mark.parametrize("normalise", [nn.utils.weight_norm, parametrizations.weight_norm, prune.identity])
-def test_a_normalised_or_pruned_layer_loads_its_state_dict(normalise):
-    rnn, other = make(), make()
+def test_a_normalised_or_pruned_layer_loads_its_state_dict(normalise, kind):
+    rnn, other = make(kind=kind), make(kind=kind)
     for layer in (rnn, other):
         normalise(layer, "weight_hh_l0")
     x = torch.randn(7, 2, 3)
@@ -160,11 +162,13 @@ def test_a_normalised_or_pruned_layer_loads_its_state_dict(normalise):
     assert torch.equal(other(x)[0], rnn(x)[0])
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}, {"nonlinearity": "relu"}], ids=str
-)
-def test_the_state_dict_of_torchs_rnn_loads_into_one_module_of_period_1(options, close):
-    rnn, ours = nn.RNN(3, 9, **options), make(1, **options)
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}], ids=str)
+@pytest.mark.parametrize("kind", ["RNN", "relu", "LSTM", "GRU"])
+def test_the_state_dict_of_torchs_layer_loads_into_one_module_of_period_1(options, close, kind):
+    options = {"dtype": torch.float32} | options | ({"nonlinearity": "relu"} if kind == "relu" else {})
+    rnn, converted = make_pair(3, 9, kind=kind, **options)
+    kind = kind if kind in CLOCKWORK else "RNN"
+    ours = make(1, kind, **options)
     state = rnn.state_dict()
     names = list(state)
     result = ours.load_state_dict(state, strict=True)
@@ -172,28 +176,37 @@ def test_the_state_dict_of_torchs_rnn_loads_into_one_module_of_period_1(options,
     assert list(state) == names
     x = torch.randn(7, 2, 3)
     close(ours(x)[0], rnn(x)[0])
-    assigned = make(1, **options)
+    assigned = make(1, kind, **options)
     assigned.load_state_dict(state, assign=True)
     close(assigned(x)[0], rnn(x)[0])
-    close(ClockworkRNN.from_rnn(rnn)(x)[0], rnn(x)[0])
-    assert ClockworkRNN.from_rnn(rnn).state_dict().keys() == ours.state_dict().keys()
+    close(converted(x)[0], rnn(x)[0])
+    assert converted.state_dict().keys() == ours.state_dict().keys()
 
 
-def test_the_state_dict_of_torchs_rnn_is_refused_by_other_clocks():
-    model, other = nn.Sequential(nn.RNN(3, 9)), nn.Sequential(make(OTHER))
-    with pytest.raises(RuntimeError, match=r'for "0.bias_ih_l0": .* torch.nn.RNN, .* schedule 1:4,4:5'):
+def test_the_state_dict_of_torchs_layer_is_refused_by_other_clocks(kind):
+    theirs = TORCHS[kind](3, 9)
+    model, other = nn.Sequential(theirs), nn.Sequential(make(OTHER, kind))
+    with pytest.raises(RuntimeError, match=rf'for "0.bias_ih_l0": .* torch.nn.{kind}, .* schedule 1:4,4:5'):
         other.load_state_dict(model.state_dict())
-    with pytest.raises(RuntimeError, match=r"torch.nn.RNN, .* schedule 1:4,4:5"):
-        make(OTHER, bias=False).load_state_dict(nn.RNN(3, 9).state_dict())
+    with pytest.raises(RuntimeError, match=rf"torch.nn.{kind}, .* schedule 1:4,4:5"):
+        make(OTHER, kind, bias=False).load_state_dict(theirs.state_dict())
     with pytest.raises(RuntimeError, match='Unexpected key.*"bias_ih_l0", "bias_hh_l0"'):
-        make(1, bias=False).load_state_dict(nn.RNN(3, 9).state_dict())
+        make(1, kind, bias=False).load_state_dict(theirs.state_dict())
 
 
-def test_half_of_torchs_biases_is_refused():
-    state = nn.RNN(3, 9).state_dict()
+def test_half_of_torchs_biases_is_refused(kind):
+    state = TORCHS[kind](3, 9).state_dict()
     del state["bias_hh_l0"]
     with pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "bias_l0"'):
-        make(1).load_state_dict(state)
+        make(1, kind).load_state_dict(state)
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [*permutations(CLOCKWORK, 2)])
+def test_the_weights_of_another_cell_are_refused(theirs, ours):
+    with pytest.raises(RuntimeError, match="size mismatch for weight_ih_l0"):
+        make(1, ours).load_state_dict(TORCHS[theirs](3, 9).state_dict())
+    with pytest.raises(RuntimeError, match="size mismatch for weight_ih_l0"):
+        make(OLD, ours).load_state_dict(make(OLD, theirs).state_dict())
 
 
 def test_a_saved_state_dict_keeps_the_schedule():
@@ -243,15 +256,18 @@ def test_an_averaged_model_computes_and_loads():
 
 
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"bias": False}], ids=str)
-def test_counted_parameters_are_those_that_get_a_gradient(options):
-    rnn = make([1, 2, 4], **options)
+@pytest.mark.parametrize(("kind", "peepholes"), [("RNN", False), ("LSTM", False), ("LSTM", True), ("GRU", False)])
+def test_counted_parameters_are_those_that_get_a_gradient(options, kind, peepholes):
+    options = options | ({"peepholes": True} if peepholes else {})
+    rnn = make([1, 2, 4], kind, **options)
     rnn(torch.randn(9, 2, 3))[0].square().sum().backward()
     assert rnn.count_parameters() == sum(int(p.grad.count_nonzero()) for p in rnn.parameters())
-    if not options:
-        assert count_operations(rnn.schedule, input_size=3, output_size=0).parameters.sum() == rnn.count_parameters()
+    if rnn.num_layers == 1:
+        cell = {"cell": rnn.cell, "peepholes": peepholes, "bias": rnn.bias}
+        assert count_operations(rnn.schedule, 3, 0, **cell).parameters.sum() == rnn.count_parameters()
         readout = Readout(9, 2, bias=False)
         total = rnn.count_parameters() + readout.weight.numel()
-        assert count_operations(rnn.schedule, input_size=3, output_size=2).parameters.sum() == total
+        assert count_operations(rnn.schedule, 3, 2, **cell).parameters.sum() == total
 
 
 @pytest.mark.parametrize("several", [False, True])
