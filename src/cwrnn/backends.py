@@ -31,7 +31,7 @@ logger = logging.getLogger("cwrnn")
 Run = Callable[
     [Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Schedule, int, str, Tensor | None, bool, Tensor | None], Pass
 ]
-RunPlain = Callable[[Tensor, Tensor, Tensor, Tensor | None, Schedule, int, str], tuple[Any, Tensor]]
+RunPlain = Callable[[Tensor, Tensor, Tensor, Tensor | None, Schedule, int, str, Tensor | None], tuple[Any, Tensor]]
 Step = Callable[
     [Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str, Any, Tensor | None], tuple[Tensor, Tensor, Any]
 ]
@@ -225,6 +225,7 @@ def run_plain_layer(
     parameters: Mapping[str, Any],
     input_size: int,
     has_bias: bool,
+    has_peepholes: bool,
     schedule: Schedule,
     t0: int,
     cell: str,
@@ -238,45 +239,53 @@ def run_plain_layer(
     weight_ih: Any = parameters.get("weight_ih_l0")
     weight_hh: Any = parameters.get("weight_hh_l0")
     bias: Any = parameters.get("bias_l0")
-    if not is_plain_call(input, weight_ih, weight_hh, bias, input_size, has_bias, schedule.hidden_size):
+    weight_ch: Any = parameters.get("weight_ch_l0") if has_peepholes else None
+    N = schedule.hidden_size
+    if not is_plain_call(
+        input, weight_ih, weight_hh, bias, weight_ch, input_size, has_bias, has_peepholes, N, cell
+    ):  # fmt: skip
         if torch.compiler.is_compiling():
-            return _record_layer(name, input, weight_ih, weight_hh, bias, input_size, has_bias, schedule, t0, cell)
+            weights = weight_ih, weight_hh, bias, weight_ch
+            expected = has_bias, has_peepholes
+            return _record_layer(name, input, weights, expected, input_size, schedule, t0, cell)
         return None
     backend = select_backend(name, input.device, input.dtype, schedule)
     if input.dtype in backend.computed_in_float32:
         return None
     if backend.run_plain is not None:
-        return backend.run_plain(input, weight_ih, weight_hh, bias, schedule, t0, cell)
-    done = backend.run(input, weight_ih, weight_hh, bias, None, schedule, t0, cell, None, True, None)
+        return backend.run_plain(input, weight_ih, weight_hh, bias, schedule, t0, cell, weight_ch)
+    done = backend.run(input, weight_ih, weight_hh, bias, None, schedule, t0, cell, None, True, weight_ch)
     return done.hold(), done.h_n()
 
 
 def _record_layer(
     name: str,
     input: Any,
-    weight_ih: Any,
-    weight_hh: Any,
-    bias: Any,
+    weights: tuple[Any, Any, Any, Any],
+    expected: tuple[bool, bool],
     input_size: int,
-    has_bias: bool,
     schedule: Schedule,
     t0: int,
-    nonlinearity: str,
+    cell: str,
 ) -> tuple[Tensor, Tensor] | None:
     """`run_plain_layer` in a graph that torch.compile records, if a kernel computes it: one operator, and casts.
 
     Before every call, a compiled layer checks that all attributes, functions and constants that were read while it was
     recorded are unchanged. This takes longer than a small network, so as few of them as possible are read here.
+    `expected` says whether a bias and peepholes belong to the layer.
     """
-    if not isinstance(input, Tensor) or weight_ih is None or weight_hh is None or (bias is not None) != has_bias:
+    weight_ih, weight_hh, bias, weight_ch = weights
+    if not isinstance(input, Tensor) or weight_ih is None or weight_hh is None:
         return None
-    device, dtype, hidden_size = input.device, weight_hh.dtype, schedule.hidden_size
+    device, dtype, N = input.device, weight_hh.dtype, schedule.hidden_size
+    rows = CELLS[cell].gates * N
     autocast = is_autocast_on(device)
     if (
-        input.dim() != 3
+        (bias is not None, weight_ch is not None) != expected
+        or input.dim() != 3
         or input.shape[2] != input_size
-        or weight_ih.shape != (hidden_size, input_size)
-        or weight_hh.shape != (hidden_size, hidden_size)
+        or weight_ih.shape != (rows, input_size)
+        or weight_hh.shape != (rows, N)
         or weight_ih.device != device
         or weight_hh.device != device
         or not (input.dtype == dtype or (autocast and input.dtype.is_floating_point))
@@ -288,11 +297,12 @@ def _record_layer(
     arithmetic = _choose_arithmetic(name, device, dtype, schedule.periods, schedule.sizes)
     if arithmetic is None:
         return None
-    input, weight_ih, weight_hh, bias = (
+    tensors: list[Any] = [
         tensor if tensor is None or tensor.dtype == arithmetic else tensor.to(arithmetic)
-        for tensor in (input, weight_ih, weight_hh, bias)
-    )
-    held, final = record_plain(input, weight_ih, weight_hh, bias, schedule, t0, nonlinearity)
+        for tensor in (input, weight_ih, weight_hh, bias, weight_ch)
+    ]
+    input, weight_ih, weight_hh, bias, weight_ch = tensors
+    held, final = record_plain(input, weight_ih, weight_hh, bias, schedule, t0, cell, weight_ch)
     return (held, final) if arithmetic == dtype else (held.to(dtype), final.to(dtype))
 
 

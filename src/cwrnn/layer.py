@@ -104,6 +104,7 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
                 self._parameters,
                 self.input_size,
                 self.bias,
+                self.peepholes,
                 self.schedule,
                 0 if t0 is UNSET_CLOCK else t0,
                 cell,

@@ -44,6 +44,9 @@ class Kernel(Protocol):
         `keep_gates`, and None for other cells.
         """
 
+    def count_kept(self, schedule: Schedule, t0: int, T: int, B: int, cell: str) -> int:
+        """How many numbers the fourth result of `forward` has; 0 for cells that need none. T and B may be symbols."""
+
     def backward(
         self,
         wanted: Sequence[bool],
@@ -75,7 +78,7 @@ class Recurrence:
     kernel: Kernel
     schedule: Schedule
     t0: int
-    nonlinearity: str
+    cell: str
     hold: bool
     """Whether the output (T, B, N) is computed."""
 
@@ -88,6 +91,7 @@ class Operands(NamedTuple):
     weight_hh: Any
     bias: Any
     h0: Any
+    weight_ch: Any
 
 
 class Outputs(NamedTuple):
@@ -104,6 +108,7 @@ def run_eager(
     weight_hh: Tensor,
     bias: Tensor | None,
     h0: Tensor | None,
+    weight_ch: Tensor | None,
     lengths: Tensor | None,
     recurrence: Recurrence,
     keep_ticks: bool,
@@ -112,15 +117,15 @@ def run_eager(
 
     Without a gradient the ticks are computed only if `keep_ticks`; if there is neither output nor ticks, None.
     """
-    if wants_gradient((input, weight_ih, weight_hh, bias, h0)):
+    if wants_gradient((input, weight_ih, weight_hh, bias, h0, weight_ch)):
         outputs: tuple[Tensor, Tensor] = _EagerFunction.apply(  # type: ignore[no-untyped-call]
-            input, weight_ih, weight_hh, bias, h0, lengths, recurrence
+            input, weight_ih, weight_hh, bias, h0, weight_ch, lengths, recurrence
         )
         return outputs
     final, ticks, held, _ = recurrence.kernel.forward(
         input, weight_ih, weight_hh, bias, h0, lengths,
-        recurrence.schedule, recurrence.t0, recurrence.nonlinearity, recurrence.hold,
-        keep_ticks=keep_ticks, keep_gates=False,
+        recurrence.schedule, recurrence.t0, recurrence.cell, recurrence.hold,
+        keep_ticks=keep_ticks, keep_gates=False, weight_ch=weight_ch,
     )  # fmt: skip
     return final, ticks if held is None else held
 
@@ -140,15 +145,16 @@ class _EagerFunction(torch.autograd.Function):
         weight_hh: Tensor,
         bias: Tensor | None,
         h0: Tensor | None,
+        weight_ch: Tensor | None,
         lengths: Tensor | None,
         recurrence: Recurrence,
     ) -> tuple[Tensor, Any]:
-        final, ticks, held, _ = recurrence.kernel.forward(
+        final, ticks, held, kept = recurrence.kernel.forward(
             input, weight_ih, weight_hh, bias, h0, lengths,
-            recurrence.schedule, recurrence.t0, recurrence.nonlinearity, recurrence.hold,
+            recurrence.schedule, recurrence.t0, recurrence.cell, recurrence.hold, weight_ch=weight_ch,
         )  # fmt: skip
         ctx.recurrence = recurrence
-        ctx.save_for_backward(input, weight_ih, weight_hh, bias, h0, lengths, ticks)
+        ctx.save_for_backward(input, weight_ih, weight_hh, bias, h0, weight_ch, lengths, ticks, kept)
         ctx.set_materialize_grads(False)
         return final, ticks if held is None else held
 
@@ -165,18 +171,19 @@ def run_mappable(
     weight_hh: Tensor,
     bias: Tensor | None,
     h0: Tensor,
+    weight_ch: Tensor | None,
     lengths: Tensor | None,
     recurrence: Recurrence,
-) -> tuple[Tensor, ...]:
+) -> Outputs:
     """The final state, the ticks of all modules in a row, and the output if it is held: for calls inside torch.func."""
-    outputs: tuple[Tensor, ...] = _MappableFunction.apply(  # type: ignore[no-untyped-call]
-        input, weight_ih, weight_hh, bias, h0, lengths, recurrence
+    final, ticks, *others = _MappableFunction.apply(  # type: ignore[no-untyped-call]
+        input, weight_ih, weight_hh, bias, h0, weight_ch, lengths, recurrence
     )
-    return outputs
+    return Outputs(final, ticks, others[0] if recurrence.hold else None)
 
 
 class _MappableFunction(torch.autograd.Function):
-    """The recurrence for torch.func: the final state, the ticks, and the output if it is held."""
+    """The recurrence for torch.func: the final state, the ticks, the output if it is held, and what backward needs."""
 
     @staticmethod
     def forward(
@@ -185,26 +192,30 @@ class _MappableFunction(torch.autograd.Function):
         weight_hh: Tensor,
         bias: Tensor | None,
         h0: Tensor | None,
+        weight_ch: Tensor | None,
         lengths: Tensor | None,
         recurrence: Recurrence,
     ) -> tuple[Any, ...]:
-        final, ticks, held, _ = recurrence.kernel.forward(
+        outputs = recurrence.kernel.forward(
             input, weight_ih, weight_hh, bias, h0, lengths,
-            recurrence.schedule, recurrence.t0, recurrence.nonlinearity, recurrence.hold,
+            recurrence.schedule, recurrence.t0, recurrence.cell, recurrence.hold, weight_ch=weight_ch,
         )  # fmt: skip
-        return (final, ticks) if held is None else (final, ticks, held)
+        return tuple(output for output in outputs if output is not None)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         *tensors, ctx.recurrence = inputs
-        _, ticks, *_ = output
-        ctx.save_for_backward(*tensors, ticks)
+        _, ticks, *others = output
+        kept = others[ctx.recurrence.hold :]
+        ctx.mark_non_differentiable(*kept)
+        ctx.save_for_backward(*tensors, ticks, kept[0] if kept else None)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(
-        ctx: Any, g_final: Tensor | None, g_ticks: Tensor | None, g_held: Tensor | None = None
+        ctx: Any, g_final: Tensor | None, g_ticks: Tensor | None, *others: Tensor | None
     ) -> tuple[Tensor | None, ...]:
+        g_held = others[0] if ctx.recurrence.hold else None
         return *_pull_back(ctx, Outputs(g_final, g_ticks, g_held)), None, None
 
     @staticmethod
@@ -216,25 +227,26 @@ class _MappableFunction(torch.autograd.Function):
         weight_hh: Tensor,
         bias: Tensor | None,
         h0: Tensor | None,
+        weight_ch: Tensor | None,
         lengths: Tensor | None,
         recurrence: Recurrence,
     ) -> Any:
         *dims, _ = in_dims
         _, _, weight_hh_dim, *_ = dims
         nested = _has_replicas(weight_hh, weight_hh_dim)
-        tensors = input, weight_ih, weight_hh, bias, h0, lengths
+        tensors = input, weight_ih, weight_hh, bias, h0, weight_ch, lengths
         stacked = _stack_replicas(info.batch_size, nested, dims, tensors)
         outputs = _MappableFunction.apply(*stacked, recurrence)  # type: ignore[no-untyped-call]
         return _unstack_replicas(info.batch_size, nested, outputs)
 
 
 def _pull_back(ctx: Any, gradients: Outputs) -> Sequence[Tensor | None]:
-    """The gradients of input, weight_ih, weight_hh, bias and h0; None for those that are not wanted."""
+    """The gradients of the operands; None for those that are not wanted."""
     recurrence: Recurrence = ctx.recurrence
     *wanted, _, _ = ctx.needs_input_grad
-    input, weight_ih, weight_hh, bias, h0, lengths, ticks = ctx.saved_tensors
+    input, weight_ih, weight_hh, bias, h0, weight_ch, lengths, ticks, kept = ctx.saved_tensors
     if need_cascade(gradients):
-        operands = Operands(input, weight_ih, weight_hh, bias, h0)
+        operands = Operands(input, weight_ih, weight_hh, bias, h0, weight_ch)
         computed = differentiate_cascade(wanted, recurrence, operands, lengths, gradients)
     elif torch._C._len_torch_dispatch_stack() > 0 and weight_hh.dim() == 2:
         # a dispatch mode sees operators only
@@ -243,17 +255,17 @@ def _pull_back(ctx: Any, gradients: Outputs) -> Sequence[Tensor | None]:
         operator = torch.ops.cwrnn.recurrence_backward
         computed = operator(
             input, weight_ih, weight_hh, bias, lengths, ticks, *gradients,
-            schedule.periods, schedule.sizes, recurrence.t0, recurrence.nonlinearity, wanted,
+            schedule.periods, schedule.sizes, recurrence.t0, recurrence.cell, wanted, weight_ch, kept, h0,
         )  # fmt: skip
     elif torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         computed = _GradientFunction.apply(  # type: ignore[no-untyped-call]
-            wanted, recurrence, input, weight_ih, weight_hh, bias, h0, lengths, ticks, *gradients
+            wanted, recurrence, input, weight_ih, weight_hh, bias, h0, weight_ch, lengths, ticks, kept, *gradients
         )
     else:
         return recurrence.kernel.backward(
-            [*wanted, False], input, weight_ih, weight_hh, bias, lengths, ticks, *gradients,
-            recurrence.schedule, recurrence.t0, recurrence.nonlinearity,
-        )[:-1]  # fmt: skip
+            wanted, input, weight_ih, weight_hh, bias, lengths, ticks, *gradients,
+            recurrence.schedule, recurrence.t0, recurrence.cell, weight_ch, kept,
+        )  # fmt: skip
     return spread(computed, wanted)
 
 
@@ -279,15 +291,17 @@ class _GradientFunction(torch.autograd.Function):
         weight_hh: Tensor,
         bias: Tensor | None,
         h0: Tensor | None,
+        weight_ch: Tensor | None,
         lengths: Tensor | None,
         ticks: Tensor,
+        kept: Tensor | None,
         g_final: Tensor | None,
         g_ticks: Tensor | None,
         g_held: Tensor | None,
     ) -> tuple[Tensor, ...]:
         computed = recurrence.kernel.backward(
-            [*wanted, False], input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
-            recurrence.schedule, recurrence.t0, recurrence.nonlinearity,
+            wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
+            recurrence.schedule, recurrence.t0, recurrence.cell, weight_ch, kept,
         )  # fmt: skip
         return tuple(gradient for gradient in computed if gradient is not None)
 
@@ -298,12 +312,13 @@ class _GradientFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        input, weight_ih, weight_hh, bias, h0, lengths, _, *gradients = ctx.saved_tensors
-        operands = Operands(input, weight_ih, weight_hh, bias, h0)
+        input, weight_ih, weight_hh, bias, h0, weight_ch, lengths, _, _, *gradients = ctx.saved_tensors
+        operands = Operands(input, weight_ih, weight_hh, bias, h0, weight_ch)
         g_operands, g_gradients = differentiate_twice(
             ctx.wanted, ctx.recurrence, operands, lengths, Outputs(*gradients), cotangents
         )
-        return None, None, *g_operands, None, None, *g_gradients
+        # neither the lengths, nor the ticks and gates, which follow from the operands, have a gradient of their own
+        return None, None, *g_operands, None, None, None, *g_gradients
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, wanted: Sequence[bool], recurrence: Recurrence, *tensors: Any) -> Any:
@@ -332,9 +347,9 @@ def differentiate_twice(
     present = [tensor is not None for tensor in tensors]
 
     def differentiate(*values: Tensor) -> tuple[Tensor, ...]:
-        input, weight_ih, weight_hh, bias, h0, g_final, g_ticks, g_held = spread(values, present)
-        operands, gradients = Operands(input, weight_ih, weight_hh, bias, h0), Outputs(g_final, g_ticks, g_held)
-        return differentiate_cascade(wanted, recurrence, operands, lengths, gradients)
+        *operands, g_final, g_ticks, g_held = spread(values, present)
+        gradients = Outputs(g_final, g_ticks, g_held)
+        return differentiate_cascade(wanted, recurrence, Operands(*operands), lengths, gradients)
 
     pair: Any = torch.func.vjp(differentiate, *(tensor for tensor in tensors if tensor is not None))
     _, pull_back = pair
@@ -346,10 +361,10 @@ def differentiate_cascade(
     wanted: Sequence[bool], recurrence: Recurrence, operands: Operands, lengths: Tensor | None, gradients: Outputs
 ) -> tuple[Tensor, ...]:
     """The gradients that `Kernel.backward` computes, by differentiating the cascade: the wanted ones only."""
-    schedule, t0, nonlinearity = recurrence.schedule, recurrence.t0, recurrence.nonlinearity
+    schedule, t0, cell = recurrence.schedule, recurrence.t0, recurrence.cell
 
-    def run_one(lengths: Any, input: Any, weight_ih: Any, weight_hh: Any, bias: Any, h0: Any) -> Any:
-        done = cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
+    def run_one(lengths: Any, input: Any, weight_ih: Any, weight_hh: Any, bias: Any, h0: Any, weight_ch: Any) -> Any:
+        done = cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, cell, lengths, True, weight_ch)
         ticks = torch.cat([module.values.flatten() for module in done.modules])
         return (done.h_n(), ticks) if gradients.held is None else (done.h_n(), ticks, done.hold())
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..cascade import cascade
-from ..cells import NONLINEARITIES
+from ..cells import CELLS
 from ..checks import are_known_finite
 from ..held import HeldSignal, Pass, count_rows, initial_state, last_tick_before, states_of
 from ..schedule import Schedule
@@ -39,15 +39,16 @@ class KernelBackend:
         bias: Tensor | None,
         schedule: Schedule,
         t0: int,
-        nonlinearity: str,
+        cell: str,
+        weight_ch: Tensor | None,
     ) -> tuple[Any, Tensor]:
-        """Output (T, B, N) and final state (1, B, N) from a state of zeros, for plain calls (`is_plain_call`)."""
+        """Output (T, B, N) and final state (1, B, parts N) from a state of zeros, for plain calls (`is_plain_call`)."""
         if torch.is_grad_enabled():
-            recurrence = Recurrence(self.kernel, schedule, t0, nonlinearity, True)
-            final, held = run_eager(input, weight_ih, weight_hh, bias, None, None, recurrence, False)
+            recurrence = Recurrence(self.kernel, schedule, t0, cell, True)
+            final, held = run_eager(input, weight_ih, weight_hh, bias, None, weight_ch, None, recurrence, False)
         else:
             final, _, held, _ = self.kernel.forward(
-                input, weight_ih, weight_hh, bias, None, None, schedule, t0, nonlinearity, True, False, False
+                input, weight_ih, weight_hh, bias, None, None, schedule, t0, cell, True, False, False, weight_ch
             )
         return held, final
 
@@ -66,13 +67,13 @@ class KernelBackend:
         weight_ch: Tensor | None = None,
     ) -> Pass:
         """The states of every module at its own ticks, fastest module first; as `cascade`."""
-        if cell not in NONLINEARITIES:
-            return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, cell, lengths, hold, weight_ch)
         recurrence = Recurrence(self.kernel, schedule, t0, cell, hold)
-        if not is_plain_eager((input, weight_ih, weight_hh, bias, h0, lengths)):
-            return _run_transformed(input, weight_ih, weight_hh, bias, h0, lengths, recurrence)
-        check_network(input, weight_ih, weight_hh, bias, h0, schedule.hidden_size)
-        state, states = run_eager(input, weight_ih, weight_hh, bias, h0, lengths, recurrence, keep_ticks=not hold)
+        if not is_plain_eager((input, weight_ih, weight_hh, bias, h0, weight_ch, lengths)):
+            return _run_transformed(input, weight_ih, weight_hh, bias, h0, weight_ch, lengths, recurrence)
+        check_network(input, weight_ih, weight_hh, bias, h0, schedule.hidden_size, cell, weight_ch)
+        state, states = run_eager(
+            input, weight_ih, weight_hh, bias, h0, weight_ch, lengths, recurrence, keep_ticks=not hold
+        )
         ticks, held = (None, states) if hold else (states, None)
         return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held)
 
@@ -84,15 +85,16 @@ def record_plain(
     bias: Tensor | None,
     schedule: Schedule,
     t0: int,
-    nonlinearity: str,
+    cell: str,
+    weight_ch: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """`KernelBackend.run_plain` as an operator, which torch runs by the kernel of the tensors' device."""
-    keep_ticks = wants_gradient((input, weight_ih, weight_hh, bias))
-    state, *_, held = operators.recurrence(
+    keep_ticks = wants_gradient((input, weight_ih, weight_hh, bias, weight_ch))
+    state, *states = operators.recurrence(
         input, weight_ih, weight_hh, bias, None, None,
-        schedule.periods, schedule.sizes, t0, nonlinearity, True, keep_ticks,
+        schedule.periods, schedule.sizes, t0, cell, True, keep_ticks, weight_ch,
     )  # fmt: skip
-    return held, state
+    return states[keep_ticks], state
 
 
 def _run_transformed(
@@ -101,27 +103,29 @@ def _run_transformed(
     weight_hh: Tensor,
     bias: Tensor | None,
     h0: Tensor | None,
+    weight_ch: Tensor | None,
     lengths: Tensor | None,
     recurrence: Recurrence,
 ) -> Pass:
     """`KernelBackend.run` where something other than autograd must see the operations."""
-    schedule, t0, nonlinearity, hold = recurrence.schedule, recurrence.t0, recurrence.nonlinearity, recurrence.hold
+    schedule, t0, cell, hold = recurrence.schedule, recurrence.t0, recurrence.cell, recurrence.hold
     if needs_plain_operations():
-        return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, nonlinearity, lengths)
-    if not is_recorded((input, weight_ih, weight_hh, bias, h0, lengths)):
-        h0 = initial_state(h0, input, schedule)
-        check_network(input, weight_ih, weight_hh, bias, h0, schedule.hidden_size)
-        state, ticks, *held = run_mappable(input, weight_ih, weight_hh, bias, h0, lengths, recurrence)
-        return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held[0] if hold else None)
+        return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, cell, lengths, hold, weight_ch)
+    tensors = input, weight_ih, weight_hh, bias, h0, weight_ch
+    if not is_recorded((*tensors, lengths)):
+        h0 = initial_state(h0, input, schedule, CELLS[cell].parts)
+        check_network(input, weight_ih, weight_hh, bias, h0, schedule.hidden_size, cell, weight_ch)
+        outputs = run_mappable(input, weight_ih, weight_hh, bias, h0, weight_ch, lengths, recurrence)
+        return KernelPass(t0, input.shape[0], lengths, schedule, h0, *outputs)
     if not torch.compiler.is_compiling():
         prepare_counters()
-    keep_ticks = not hold or wants_gradient((input, weight_ih, weight_hh, bias, h0))
+    keep_ticks = not hold or wants_gradient(tensors)
     state, *states = operators.recurrence(
         input, weight_ih, weight_hh, bias, h0, lengths,
-        schedule.periods, schedule.sizes, t0, nonlinearity, hold, keep_ticks,
+        schedule.periods, schedule.sizes, t0, cell, hold, keep_ticks, weight_ch,
     )  # fmt: skip
-    kept, output = states[0] if keep_ticks else None, states[-1] if hold else None
-    return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, kept, output)
+    ticks, held = states[0] if keep_ticks else None, states[keep_ticks] if hold else None
+    return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held)
 
 
 @dataclass(eq=False)
@@ -131,7 +135,7 @@ class KernelPass(Pass):
     schedule: Schedule
     h0: Tensor | None
     state: Tensor
-    """(1, B, N): the final state."""
+    """(1, B, parts N): the final state."""
     ticks: Tensor | None
     """The states of all modules at their ticks in one row, if they were kept."""
     held: Tensor | None
@@ -142,7 +146,7 @@ class KernelPass(Pass):
         """The states of every module, fastest first."""
         if self.ticks is None:
             assert self.held is not None
-            h0 = initial_state(self.h0, self.held, self.schedule)
+            h0 = initial_state(self.h0, self.held, self.schedule)[..., : self.schedule.hidden_size]
             return states_of(self.held, h0, self.schedule, self.t0)
         B = self.state.shape[-2]
         rows = count_rows(self.schedule.periods, self.t0, self.T)
@@ -179,11 +183,11 @@ class KernelPass(Pass):
         return super().hold() if self.held is None else self.held
 
     def final(self) -> Tensor:
-        """(B, N): the hidden state at each sequence's own end."""
+        """(B, parts N): the state at each sequence's own end."""
         return self.state.squeeze(0)
 
     def h_n(self) -> Tensor:
-        """(1, B, N): the hidden state at each sequence's own end, as a layer returns it."""
+        """(1, B, parts N): the state at each sequence's own end, with the axis of layers."""
         return self.state
 
     def to(self, dtype: torch.dtype) -> Pass:

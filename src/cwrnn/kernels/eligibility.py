@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
+from ..cells import CELLS
 from ..checks import is_autocast_on, is_functionalized
 
 ORDINARY = frozenset({Tensor, Parameter, type(None)})
@@ -37,33 +38,54 @@ def is_plain_eager(tensors: Iterable[Tensor | None] = ()) -> bool:
 
 
 def is_plain_call(
-    input: Any, weight_ih: Any, weight_hh: Any, bias: Any, input_size: int, has_bias: bool, hidden_size: int
+    input: Any,
+    weight_ih: Any,
+    weight_hh: Any,
+    bias: Any,
+    weight_ch: Any,
+    input_size: int,
+    has_bias: bool,
+    has_peepholes: bool,
+    hidden_size: int,
+    cell: str,
 ) -> bool:
     """True if a single layer can hand `input` (T, B, I) and its parameters to a backend as they are.
 
     That is: the call is plain and eager, autocast is off, and all tensors are ordinary ones of one floating-point dtype
     on one device, with the shapes that a layer of `hidden_size` units expects. Strides may be any.
     """
-    if type(input) is not Tensor or weight_ih is None or weight_hh is None or (bias is not None) != has_bias:
+    if (
+        type(input) is not Tensor
+        or weight_ih is None
+        or weight_hh is None
+        or (bias is None) == has_bias
+        or (weight_ch is None) == has_peepholes
+    ):
         return False
     dtype, device, shape = input.dtype, input.device, input.shape
+    gates, biases, _ = CELLS[cell]
+    rows = gates * hidden_size
     return (
         is_plain_eager()
         and len(shape) == 3
         and shape[2] == input_size
         and type(weight_ih) in ORDINARY
         and type(weight_hh) in ORDINARY
-        and type(bias) in ORDINARY
-        and weight_ih.shape == (hidden_size, input_size)
-        and weight_hh.shape == (hidden_size, hidden_size)
+        and weight_ih.shape == (rows, input_size)
+        and weight_hh.shape == (rows, hidden_size)
         and dtype.is_floating_point
         and weight_ih.dtype is dtype
         and weight_hh.dtype is dtype
         and weight_ih.device == device
         and weight_hh.device == device
-        and (bias is None or (bias.shape == (hidden_size,) and bias.dtype is dtype and bias.device == device))
+        and (bias is None or _is_fit(bias, (biases * hidden_size,), dtype, device))
+        and (weight_ch is None or _is_fit(weight_ch, (3 * hidden_size,), dtype, device))
         and not is_autocast_on(device)
     )
+
+
+def _is_fit(tensor: Any, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> bool:
+    return type(tensor) in ORDINARY and tensor.shape == shape and tensor.dtype is dtype and tensor.device == device
 
 
 def wants_gradient(tensors: Sequence[Tensor | None]) -> bool:

@@ -1,6 +1,6 @@
 """Formulas for torch's FLOP counter (`torch.utils.flop_counter`), which counts by the operators that it sees.
 
-A multiply-add counts as two operations. Per sequence, module i of K units with n ticks costs
+A multiply-add counts as two operations. Per sequence and gate, module i of K units with n ticks costs
 
     n K I            to read the input
     n K K            for its message to itself, at each tick
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from ..cells import CELLS
 from ..held import count_rows
 from ..schedule import Schedule
 
@@ -38,11 +39,12 @@ def count_forward(
     periods: Sequence[int],
     sizes: Sequence[int],
     t0: int,
+    nonlinearity: str,
     *settings: Any,
     **options: Any,
 ) -> int:
     """The operations of `cwrnn::recurrence`, whose arguments are those of this function."""
-    return 2 * sum(_count_multiply_adds(input, lengths, periods, sizes, t0))
+    return 2 * CELLS[nonlinearity].gates * sum(_count_multiply_adds(input, lengths, periods, sizes, t0))
 
 
 def count_backward(
@@ -60,12 +62,13 @@ def count_backward(
     t0: int,
     nonlinearity: str,
     wanted: Sequence[bool] | None = None,
+    *tensors: Tensor | None,
     **options: Any,
 ) -> int:
     """The operations of `cwrnn::recurrence_backward`, whose arguments are those of this function."""
     reading, recurrent = _count_multiply_adds(input, lengths, periods, sizes, t0)
     g_input, g_weight_ih, g_weight_hh, *_ = (True, True, True) if wanted is None else wanted
-    return 2 * (reading * (g_input + g_weight_ih) + recurrent * (1 + g_weight_hh))
+    return 2 * CELLS[nonlinearity].gates * (reading * (g_input + g_weight_ih) + recurrent * (1 + g_weight_hh))
 
 
 def _count_multiply_adds(
@@ -88,12 +91,19 @@ def _count_multiply_adds(
 
 def count_scan(drive: Tensor, weight: Tensor, h0: Tensor, *settings: Any, **options: Any) -> int:
     """The operations of `cwrnn::scan`, whose arguments are those of this function."""
-    return 2 * drive.numel() * weight.shape[1]
+    ticks, B, _ = drive.shape
+    return 2 * ticks * B * weight.numel()
 
 
-def count_scan_backward(gradient: Tensor, states: Tensor, weight: Tensor, *settings: Any, **options: Any) -> int:
-    """The operations of `cwrnn::scan_backward`, whose arguments are those of this function."""
-    return 4 * states[1:].numel() * weight.shape[1]
+def count_scan_backward(
+    gradient: Tensor, states: Tensor, weight: Tensor, nonlinearity: str, *tensors: Tensor | None, **options: Any
+) -> int:
+    """The operations of `cwrnn::scan_backward`, whose arguments are those of this function.
+
+    The gates of a gated cell are computed again.
+    """
+    rows, B, _ = states.shape
+    return (6 if CELLS[nonlinearity].gates > 1 else 4) * (rows - 1) * B * weight.numel()
 
 
 def prepare_counters() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch._library.autograd import Info, make_autograd_impl
 
-from ..cells import NONLINEARITIES
+from ..cells import CELLS
 from ..held import count_rows
 from ..schedule import Schedule
 from .autograd import (
@@ -34,12 +34,14 @@ from .gpu import launch
 # the schemas are written out, because not every torch reads them from the annotations
 SCHEMA = (
     "(Tensor input, Tensor weight_ih, Tensor weight_hh, Tensor? bias, Tensor? h0, Tensor? lengths, "
-    "int[] periods, int[] sizes, SymInt t0, str nonlinearity, bool hold, bool keep_ticks=True) -> Tensor[]"
+    "int[] periods, int[] sizes, SymInt t0, str nonlinearity, bool hold, bool keep_ticks=True, "
+    "Tensor? weight_ch=None) -> Tensor[]"
 )
 BACKWARD_SCHEMA = (
     "(Tensor input, Tensor weight_ih, Tensor weight_hh, Tensor? bias, Tensor? lengths, Tensor ticks, "
     "Tensor? g_final, Tensor? g_ticks, Tensor? g_held, "
-    "int[] periods, int[] sizes, SymInt t0, str nonlinearity, bool[]? wanted=None) -> Tensor[]"
+    "int[] periods, int[] sizes, SymInt t0, str nonlinearity, bool[]? wanted=None, "
+    "Tensor? weight_ch=None, Tensor? kept=None, Tensor? h0=None) -> Tensor[]"
 )
 
 Refuse = Callable[[torch.device, torch.dtype, Schedule], str | None]
@@ -61,7 +63,8 @@ def _make_schedule(periods: tuple[int, ...], sizes: tuple[int, ...]) -> Schedule
 def _forward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
     """The operator for the device of `kernel`.
 
-    It returns the final state, the ticks if they are kept, and the output if it is held.
+    It returns the final state, the ticks if they are kept, the output if it is held, and with the ticks of a gated cell
+    what its backward needs besides them.
     """
 
     def compute(
@@ -77,26 +80,28 @@ def _forward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
         nonlinearity: str,
         hold: bool,
         keep_ticks: bool = True,
+        weight_ch: Tensor | None = None,
     ) -> list[Tensor]:
         schedule = _make_schedule(tuple(periods), tuple(sizes))
-        expected = _expect_network(input, weight_ih, weight_hh, bias, lengths, schedule.sizes)
-        expected["h0"] = h0, (input.shape[1], schedule.hidden_size)
-        _check_operands(input, expected, t0, nonlinearity)
+        expected = _expect_network(input, weight_ih, weight_hh, bias, weight_ch, lengths, schedule.sizes, nonlinearity)
+        expected["h0"] = h0, (input.shape[1], CELLS[nonlinearity].parts * schedule.hidden_size)
+        _check_operands(input, expected, t0)
         _check_kernel(input, schedule, refuse)
         _check_lengths(lengths, input.shape[0])
-        final, ticks, held, _ = kernel.forward(
-            input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold, keep_ticks
-        )
+        final, ticks, held, kept = kernel.forward(
+            input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold, keep_ticks, keep_ticks,
+            weight_ch,
+        )  # fmt: skip
         # a kernel may keep the ticks although they are not asked for
-        return [output for output in (final, ticks if keep_ticks else None, held) if output is not None]
+        return [output for output in (final, ticks if keep_ticks else None, held, kept) if output is not None]
 
     return compute
 
 
 def _backward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
-    """The operator of the gradients for the device of `kernel`: the wanted ones of input, weights, bias and h0.
+    """The operator of the gradients for the device of `kernel`: the wanted ones of the operands.
 
-    If `wanted` is None, it returns all of them.
+    If `wanted` is None, it returns all of them. Only second derivatives read `h0`.
     """
 
     def compute(
@@ -114,20 +119,27 @@ def _backward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
         t0: int,
         nonlinearity: str,
         wanted: Sequence[bool] | None = None,
+        weight_ch: Tensor | None = None,
+        kept: Tensor | None = None,
+        h0: Tensor | None = None,
     ) -> list[Tensor]:
         schedule = _make_schedule(tuple(periods), tuple(sizes))
-        expected = _expect_network(input, weight_ih, weight_hh, bias, lengths, schedule.sizes)
+        expected = _expect_network(input, weight_ih, weight_hh, bias, weight_ch, lengths, schedule.sizes, nonlinearity)
         T, B, _ = input.shape
         N = schedule.hidden_size
         states = B * sum(map(operator.mul, count_rows(periods, t0, T), sizes))
         expected |= {"ticks": (ticks, (states,)), "g_ticks": (g_ticks, (states,))}
-        expected |= {"g_final": (g_final, (1, B, N)), "g_held": (g_held, (T, B, N))}
-        _check_operands(input, expected, t0, nonlinearity)
+        parts = CELLS[nonlinearity].parts
+        expected |= {"g_final": (g_final, (1, B, parts * N)), "g_held": (g_held, (T, B, N))}
+        size = kernel.count_kept(schedule, t0, T, B, nonlinearity)
+        if (kept is None) != (size == 0):
+            raise ValueError(f"kept must be the last output of recurrence for {nonlinearity!r}, got {kept}")
+        expected["kept"] = kept, (size,)
+        _check_operands(input, expected, t0)
         _check_kernel(input, schedule, refuse)
-        wanted = [*_check_wanted(wanted, bias), False]
         gradients = kernel.backward(
-            wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
-            schedule, t0, nonlinearity,
+            _check_wanted(wanted, bias, weight_ch), input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks,
+            g_held, schedule, t0, nonlinearity, weight_ch, kept,
         )  # fmt: skip
         return [gradient for gradient in gradients if gradient is not None]
 
@@ -143,23 +155,32 @@ def _expect_network(
     weight_ih: Tensor,
     weight_hh: Tensor,
     bias: Tensor | None,
+    weight_ch: Tensor | None,
     lengths: Tensor | None,
     sizes: Sequence[int],
+    cell: str,
 ) -> Expected:
     """The shapes of the tensors that forward and backward share."""
+    if cell not in CELLS:
+        names = ", ".join(f"'{name}'" for name in CELLS)
+        raise ValueError(f"Unknown nonlinearity '{cell}'. Select from {names}.")
+    if weight_ch is not None and cell != "lstm":
+        raise ValueError(f"only an LSTM has peepholes, got weight_ch for {cell!r}")
     if input.dim() != 3:
         raise ValueError(f"input must have the shape (T, B, I), got {tuple(input.shape)}")
     _, B, I = input.shape
     N = sum(sizes)
+    gates, biases, _ = CELLS[cell]
     return {
-        "weight_ih": (weight_ih, (N, I)),
-        "weight_hh": (weight_hh, (N, N)),
-        "bias": (bias, (N,)),
+        "weight_ih": (weight_ih, (gates * N, I)),
+        "weight_hh": (weight_hh, (gates * N, N)),
+        "bias": (bias, (biases * N,)),
+        "weight_ch": (weight_ch, (3 * N,)),
         "lengths": (lengths, (B,)),
     }
 
 
-def _check_operands(input: Tensor, expected: Expected, t0: int, nonlinearity: str) -> None:
+def _check_operands(input: Tensor, expected: Expected, t0: int) -> None:
     """Refuses operands that do not fit: anybody can call an operator, and a kernel reads memory by these shapes."""
     input_dtype, device = input.dtype, input.device
     for name, (tensor, shape) in expected.items():
@@ -172,15 +193,16 @@ def _check_operands(input: Tensor, expected: Expected, t0: int, nonlinearity: st
             raise ValueError(f"{name} must be {dtype} on {device}, got {tensor.dtype} on {tensor.device}")
     if t0 < 0:
         raise ValueError(f"t0 must be zero or greater, got {t0}")
-    if nonlinearity not in NONLINEARITIES:
-        raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
 
 
-def _check_wanted(wanted: Sequence[bool] | None, bias: Tensor | None) -> Sequence[bool]:
+def _check_wanted(wanted: Sequence[bool] | None, bias: Tensor | None, weight_ch: Tensor | None) -> Sequence[bool]:
     """Which gradients are wanted: all that exist if `wanted` is None."""
+    existing = Operands(True, True, True, bias is not None, True, weight_ch is not None)
     if wanted is None:
-        return [True, True, True, bias is not None, True]
-    if len(wanted) != len(Operands._fields) or (wanted[3] and bias is None):
+        return existing
+    # programs that were saved before there were peepholes do not mention them
+    wanted = [*wanted, False] if len(wanted) == len(existing) - 1 else wanted
+    if len(wanted) != len(existing) or any(want and not exists for want, exists in zip(wanted, existing, strict=True)):
         raise ValueError(f"wanted must have one entry for each of {', '.join(Operands._fields)}, got {list(wanted)}")
     return wanted
 
@@ -268,17 +290,23 @@ def _describe_outputs(
     nonlinearity: str,
     hold: bool,
     keep_ticks: bool = True,
+    weight_ch: Tensor | None = None,
 ) -> list[Tensor]:
     """The outputs of `recurrence` without their values, for torch.compile, torch.export and the device meta."""
-    expected = _expect_network(input, weight_ih, weight_hh, bias, lengths, sizes)
+    expected = _expect_network(input, weight_ih, weight_hh, bias, weight_ch, lengths, sizes, nonlinearity)
     T, B, _ = input.shape
     N = sum(sizes)
-    _check_operands(input, expected | {"h0": (h0, (B, N))}, t0, nonlinearity)
-    shapes: list[tuple[int, ...]] = [(1, B, N)]
+    parts = CELLS[nonlinearity].parts
+    _check_operands(input, expected | {"h0": (h0, (B, parts * N))}, t0)
+    shapes: list[tuple[int, ...]] = [(1, B, parts * N)]
     if keep_ticks:
         shapes.append((B * sum(map(operator.mul, count_rows(periods, t0, T), sizes)),))
     if hold:
         shapes.append((T, B, N))
+    if keep_ticks:
+        kernel = launch if input.is_cuda else sequence
+        kept = kernel.count_kept(_make_schedule(tuple(periods), tuple(sizes)), t0, T, B, nonlinearity)
+        shapes += [(kept,)] if CELLS[nonlinearity].gates > 1 else []
     return [input.new_empty(shape) for shape in shapes]
 
 
@@ -297,91 +325,100 @@ def _describe_gradients(
     t0: int,
     nonlinearity: str,
     wanted: Sequence[bool] | None = None,
+    weight_ch: Tensor | None = None,
+    kept: Tensor | None = None,
+    h0: Tensor | None = None,
 ) -> list[Tensor]:
     """The outputs of `recurrence_backward` without their values."""
     N = sum(sizes)
-    shapes = input.shape, weight_ih.shape, weight_hh.shape, (N,), (input.shape[1], N)
-    return [ticks.new_empty(shape) for shape, want in zip(shapes, _check_wanted(wanted, bias), strict=True) if want]
+    _, biases, parts = CELLS[nonlinearity]
+    shapes = input.shape, weight_ih.shape, weight_hh.shape, (biases * N,), (input.shape[1], parts * N), (3 * N,)
+    wanted = _check_wanted(wanted, bias, weight_ch)
+    return [ticks.new_empty(shape) for shape, want in zip(shapes, wanted, strict=True) if want]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    input, weight_ih, weight_hh, bias, h0, lengths, *ctx.settings, hold, keep_ticks = inputs
-    ctx.present = True, keep_ticks, hold
-    ctx.save_for_backward(input, weight_ih, weight_hh, bias, h0, lengths, output[1] if keep_ticks else None)
+    input, weight_ih, weight_hh, bias, h0, lengths, *ctx.settings, hold, keep_ticks, weight_ch = inputs
+    ticks = output[1] if keep_ticks else None
+    kept = output[1 + keep_ticks + hold :]
+    ctx.present = True, keep_ticks, hold, bool(kept)
+    ctx.mark_non_differentiable(*kept)
+    ctx.save_for_backward(
+        input, weight_ih, weight_hh, bias, h0, lengths, weight_ch, ticks, kept[0] if kept else None
+    )  # fmt: skip
     # zeros in place of a gradient that is absent would be filled and added at every tick
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, gradients: list[Tensor | None]) -> tuple[Tensor | None, ...]:
-    input, weight_ih, weight_hh, bias, h0, lengths, ticks = ctx.saved_tensors
-    outputs = Outputs(*spread(gradients, ctx.present))
-    wanted = list(ctx.needs_input_grad[: len(Operands._fields)])
+    input, weight_ih, weight_hh, bias, h0, lengths, weight_ch, ticks, kept = ctx.saved_tensors
+    *outputs, _ = spread(gradients, ctx.present)
+    wanted = [*ctx.needs_input_grad[:PLACE_OF_LENGTHS], any(ctx.needs_input_grad[PLACE_OF_WEIGHT_CH:])]
     if ticks is None:
         # a graph that was recorded without gradients, and is differentiated all the same
-        _, ticks = recurrence(input, weight_ih, weight_hh, bias, h0, lengths, *ctx.settings, False)
+        _, ticks, *again = recurrence(
+            input, weight_ih, weight_hh, bias, h0, lengths, *ctx.settings, False, True, weight_ch
+        )  # fmt: skip
+        kept = again[0] if again else None
     computed: Sequence[Tensor]
-    if need_cascade(outputs):
-        call, operands = _describe(input, weight_ih, weight_hh, bias, ticks, ctx.settings)
-        computed = differentiate_cascade(wanted, call, operands, lengths, outputs)
+    if need_cascade(Outputs(*outputs)):
+        operands = Operands(input, weight_ih, weight_hh, bias, h0, weight_ch)
+        computed = differentiate_cascade(wanted, _describe(ctx.settings), operands, lengths, Outputs(*outputs))
     else:
         computed = recurrence_backward(
-            input, weight_ih, weight_hh, bias, lengths, ticks, *outputs, *ctx.settings, wanted
+            input, weight_ih, weight_hh, bias, lengths, ticks, *outputs, *ctx.settings, wanted, weight_ch, kept, h0
         )
-    return *spread(computed, wanted), *_without_gradient(ctx, len(wanted))
+    *g_operands, g_weight_ch = spread(computed, wanted)
+    return _place_gradients(ctx, {**dict(enumerate(g_operands)), PLACE_OF_WEIGHT_CH: g_weight_ch})
 
 
-def _describe(
-    input: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None, ticks: Tensor, settings: Sequence[Any]
-) -> tuple[Recurrence, Operands]:
-    """The call that computed `ticks`. The row of each module begins with its initial state."""
-    periods, sizes, t0, nonlinearity = settings
-    schedule = _make_schedule(tuple(periods), tuple(sizes))
-    T, B, _ = input.shape
-    initial = [states[0] for states in _split_ticks(ticks, schedule, t0, T, B)]
-    operands = Operands(input, weight_ih, weight_hh, bias, torch.cat(initial, dim=-1))
-    return Recurrence(sequence, schedule, t0, nonlinearity, True), operands
-
-
-def _split_ticks(ticks: Tensor, schedule: Schedule, t0: int, T: int, B: int) -> list[Tensor]:
-    """The states (n + 1, B, K) of every module, as views of `ticks`."""
-    rows = count_rows(schedule.periods, t0, T)
-    parts = ticks.split([n * B * size for n, size in zip(rows, schedule.sizes, strict=True)])
-    return [part.view(n, B, size) for part, n, size in zip(parts, rows, schedule.sizes, strict=True)]
+def _describe(settings: Sequence[Any]) -> Recurrence:
+    """The settings of a call, for functions that differentiate the cascade."""
+    periods, sizes, t0, cell = settings
+    return Recurrence(sequence, _make_schedule(tuple(periods), tuple(sizes)), t0, cell, True)
 
 
 def _setup_gradient_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    *tensors, periods, sizes, t0, nonlinearity, wanted = inputs
+    *tensors, periods, sizes, t0, nonlinearity, ctx.wanted, weight_ch, _, h0 = inputs
     ctx.settings = periods, sizes, t0, nonlinearity
-    ctx.wanted = wanted
     ctx.shapes = [gradient.shape for gradient in output]
-    ctx.save_for_backward(*tensors)
+    ctx.save_for_backward(*tensors, weight_ch, h0)
 
 
 def _differentiate_backward(ctx: Any, cotangents: list[Tensor | None]) -> tuple[Tensor | None, ...]:
-    input, weight_ih, weight_hh, bias, lengths, ticks, *gradients = ctx.saved_tensors
-    recurrence, operands = _describe(input, weight_ih, weight_hh, bias, ticks, ctx.settings)
-    wanted = _check_wanted(ctx.wanted, bias)
+    input, weight_ih, weight_hh, bias, lengths, ticks, *gradients, weight_ch, h0 = ctx.saved_tensors
+    # an absent initial state is zero, and its gradient may have been wanted
+    wanted = Operands(*_check_wanted(ctx.wanted, bias, weight_ch))
+    initial = h0 if h0 is not None or not wanted.h0 else _zeros_like_state(input, weight_hh, ctx.settings)
+    operands = Operands(input, weight_ih, weight_hh, bias, initial, weight_ch)
     filled = [
         ticks.new_zeros(shape) if cotangent is None else cotangent
         for shape, cotangent in zip(ctx.shapes, cotangents, strict=True)
     ]
-    g_operands, g_gradients = differentiate_twice(wanted, recurrence, operands, lengths, Outputs(*gradients), filled)
-    *g_parameters, g_h0 = g_operands
-    # of the ticks, only the initial states are read
-    schedule = recurrence.schedule
-    g_ticks = torch.zeros_like(ticks)
-    T, B, _ = input.shape
-    parts = zip(_split_ticks(g_ticks, schedule, recurrence.t0, T, B), g_h0.split(schedule.sizes, dim=-1), strict=True)
-    for states, g_initial in parts:
-        states[0] = g_initial
-    differentiated = *g_parameters, None, g_ticks, *g_gradients
-    return *differentiated, *_without_gradient(ctx, len(differentiated))
+    g_operands, g_gradients = differentiate_twice(
+        wanted, _describe(ctx.settings), operands, lengths, Outputs(*gradients), filled
+    )
+    *g_parameters, g_h0, g_weight_ch = g_operands
+    # ticks and gates follow from the operands
+    first = *g_parameters, None, None, *g_gradients
+    last = {PLACE_OF_BACKWARD_WEIGHT_CH: g_weight_ch, PLACE_OF_BACKWARD_WEIGHT_CH + 2: None if h0 is None else g_h0}
+    return _place_gradients(ctx, {**dict(enumerate(first)), **last})
 
 
-def _without_gradient(ctx: Any, count: int) -> list[None]:
-    """One None for each argument after the first `count`. torch leaves out arguments that have their default value."""
-    return [None] * (len(ctx.needs_input_grad) - count)
+def _zeros_like_state(input: Tensor, weight_hh: Tensor, settings: Sequence[Any]) -> Tensor:
+    *_, cell = settings
+    return input.new_zeros((input.shape[1], CELLS[cell].parts * weight_hh.shape[1]))
 
+
+def _place_gradients(ctx: Any, gradients: dict[int, Tensor | None]) -> tuple[Tensor | None, ...]:
+    """The gradient of each argument by its place, or None. torch leaves out arguments that have their default value."""
+    return tuple(gradients.get(place) for place in range(len(ctx.needs_input_grad)))
+
+
+PLACE_OF_LENGTHS, PLACE_OF_WEIGHT_CH = (
+    [argument.name for argument in recurrence._schema.arguments].index(name) for name in ("lengths", "weight_ch")
+)
+PLACE_OF_BACKWARD_WEIGHT_CH = [argument.name for argument in recurrence_backward._schema.arguments].index("weight_ch")
 
 torch.library.register_fake("cwrnn::recurrence", _describe_outputs, lib=_library)
 torch.library.register_fake("cwrnn::recurrence_backward", _describe_gradients, lib=_library)

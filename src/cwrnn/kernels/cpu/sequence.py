@@ -152,6 +152,11 @@ def forward(
     return final, ticks, held, kept
 
 
+def count_kept(schedule: Schedule, t0: int, T: int, B: int, cell: str) -> int:
+    """How many numbers `forward` keeps for `backward` besides the ticks; 0 for cells that need none."""
+    return 0
+
+
 def backward(
     wanted: Sequence[bool],
     input: Tensor,
