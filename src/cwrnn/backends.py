@@ -54,8 +54,8 @@ class Backend(NamedTuple):
     """Computes one time step: the output, the next state, and the messages to keep for the step after it, or None."""
     refuse_schedule: Callable[[Schedule], str | None] = lambda schedule: None
     """Why this backend cannot run with a schedule, or None if it can."""
-    advise_against: Callable[[Schedule, torch.dtype], str | None] = lambda schedule, dtype: None
-    """Why "auto" should prefer another backend for a schedule, or None. An explicit choice ignores it."""
+    advise_against: Callable[[Schedule, torch.dtype, str], str | None] = lambda schedule, dtype, cell: None
+    """Why "auto" should prefer another backend for a schedule and a cell, or None. An explicit choice ignores it."""
     computed_in_float32: frozenset[torch.dtype] = frozenset()
     """The dtypes for which the backend computes in float32 and rounds the result.
 
@@ -158,7 +158,9 @@ def check_backend(name: str) -> None:
         raise ValueError(f"Unknown backend {name!r}. Select from {names}.")
 
 
-def select_backend(name: str, device: torch.device, dtype: torch.dtype, schedule: Schedule | None = None) -> Backend:
+def select_backend(
+    name: str, device: torch.device, dtype: torch.dtype, schedule: Schedule | None = None, cell: str = "tanh"
+) -> Backend:
     """The backend `name`, or for "auto" the first that can run here.
 
     If `schedule` is None, only device and dtype decide.
@@ -171,7 +173,7 @@ def select_backend(name: str, device: torch.device, dtype: torch.dtype, schedule
     for backend in BACKENDS.values():
         reason = _refuse(backend, device, dtype, schedule)
         if reason is None and schedule is not None:
-            reason = backend.advise_against(schedule, dtype)
+            reason = backend.advise_against(schedule, dtype, cell)
         if reason is None:
             return backend
         # a graph has no place for a log
@@ -249,7 +251,7 @@ def run_plain_layer(
             expected = has_bias, has_peepholes
             return _record_layer(name, input, weights, expected, input_size, schedule, t0, cell)
         return None
-    backend = select_backend(name, input.device, input.dtype, schedule)
+    backend = select_backend(name, input.device, input.dtype, schedule, cell)
     if input.dtype in backend.computed_in_float32:
         return None
     if backend.run_plain is not None:
@@ -294,7 +296,7 @@ def _record_layer(
         return None
     if autocast and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device.type)
-    arithmetic = _choose_arithmetic(name, device, dtype, schedule.periods, schedule.sizes)
+    arithmetic = _choose_arithmetic(name, device, dtype, schedule.periods, schedule.sizes, cell)
     if arithmetic is None:
         return None
     tensors: list[Any] = [
@@ -307,11 +309,11 @@ def _record_layer(
 
 
 def _choose_arithmetic(
-    name: str, device: torch.device, dtype: torch.dtype, periods: tuple[int, ...], sizes: tuple[int, ...]
+    name: str, device: torch.device, dtype: torch.dtype, periods: tuple[int, ...], sizes: tuple[int, ...], cell: str
 ) -> torch.dtype | None:
     """The dtype in which a kernel computes results of `dtype`; None if no kernel computes them."""
     try:
-        backend = select_backend(name, device, dtype, Schedule(periods, sizes))
+        backend = select_backend(name, device, dtype, Schedule(periods, sizes), cell)
     except RuntimeError:
         # the backend that was asked for cannot run: without the shortcut, the layer says so
         return None

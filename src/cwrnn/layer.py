@@ -284,7 +284,7 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
         x, h, layout = self._enter(input, hidden, lengths)
         steps = layout.common_length(x.shape[0]) if return_state else 0
         dtype, without_autocast = self._precision(x.device)
-        backend = select_backend(self.backend, x.device, dtype, self.schedule)
+        backend = select_backend(self.backend, x.device, dtype, self.schedule, self.cell)
         arithmetic = backend.arithmetic(dtype)
         h_n = []
         with without_autocast:

@@ -38,6 +38,7 @@ import torch
 from torch import Tensor
 
 from ...cells import CELLS
+from ...held import count_rows
 from ...schedule import Schedule
 from ..tensors import dense, whole, with_memory
 from .tables import BLOCK_SIZE, Plan, make_plan, make_weight_tables
@@ -46,6 +47,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 REGISTER_BYTES = 128 * 1024
 """Bytes of K x K weights that stay in a program's registers. In tf32, as many again stay in its shared memory. Larger
 weights are read again at every tick."""
+TILE = 8
+"""Sequences that one program runs together."""
 SHARED_BYTES = 144 * 1024
 """Bytes of shared memory that a program may need."""
 SHARED_SCRATCH = 8 * 1024
@@ -107,7 +110,7 @@ def refuse_schedule(schedule: Schedule) -> str | None:
     return f"it takes modules of at most {LARGEST_MODULE} units, and one has {largest}"
 
 
-def advise_against(schedule: Schedule, dtype: torch.dtype, cell: str = "tanh") -> str | None:
+def advise_against(schedule: Schedule, dtype: torch.dtype, cell: str) -> str | None:
     """Why `auto` should prefer plain matrix products for this schedule and cell; None if it should not."""
     largest, fast = max(schedule.sizes), _largest_fast_module(dtype, schedule.modules, CELLS[cell].gates)
     return None if largest <= fast else f"matrix products may be faster for modules of more than {fast} units"
@@ -168,7 +171,7 @@ def forward(
     options = _choose_options(schedule, weight_hh, cell)
     tiles = _count_blocks(B, options["BT"])
     sizes = _count_tiled(plan, B, tiles, options)
-    kept = h0.new_empty((*lead, 5 * sizes.states)) if keep_gates and gates > 1 else None
+    kept = h0.new_empty((*lead, count_kept(schedule, t0, T, B, cell))) if keep_gates and gates > 1 else None
     if S * B == 0:
         return final, states, held, kept
     drive, messages = (
@@ -213,7 +216,10 @@ def forward(
 
 def count_kept(schedule: Schedule, t0: int, T: int, B: int, cell: str) -> int:
     """How many numbers `forward` keeps for `backward` besides the ticks; 0 for cells that need none."""
-    return 0
+    if CELLS[cell].gates == 1:
+        return 0
+    states = sum(rows * size for rows, size in zip(count_rows(schedule.periods, t0, T), schedule.sizes, strict=True))
+    return 5 * states * _count_blocks(B, TILE) * TILE
 
 
 def backward(
@@ -405,7 +411,7 @@ def _choose_options(schedule: Schedule, weight: Tensor, cell: str) -> dict[str, 
         "CELL": cell,
         "GATES": gates,
         "BK": size,
-        "BT": 8,
+        "BT": TILE,
         "C": 8,
         "BU": min(size, 64),
         "BI": min(size, 32 if size == 128 else 64),
