@@ -11,11 +11,14 @@ from support.network_cases import Case, cases, evaluate
 
 from cwrnn import Schedule, clockwork_reference
 from cwrnn.backends import BACKENDS
+from cwrnn.cells import CELLS
 from cwrnn.kernels.cpu import loader
 
 DIVISIBLE = Schedule((1, 2, 4, 8), (3, 1, 2, 4))
 COPRIME = Schedule((2, 3, 7), (2, 3, 1))
 
+
+SMOOTH = pytest.mark.parametrize("cell", ["tanh", "lstm", "gru"])
 
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -99,34 +102,42 @@ def test_any_schedule_and_phase_equal_the_specification(place, case, close):
         check(case, run, close, place.dtype, place.device)
 
 
+@SMOOTH
 @pytest.mark.parametrize("schedule", [DIVISIBLE, COPRIME], ids=["divisible", "coprime"])
-def test_every_phase_equals_the_specification(run, schedule, close, dtype, device):
-    for t0 in range(43):
-        check(Case(schedule, T=2 * schedule.periods[-1] + 1, B=2, I=1, t0=t0), run, close, dtype, device)
+def test_every_phase_equals_the_specification(run, cell, schedule, close, dtype, device):
+    # all phases of all modules; those of DIVISIBLE begin again after 8 steps
+    for t0 in range(43 if schedule is COPRIME else 9):
+        case = Case(schedule, T=2 * schedule.periods[-1] + 1, B=2, I=1, t0=t0, cell=cell)
+        check(case, run, close, dtype, device)
 
 
-@pytest.mark.parametrize("T", [0, 1, 2, 3, 7, 8, 9, 40])
+@pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("t0", [0, 1, 8, 1_000_003])
-def test_short_and_long_sequences_equal_the_specification(run, T, t0, close, dtype, device):
-    check(Case(DIVISIBLE, T=T, B=2, I=2, t0=t0), run, close, dtype, device)
+def test_short_and_long_sequences_equal_the_specification(run, cell, t0, close, dtype, device):
+    for T in (0, 1, 2, 3, 7, 8, 9, 40):
+        check(Case(DIVISIBLE, T=T, B=2, I=2, t0=t0, cell=cell), run, close, dtype, device)
 
 
+@SMOOTH
 @pytest.mark.parametrize("B", [0, 1, 5])
-def test_any_batch_size_equals_the_specification(run, B, close, dtype, device):
-    check(Case(COPRIME, T=17, B=B, I=2, t0=3), run, close, dtype, device)
+def test_any_batch_size_equals_the_specification(run, cell, B, close, dtype, device):
+    check(Case(COPRIME, T=17, B=B, I=2, t0=3, cell=cell), run, close, dtype, device)
 
 
-@pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
-def test_saturated_units_equal_the_specification(run, nonlinearity, close, dtype, device):
-    case = Case(DIVISIBLE, T=19, B=2, I=2, t0=3, scale=30.0, cell=nonlinearity)
-    if nonlinearity == "relu":
-        # a rectifier does not saturate but grows without bound, so two steps must do
-        case = Case(DIVISIBLE, T=2, B=2, I=2, t0=8, scale=30.0, cell=nonlinearity)
-    check(case, run, close, dtype, device)
+@SMOOTH
+def test_saturated_units_equal_the_specification(run, cell, close, dtype, device):
+    check(Case(DIVISIBLE, T=19, B=2, I=2, t0=3, scale=30.0, cell=cell, peepholes=True), run, close, dtype, device)
 
 
-def test_float32_equals_the_specification(run, close, device):
-    check(Case(Schedule.exponential(21, 5), T=35, B=3, I=4, t0=5), run, close, torch.float32, device)
+def test_large_rectified_states_equal_the_specification(run, close, dtype, device):
+    # a rectifier does not saturate but grows without bound, so two steps must do
+    check(Case(DIVISIBLE, T=2, B=2, I=2, t0=8, scale=30.0, cell="relu"), run, close, dtype, device)
+
+
+@SMOOTH
+def test_float32_equals_the_specification(run, cell, close, device):
+    case = Case(Schedule.exponential(21, 5), T=35, B=3, I=4, t0=5, cell=cell, peepholes=True)
+    check(case, run, close, torch.float32, device)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +149,9 @@ def test_float32_equals_the_specification(run, close, device):
         if place.values[0].takes(dtype)
     ],
 )
-def test_half_precision_is_as_exact_as_the_specification(place, run, dtype, device):
-    case = Case(Schedule.exponential(21, 5), T=35, B=3, I=4, t0=5)
+@SMOOTH
+def test_half_precision_is_as_exact_as_the_specification(place, run, cell, dtype, device):
+    case = Case(Schedule.exponential(21, 5), T=35, B=3, I=4, t0=5, cell=cell)
     found, expected = evaluate(case, run, dtype, device), evaluate(case, None, dtype, device)
     exact = evaluate(case)
     for name, value in exact.items():
@@ -148,50 +160,79 @@ def test_half_precision_is_as_exact_as_the_specification(place, run, dtype, devi
         assert (found[name].cpu().double() - value).abs().max() <= allowed, name
 
 
+def specify(case: Case):
+    """The output of the specification as a function of all tensors of the case."""
+    N = case.schedule.hidden_size
+
+    def output(*tensors):
+        tensors, weight_ch = tensors[:5], tensors[5] if len(tensors) > 5 else None
+        return clockwork_reference(*tensors, case.schedule, case.t0, case.cell, weight_ch)[..., :N]
+
+    return output
+
+
+def bind(case: Case, run):
+    """The run of a backend as a function of all tensors of the case."""
+
+    def start(*tensors, hold=True):
+        tensors, weight_ch = tensors[:5], tensors[5] if len(tensors) > 5 else None
+        return run(*tensors, case.schedule, case.t0, case.cell, None, hold, weight_ch)
+
+    return start
+
+
+def all_tensors(case: Case, dtype=torch.float64, device="cpu") -> list[torch.Tensor]:
+    weight_ch = case.weight_ch(dtype, device)
+    return case.tensors(dtype, device) + ([] if weight_ch is None else [weight_ch])
+
+
+@SMOOTH
 @pytest.mark.parametrize("place", [place for place in PLACES if place.values[0].name != "triton"])
-def test_gradients_pass_gradcheck(run, device):
-    case = Case(Schedule((1, 2, 3), (2, 1, 2)), T=7, B=2, I=2, t0=1)
+def test_gradients_pass_gradcheck(run, cell, device):
+    # finite differences take a call per number, and a gated cell has more of them
+    sizes = (2, 1, 1) if cell == "tanh" else (1, 1, 1)
+    case = Case(Schedule((1, 2, 3), sizes), T=5, B=1, I=1, t0=1, cell=cell, peepholes=True)
+    start = bind(case, run)
 
     def states(*tensors):
-        done = run(*tensors, case.schedule, case.t0, case.cell, None, False)
-        return tuple(module.values for module in done.modules)
+        done = start(*tensors, hold=False)
+        return *(module.values for module in done.modules), done.final()
 
-    assert torch.autograd.gradcheck(states, case.tensors(device=device))
-    assert torch.autograd.gradgradcheck(states, case.tensors(device=device))
+    assert torch.autograd.gradcheck(states, all_tensors(case, device=device))
+    assert torch.autograd.gradgradcheck(states, all_tensors(case, device=device))
 
 
-def test_second_order_equals_specification(run, close, dtype, device):
-    case = Case(COPRIME, T=16, B=2, I=2, t0=5)
+@SMOOTH
+def test_second_order_equals_specification(run, cell, close, dtype, device):
+    case = Case(COPRIME, T=16, B=2, I=2, t0=5, cell=cell, peepholes=True)
+    start = bind(case, run)
 
     def second_order(function, dtype):
-        tensors = case.tensors(dtype, device)
+        tensors = all_tensors(case, dtype, device)
         value = function(*tensors)
         first = torch.autograd.grad(value.square().sum(), tensors, create_graph=True)
         return torch.autograd.grad(sum(gradient.sin().sum() for gradient in first), tensors)
 
-    def hold(*tensors):
-        return run(*tensors, case.schedule, case.t0, "tanh").hold()
-
-    found = second_order(hold, dtype)
-    expected = second_order(lambda *tensors: clockwork_reference(*tensors, case.schedule, case.t0), torch.float64)
+    found = second_order(lambda *tensors: start(*tensors).hold(), dtype)
+    expected = second_order(specify(case), torch.float64)
     for value, right in zip(found, expected, strict=True):
         near(value, right, close)
 
 
 # torch itself scripts its forward-mode formulas, and warns of that
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
-def test_forward_mode_equals_specification(run, close, dtype, device):
-    case = Case(COPRIME, T=16, B=2, I=2, t0=5)
-    tensors = [tensor.detach() for tensor in case.tensors(dtype, device)]
+@SMOOTH
+def test_forward_mode_equals_specification(run, cell, close, dtype, device):
+    case = Case(COPRIME, T=16, B=2, I=2, t0=5, cell=cell, peepholes=True)
+    tensors = [tensor.detach() for tensor in all_tensors(case, dtype, device)]
     tangents = [torch.randn_like(tensor) for tensor in tensors]
+    start = bind(case, run)
 
     def hold(*tensors):
-        return run(*tensors, case.schedule, case.t0, "tanh").hold()
+        return start(*tensors).hold()
 
     _, found = torch.func.jvp(hold, tuple(tensors), tuple(tangents))
-    _, expected = torch.func.jvp(
-        lambda *tensors: clockwork_reference(*tensors, case.schedule, case.t0), tuple(tensors), tuple(tangents)
-    )
+    _, expected = torch.func.jvp(specify(case), tuple(tensors), tuple(tangents))
     near(found, expected, close)
     # one argument at a time: the others have no tangent
     for i in range(len(tensors)):
@@ -199,32 +240,33 @@ def test_forward_mode_equals_specification(run, close, dtype, device):
         _, found = torch.func.jvp(
             lambda value, i=i: hold(*tensors[:i], value, *tensors[i + 1 :]), (tensors[i],), (tangents[i],)
         )
-        _, expected = torch.func.jvp(
-            lambda *tensors: clockwork_reference(*tensors, case.schedule, case.t0), tuple(tensors), tuple(alone)
-        )
+        _, expected = torch.func.jvp(specify(case), tuple(tensors), tuple(alone))
         near(found, expected, close)
 
 
-def test_forbidden_weights_are_never_read(run, dtype, device):
-    case = Case(DIVISIBLE, T=20, B=2, I=1, t0=3)
+@SMOOTH
+def test_forbidden_weights_are_never_read(run, cell, dtype, device):
+    case = Case(DIVISIBLE, T=20, B=2, I=1, t0=3, cell=cell)
     input, weight_ih, weight_hh, bias, h0 = (tensor.detach() for tensor in case.tensors(dtype, device))
-    mask = torch.from_numpy(DIVISIBLE.mask()).to(device)
+    mask = torch.from_numpy(DIVISIBLE.mask()).to(device).repeat(CELLS[cell].gates, 1)
     poisoned = weight_hh.masked_fill(~mask, torch.nan).requires_grad_()
-    modules = run(input, weight_ih, poisoned, bias, h0, DIVISIBLE, 3, "tanh", None, False).modules
+    modules = run(input, weight_ih, poisoned, bias, h0, DIVISIBLE, 3, cell, None, False).modules
     sum(module.values.square().sum() for module in modules).backward()
     assert all(module.values.isfinite().all() for module in modules)
     assert (poisoned.grad[~mask] == 0).all()
     assert (poisoned.grad[mask] != 0).all()
 
 
+@SMOOTH
 @pytest.mark.parametrize("hold", [False, True])
-def test_a_missing_initial_state_is_zero(run, hold, close, dtype, device):
-    case = Case(COPRIME, T=9, B=2, I=1, t0=5)
+def test_a_missing_initial_state_is_zero(run, cell, hold, close, dtype, device):
+    case = Case(COPRIME, T=9, B=2, I=1, t0=5, cell=cell)
     *others, _ = (tensor.detach() for tensor in case.tensors(dtype, device))
-    found, expected = (run(*others, h0, COPRIME, 5, "tanh", None, hold) for h0 in (None, case.zeros(dtype, device)))
+    found, expected = (run(*others, h0, COPRIME, 5, cell, None, hold) for h0 in (None, case.zeros(dtype, device)))
     for one, other in zip(found.modules, expected.modules, strict=True):
         near(one.values, other.values, close)
         assert one[1:] == other[1:]
+    near(found.final(), expected.final(), close)
 
 
 def test_all_backends_have_the_same_signature():

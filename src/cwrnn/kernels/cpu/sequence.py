@@ -154,7 +154,9 @@ def forward(
 
 def count_kept(schedule: Schedule, t0: int, T: int, B: int, cell: str) -> int:
     """How many numbers `forward` keeps for `backward` besides the ticks; 0 for cells that need none."""
-    return 0
+    if cell not in KEPT:
+        return 0
+    return B * sum(map(operator.mul, count_rows(schedule.periods, t0, T), schedule.sizes)) * KEPT[cell] + KEPT_ROOM
 
 
 def backward(
