@@ -122,7 +122,7 @@ def forward(
     final = input.new_empty(*replicas, 1, B, N * CELLS[cell].parts)
     ticks = empty(input, (*replicas, B * states)) if keep_ticks else None
     held = empty(input, (*replicas, T, B, N)) if hold else None
-    kept = empty(input, (*replicas, B * states * KEPT[cell] + KEPT_ROOM)) if keep_gates and cell in KEPT else None
+    kept = empty(input, (*replicas, count_kept(schedule, t0, T, B, cell))) if keep_gates and cell in KEPT else None
     fields = template[:]
     safe = _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, cell, weight_ch)
     fields[FIELD_FINAL] = final.data_ptr()
@@ -156,7 +156,8 @@ def count_kept(schedule: Schedule, t0: int, T: int, B: int, cell: str) -> int:
     """How many numbers `forward` keeps for `backward` besides the ticks; 0 for cells that need none."""
     if cell not in KEPT:
         return 0
-    return B * sum(map(operator.mul, count_rows(schedule.periods, t0, T), schedule.sizes)) * KEPT[cell] + KEPT_ROOM
+    states: int = sum(map(operator.mul, count_rows(schedule.periods, t0, T), schedule.sizes))
+    return B * states * KEPT[cell] + KEPT_ROOM
 
 
 def backward(
