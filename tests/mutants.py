@@ -42,6 +42,8 @@ FORGED = "tests/core/test_state.py::test_a_forged_schedule_in_a_checkpoint_is_re
 CHUNKS = "tests/core/test_state.py::test_a_stream_of_chunks_and_steps_needs_no_clock"
 UNFIT_STATE = "tests/core/test_state.py::test_a_state_that_does_not_fit_is_refused"
 SPECIFIED_NO_TICKS = "tests/core/test_state.py::test_the_specification_has_gradients_where_no_module_ticks"
+GATED_OPERATORS = "tests/kernels/test_operators.py::test_second_derivatives_of_the_operator_equal_the_specification"
+GATED_REPLICAS = "tests/kernels/test_replicas.py::test_a_replica_of_a_gated_network_gives_the_same_bits_alone"
 TRACED = "tests/like_torch/test_tracing.py::test_a_traced_layer_can_be_saved"
 CELL_STEPS = "tests/core/test_cells.py::test_steps_equal_the_specification"
 NO_TICKS = "tests/core/test_state.py::test_gradients_are_defined_where_no_module_ticks"
@@ -305,15 +307,23 @@ MUTANTS = [
     Mutant("kernel: replicas share the first one's input", "kernels/cpu/sequence.py",
            "fields[FIELD_INPUT_S] = input.stride(0)", "fields[FIELD_INPUT_S] = 0", TRANSFORMS),
     Mutant("inference: a bias of another dtype is read as if it were not", "kernels/eligibility.py",
-           "and bias.dtype is dtype and bias.device", "and bias.device", KERNEL_ODD),
+           "tensor.shape == shape and tensor.dtype is dtype", "tensor.shape == shape", KERNEL_ODD),
     Mutant("kernel: tensors that lie otherwise are read as if they did not", "kernels/tensors.py",
            "    size = 1\n    for d in range(1, dims + 1):", "    size = 1\n    for d in ():", KERNEL_ODD),
     Mutant("operators: the initial state has no second derivative", "kernels/operators.py",
-           "states[0] = g_initial", "pass", SECOND_ORDER),
+           "None if h0 is None else g_h0}", "None}", SECOND_ORDER),
+    Mutant("operators: peepholes have no gradient", "kernels/operators.py",
+           "PLACE_OF_WEIGHT_CH: g_weight_ch})", "PLACE_OF_WEIGHT_CH: None})", GATED_OPERATORS),
+    Mutant("operators: the cotangent of the peepholes' gradient is dropped", "kernels/operators.py",
+           "{PLACE_OF_BACKWARD_WEIGHT_CH: g_weight_ch,", "{PLACE_OF_BACKWARD_WEIGHT_CH: None,", GATED_OPERATORS),
+    Mutant("vmap: the gates of replicas are not kept", "kernels/autograd.py",
+           "ctx.save_for_backward(*tensors, ticks, kept[0] if kept else None)",
+           "ctx.save_for_backward(*tensors, ticks, kept[0] * 0 if kept else None)", GATED_REPLICAS),
     Mutant("operators: the shortcut hides a call from those that record it", "kernels/operators.py",
            "and (keys & torch._C._after_autograd_keyset).raw_repr() == plain:", "and True:", COMPILED_FORWARD),
     Mutant("operators: a graph without gradients keeps the ticks", "kernels/backend.py",
-           "keep_ticks = wants_gradient((input, weight_ih, weight_hh, bias))", "keep_ticks = True", COMPILED_FORWARD),
+           "keep_ticks = wants_gradient((input, weight_ih, weight_hh, bias, weight_ch))",
+           "keep_ticks = True", COMPILED_FORWARD),
     Mutant("operators: gradients that are absent are filled with zeros", "kernels/operators.py",
            "ctx.set_materialize_grads(False)", "pass", COMPILED_BACKWARD),
     Mutant("counts: the message of the initial state is left out", "kernels/flops.py",
@@ -323,7 +333,7 @@ MUTANTS = [
     Mutant("memory: a freed gradient counts as none", "kernels/cpu/sequence.py",
            "safe = safe and at_g_held >= LOW_ADDRESS", "pass", KERNEL_MEMORY),
     Mutant("inference: a bias that is computed is left out", "kernels/eligibility.py",
-           "(bias is not None) != has_bias", "False", KERNEL_ODD),
+           "or (bias is None) == has_bias", "", KERNEL_ODD),
     Mutant("kernel: an output past the caches lacks the start of each row", "kernels/cpu/vectors.h",
            "for (int64_t i = 0; i < n; i += LANES) {\n        const vec value",
            "for (int64_t i = LANES; i < n; i += LANES) {\n        const vec value", KERNEL_LARGE),

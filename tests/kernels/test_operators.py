@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.network_cases import Case
 
-from cwrnn import ClockworkRNN, Schedule
+from cwrnn import ClockworkRNN, Schedule, clockwork_reference
 from cwrnn.kernels.cpu import loader
 
 pytestmark = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
@@ -35,6 +35,79 @@ def test_operator_from_a_state_of_zeros_passes_opcheck(hold, keep_ticks):
     expected = [final, *([ticks] if keep_ticks else []), *held]
     for found, right in zip(operator(*tensors, None, *settings, keep_ticks), expected, strict=True):
         assert torch.equal(found, right)
+
+
+GATED = [("lstm", True), ("lstm", False), ("gru", False)]
+
+
+@pytest.mark.parametrize(("cell", "peepholes"), GATED)
+@pytest.mark.parametrize("hold", [True, False])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_operators_of_gated_cells_pass_opcheck(cell, peepholes, hold):
+    case = Case(Schedule((1, 2, 3), (3, 2, 4)), T=9, B=3, I=2, t0=5, cell=cell, peepholes=peepholes)
+    lengths = torch.tensor([5, 2, 9])
+    settings = [1, 2, 3], [3, 2, 4], 5, cell
+    *tensors, h0 = case.tensors()
+    weight_ch = case.weight_ch()
+    operator = torch.ops.cwrnn.recurrence.default
+    # the remaining check compares all outputs, and a part of the last one is never written nor read
+    checks = "test_schema", "test_autograd_registration", "test_faketensor"
+    torch.library.opcheck(operator, (*tensors, h0, lengths, *settings, hold, True, weight_ch), test_utils=checks)
+    torch.library.opcheck(operator, (*tensors, h0, lengths, *settings, hold, False, weight_ch))
+    final, ticks, *others = (
+        output.detach() for output in operator(*tensors, h0, lengths, *settings, hold, True, weight_ch)
+    )
+    held, kept = others if hold else (None, *others)
+    gradients = [None if output is None else torch.randn_like(output) for output in (final, ticks, held)]
+    arguments = *tensors, lengths, ticks, *gradients, *settings, None, weight_ch, kept, h0
+    torch.library.opcheck(torch.ops.cwrnn.recurrence_backward.default, arguments)
+
+
+@pytest.mark.parametrize(("cell", "peepholes"), GATED)
+def test_second_derivatives_of_the_operator_equal_the_specification(cell, peepholes, close):
+    case = Case(Schedule((1, 2, 3), (2, 1, 2)), T=7, B=2, I=2, t0=5, cell=cell, peepholes=peepholes)
+
+    def evaluate(function):
+        leaves = [*case.tensors(), *([case.weight_ch()] if peepholes else [])]
+        *tensors, weight_ch = leaves if peepholes else (*leaves, None)
+        output, final = function(*tensors, weight_ch)
+        first = torch.autograd.grad(output.square().sum() + final.sin().sum(), leaves, create_graph=True)
+        return torch.autograd.grad(sum(gradient.sin().sum() for gradient in first), leaves)
+
+    def operate(*tensors):
+        *tensors, weight_ch = tensors
+        settings = list(case.schedule.periods), list(case.schedule.sizes), case.t0, cell, True, True
+        final, _, held, _ = torch.ops.cwrnn.recurrence(*tensors, None, *settings, weight_ch)
+        return held, final[0]
+
+    def specify(*tensors):
+        *tensors, weight_ch = tensors
+        states = clockwork_reference(*tensors, case.schedule, case.t0, cell, weight_ch)
+        return states[..., : case.schedule.hidden_size], states[-1]
+
+    for found, expected in zip(evaluate(operate), evaluate(specify), strict=True):
+        close(found, expected)
+
+
+def test_operator_of_the_gradients_refuses_missing_gates():
+    case = Case(Schedule((1, 2), (3, 2)), T=9, B=3, I=2, t0=5, cell="gru")
+    *tensors, h0 = (tensor.detach() for tensor in case.tensors())
+    settings = [1, 2], [3, 2], 5, "gru"
+    final, ticks, _, kept = torch.ops.cwrnn.recurrence(*tensors, h0, None, *settings, True)
+    arguments = *tensors, None, ticks, final, None, None, *settings, None, None
+    for wrong, message in (
+        (None, "kept must be the last output of recurrence for 'gru'"),
+        (kept[1:], "kept must have"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            torch.ops.cwrnn.recurrence_backward(*arguments, wrong)
+
+
+def test_only_an_lstm_takes_peepholes():
+    case = Case(Schedule((1, 2), (3, 2)), T=9, B=3, I=2, t0=5, cell="gru")
+    tensors = [tensor.detach() for tensor in case.tensors()]
+    with pytest.raises(ValueError, match="only an LSTM has peepholes, got weight_ch for 'gru'"):
+        torch.ops.cwrnn.recurrence(*tensors, None, [1, 2], [3, 2], 5, "gru", True, True, torch.zeros(15))
 
 
 def test_operator_refuses_tensors_that_do_not_fit():

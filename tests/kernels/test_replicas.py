@@ -1,11 +1,13 @@
 """Many networks at once: torch.func.vmap maps onto the CPU kernel's axis of replicas."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from cwrnn import ClockworkRNN, Readout, Schedule
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Readout, Schedule
 from cwrnn.backends import BACKENDS
 from cwrnn.kernels.cpu import loader, sequence
 
@@ -42,6 +44,25 @@ def test_a_replica_gives_the_same_bits_alone(isa, hold, calls):
             else:
                 # torch computes the readout, and adds up its products in another order
                 torch.testing.assert_close(value[s], alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [partial(ClockworkLSTM, peepholes=True), ClockworkGRU], ids=["lstm", "gru"])
+def test_a_replica_of_a_gated_network_gives_the_same_bits_alone(make, isa, calls):
+    networks = [make(3, 20, schedule=(1, 2, 4, 8)) for _ in range(5)]
+    parameters, _ = stack_module_state(networks)
+    x = torch.randn(30, 2, 3)
+
+    def loss(parameters):
+        output, state = functional_call(networks[0], parameters, (x,))
+        last = sum(part.sum() for part in state) if isinstance(state, tuple) else state.sum()
+        return output.square().sum() + last
+
+    found = torch.autograd.grad(vmap(loss)(parameters).sum(), list(parameters.values()))
+    assert [(name, fields[sequence.FIELD_S]) for name, fields in calls] == [("forward", 5), ("backward", 5)]
+    for s, network in enumerate(networks):
+        own = {name: p.detach().requires_grad_() for name, p in network.named_parameters()}
+        for value, alone in zip(found, torch.autograd.grad(loss(own), list(own.values())), strict=True):
+            assert torch.equal(value[s], alone)
 
 
 class _Ticks(nn.Module):
