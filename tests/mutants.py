@@ -94,6 +94,8 @@ LEARNED_GRADIENT = "tests/core/test_learned.py::test_gradients_equal_finite_diff
 LEARNED_HARD = "tests/core/test_learned.py::test_the_hardened_layer_equals_the_sharp_one"
 LEARNED_PHASES = "tests/core/test_learned.py::test_harden_turns_phases_into_a_start_of_the_clock"
 LEARNED_MOVED = "tests/core/test_learned.py::test_the_report_measures_how_far_outputs_moved"
+BUILD = "tests/experiments/networks/test_build.py"
+GATED_CLAIMS = "tests/experiments/report/test_gated.py::test_the_papers_claims_are_about_its_methods_only"
 STORE = "tests/experiments/sweep/test_store.py"
 ENGINE = "tests/experiments/sweep/test_batches.py::test_a_run_that_fails_does_not_fail_its_batch"
 AGAIN = "tests/experiments/sweep/test_driver.py::test_stored_runs_are_not_trained_again"
@@ -417,6 +419,13 @@ MUTANTS = [
            "if run.key not in keys]\n            if len(places)", "if run.key]\n            if len(places)", AGAIN),
     Mutant("engine: the estimate does not follow the measured times", "experiments/sweep/progress.py",
            "return taken / planned\n", "return 1.0\n", LEFT),
+    Mutant("methods: an LSTM has two peepholes per cell", "experiments/networks/build.py",
+           "layer += 3 * N", "layer += 2 * N", f"{BUILD}::test_peepholes_are_three_per_cell"),
+    Mutant("methods: the LSTMs of earlier stores are lost", "experiments/networks/build.py",
+           "parameters[name] = value.flatten() if", "parameters[name] = 0 * value.flatten() if",
+           f"{BUILD}::test_weights_of_earlier_versions_are_loaded"),
+    Mutant("methods: the paper's claims are about all methods", "experiments/report/claims.py",
+           "return [row for row in rows if row.method in paper.METHODS]", "return list(rows)", GATED_CLAIMS),
     Mutant("audio: one channel for all", "experiments/generation/music.py",
            "samples.mean(axis=1)", "samples[:, 0]", AUDIO),
     Mutant("audio: the offset is in samples", "experiments/generation/music.py",

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cwrnn.experiments.networks.lstm import LSTM, plain
+from cwrnn.experiments.networks.lstm import plain, run
 from cwrnn.kernels.cpu import loader, lstm
 
 KERNEL = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
@@ -20,6 +20,32 @@ SIZES = [
     (19, 33, 3, 15),
     (33, 40, 13, 26),
 ]
+
+
+class LSTM(nn.Module):
+    """A layer of LSTM cells.
+
+    Variables: weight_ih (4 N, I) and weight_hh (4 N, N) are W and U, bias (4 N) is b, in torch's order i, f, g, o;
+    weight_ch (3, N) is p_i, p_f, p_o, or None without peepholes.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *, peepholes: bool = True) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(4 * hidden_size, input_size))
+        self.weight_hh = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))
+        self.weight_ch = nn.Parameter(torch.empty(3, hidden_size)) if peepholes else None
+        self.bias = nn.Parameter(torch.empty(4 * hidden_size))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.1)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """The hidden states (T, B, N) for the input (T, B, I)."""
+        # one network on B sequences is B networks that share their weights
+        B = input.shape[1]
+        weights = self.weight_ih, self.weight_hh, self.weight_ch, self.bias
+        shared = [None if weight is None else weight.expand(B, *weight.shape) for weight in weights]
+        return run(input.transpose(0, 1), *shared).transpose(0, 1)
 
 
 @pytest.fixture(params=["plain", pytest.param("kernel", marks=KERNEL)])

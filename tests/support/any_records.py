@@ -23,7 +23,7 @@ RATES = [0.0, 0.2, 0.5, 1.0]
 """Errors of runs that finished: NMSEs, and error rates."""
 LOST = [math.nan, math.inf, 0.0, 0.5, 1e38]
 """The lowest errors of runs that diverged."""
-HIDDEN = {"srn": 3, "lstm": 2, "cw": 4}
+HIDDEN = {"srn": 3, "lstm": 2, "cw": 4, "gru": 2, "cw-lstm": 3, "cw-gru": 3}
 
 
 def texts() -> st.SearchStrategy[str]:

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from cwrnn.experiments import paper
 from cwrnn.experiments.generation import training
+from cwrnn.experiments.generation.task import GENERATION
 from cwrnn.experiments.generation.training import GenerationSettings
 from cwrnn.experiments.networks.build import build_network
 from cwrnn.experiments.sweep.run import Dataset, Record, Run
@@ -18,7 +18,8 @@ from cwrnn.experiments.words.training import WordSettings, build_untrained
 
 ENVIRONMENT = {"cwrnn": "0.1.0", "commit": "0" * 40, "torch": "2.13.0", "python": "3.12", "machine": "a machine",
                "threads": "1", "backend": "cpu"}  # fmt: skip
-HIDDEN = {"srn": {100: 3, 200: 4}, "lstm": {100: 2, 200: 3}, "cw": {100: 4, 200: 6}}
+HIDDEN = {"srn": {100: 3, 200: 4}, "lstm": {100: 2, 200: 3}, "cw": {100: 4, 200: 6}, "gru": {100: 2, 200: 3},
+          "cw-lstm": {100: 2, 200: 3}, "cw-gru": {100: 2, 200: 3}}  # fmt: skip
 
 
 def make_dataset(name: str = "tune", *, steps: int = 48, rate: int = 8000, seed: int = 0) -> Dataset:
@@ -30,7 +31,7 @@ def make_dataset(name: str = "tune", *, steps: int = 48, rate: int = 8000, seed:
 def make_run(method="cw", size=100, seed=0, data=None, *, hidden=None, task="generation", **settings) -> Run:
     data = data or make_dataset()
     settings = GenerationSettings(
-        **{"learning_rate": paper.GENERATION_LEARNING_RATES[method], "epochs": 6, "modules": 2, **settings}
+        **{"learning_rate": GENERATION.learning_rates[method], "epochs": 6, "modules": 2, **settings}
     )
     hidden = HIDDEN[method][size] if hidden is None else hidden
     return Run(task, data.name, data.digest, method, size, hidden, seed, settings)
@@ -90,7 +91,7 @@ def make_corpus(name: str = "said", *, synthetic: bool = True, source: str = "ma
 
 def make_words_run(method="cw", size=500, seed=0, corpus=None, *, hidden=4, task="words", **settings) -> Run:
     corpus = corpus or make_corpus()
-    settings = {"learning_rate": paper.WORDS_LEARNING_RATES[method], "epochs": 4, "modules": 3, **settings}
+    settings = {"learning_rate": find_task(task).learning_rates[method], "epochs": 4, "modules": 3, **settings}
     settings = WordSettings(outputs=len(corpus.words), **settings)
     return Run(task, corpus.name, corpus.digest, method, size, hidden, seed, settings)
 

@@ -13,14 +13,13 @@ from cwrnn.experiments.generation import training
 from cwrnn.experiments.generation.training import HOPELESS, GenerationSettings, generate, nmse, states, train_many
 from cwrnn.experiments.networks import descent
 from cwrnn.experiments.networks.build import build_network
-from cwrnn.experiments.networks.lstm import LSTM
 from cwrnn.experiments.networks.methods import METHODS
 from cwrnn.experiments.networks.replicas import Replicas
 from cwrnn.kernels.cpu import loader, readout
 
 KERNEL = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
-HIDDEN = {"srn": 6, "lstm": 4, "cw": 12}
-RATES = {"srn": 1e-2, "lstm": 3e-3, "cw": 1e-2}
+HIDDEN = {"srn": 6, "lstm": 4, "cw": 12, "gru": 5, "cw-lstm": 8, "cw-gru": 8}
+RATES = {"srn": 1e-2, "lstm": 3e-3, "cw": 1e-2, "gru": 1e-2, "cw-lstm": 3e-3, "cw-gru": 1e-2}
 
 
 def decay(steps=20):
@@ -32,7 +31,7 @@ def targets_of(S, steps):
 
 
 def train(method, target=None, *, seed=0, progress=None, hidden=None, **settings):
-    """Trains one run; a Clockwork RNN has four modules."""
+    """Trains one run; a network with clocks has four modules."""
     settings = GenerationSettings(**{"learning_rate": RATES[method], "epochs": 60, "modules": 4} | settings)
     target = decay() if target is None else target
     (result,) = train_many(method, hidden or HIDDEN[method], target[None], [seed], settings, progress=progress)
@@ -222,7 +221,7 @@ def mixed(method, S):
     """Targets and settings with which some runs diverge early, some late, and some not."""
     targets = targets_of(S, 40)
     targets[S - 2] *= 1e30
-    rate = {"srn": 8e-3, "lstm": 3e-2, "cw": 5e-3}[method]
+    rate = {"srn": 8e-3, "lstm": 3e-2, "cw": 5e-3, "gru": 1.6e-2, "cw-lstm": 2.4e-2, "cw-gru": 1.4e-2}[method]
     return targets, GenerationSettings(rate, epochs=60, modules=4, deviation=0.5)
 
 
@@ -318,8 +317,8 @@ def test_arguments_are_checked():
     settings = GenerationSettings(1e-3, epochs=1)
     with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
         train("srn", epochs=0)
-    with pytest.raises(ValueError, match="method must be one of srn, lstm, cw, got 'gru'"):
-        train_many("gru", 2, [decay()], [0], settings)
+    with pytest.raises(ValueError, match="method must be one of srn, lstm, cw, gru, cw-lstm, cw-gru, got 'rnn'"):
+        train_many("rnn", 2, [decay()], [0], settings)
     with pytest.raises(ValueError, match=r"targets must be \(S, T\) for S = 2 seeds, got shape \(1, 20\)"):
         train_many("srn", 2, [decay()], [0, 1], settings)
     with pytest.raises(ValueError, match="targets must be finite"):
@@ -344,7 +343,7 @@ def test_replicas_equal_their_networks(method, close):
         right = torch.autograd.grad(expected, list(network.parameters()), cotangent[s])
         for value, own in zip(gradients, right, strict=True):
             close(value[s], own)
-    assert isinstance(networks[0].layer, LSTM) == (method == "lstm")
+    assert networks[0].layer.cell == METHODS[method].cell
 
 
 @KERNEL

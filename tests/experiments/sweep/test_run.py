@@ -34,3 +34,8 @@ def test_keys_without_a_schedule_have_not_changed(waves):
     """Keys are the same as before runs could have schedules, so stored runs are not trained again."""
     (run,) = small_sweeps.plan(waves[:1], methods=["cw"], sizes=[100], runs=1)
     assert run.key == "30cbb657820cf0e1a0041bde51245a2791ac70994e2f530a725785c3b37c4d49"
+
+
+def test_keys_of_lstms_have_not_changed(waves):
+    (run,) = small_sweeps.plan(waves[:1], methods=["lstm"], sizes=[100], runs=1)
+    assert run.key == "659fc65dcd423bb5a3717836d88a2a01865a56197ad99a332c6e6af8e52bd1cd"

@@ -23,7 +23,7 @@ from cwrnn.experiments.words.training import WordSettings, train_many
 from cwrnn.kernels import replicas
 from cwrnn.kernels.cpu import loader
 
-METHODS = {"srn": 5, "lstm": 4, "cw": 6}
+METHODS = {"srn": 5, "lstm": 4, "cw": 6, "gru": 4, "cw-lstm": 5, "cw-gru": 5}
 
 
 def settings(**options):

@@ -45,7 +45,8 @@ SOURCES = ("bundle", "squares:3,7", "squares:3,7x2", "squares:", "squares:0", "s
            "squares:99999999999",
            "folder:corpus", "timit:corpus", "nltk-timit:corpus", "folder:", "folder:fifo", "timit:loop", "sound.wav",
            "fifo")  # fmt: skip
-VALUES = ("cw", "srn", "lstm", "cw,srn", "generation", "words", "yes,no", "making,walking", "100", "100,250",
+VALUES = ("cw", "srn", "lstm", "cw-lstm", "gru,cw-gru", "cw,srn", "generation", "words", "yes,no",
+          "making,walking", "100", "100,250",
           "1:4,2:4", "local",
           "exponential-2", "exponential-2,fibonacci", "0.01", "srn=1e-4,cw=0.1", "cw=1,cw=2", "1", "2", "0",
           "2,8,10,2,3")  # fmt: skip

@@ -13,7 +13,7 @@ from ..sweep.planning import plan_learning_rates, plan_method
 from ..sweep.run import Dataset, Run
 from .training import GenerationSettings
 
-LEARNING_RATES = {**paper.GENERATION_LEARNING_RATES}
+LEARNING_RATES = {**paper.GENERATION_LEARNING_RATES, "gru": 3e-4, "cw-lstm": 1e-4, "cw-gru": 3e-4}
 """Learning rates, by method: the paper's, and ours for the methods that it does not have (`docs/paper.md`)."""
 
 

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from ..sweep.store import Store
 
 
-SECONDS_PER_STEP = {"srn": (0.3e-6, 1.5e-10), "lstm": (0.13e-6, 2.0e-10), "cw": (0.26e-6, 2.5e-10)}
+SECONDS_PER_STEP = {
+    "srn": (0.3e-6, 1.5e-10),
+    "lstm": (0.13e-6, 2.0e-10),
+    "cw": (0.26e-6, 2.5e-10),
+    "gru": (0.19e-6, 2.0e-10),
+    "cw-lstm": (0.36e-6, 0.7e-10),
+    "cw-gru": (0.29e-6, 0.9e-10),
+}
 """The seconds of a time step of training, by method: for the network, and for each of its parameters."""
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ...network import Network
 from .. import paper
-from ..networks.build import build_network
+from ..networks.build import build_network, load_weights
 from ..networks.descent import SECONDS_BETWEEN_REPORTS, descend
 from ..networks.replicas import Replicas
 from ..networks.result import TrainingResult
@@ -81,7 +81,7 @@ def train_many(
     after some of the updates; the output is the sequence (T,) that the network generates.
 
     Args:
-        method: "srn", "lstm" or "cw"
+        method: one of METHODS
         hidden: hidden units, or cells of an LSTM
         targets: (S, T)
         seeds: (S,): network i has the initial weights that `build_network` draws with seed i
@@ -103,9 +103,7 @@ def train_many(
 
 def load_network(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: TrainingSettings) -> Network:
     """The network with these weights."""
-    network = _build(method, hidden, settings)
-    network.load_state_dict({name: torch.tensor(np.asarray(value)) for name, value in weights.items()})
-    return network
+    return load_weights(_build(method, hidden, settings), weights)
 
 
 def generate(

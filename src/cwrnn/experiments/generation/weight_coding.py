@@ -118,7 +118,7 @@ def decoded_nmse(record: Record, dataset: Dataset, bits: int) -> float:
 
 
 def quantise(weights: Weights, schedule: str | None = None) -> dict[str, NDArray[np.float32]]:
-    """The weights after encoding and decoding. Weights that a Clockwork RNN does not have stay zero.
+    """The weights after encoding and decoding. Weights that a network with clocks does not have stay zero.
 
     >>> quantise({"bias": np.array([0.0, 0.1, 255.0], dtype=np.float32)})["bias"].tolist()
     [0.0, 0.0, 255.0]
@@ -149,7 +149,9 @@ def decode(codes: NDArray[np.uint8], offset: np.float32, scale: np.float32) -> N
 
 
 def _mask(name: str, weight: NDArray[np.float32], schedule: str | None) -> NDArray[np.bool_]:
-    """Where a weight exists: everywhere, except in the recurrent weights of a Clockwork RNN."""
+    """Where a weight exists: everywhere, except in the recurrent weights of a network with clocks."""
     if schedule is not None and "weight_hh" in name:
-        return Schedule.parse(schedule).mask()
+        mask = Schedule.parse(schedule).mask()
+        # the rows of one gate after another
+        return np.tile(mask, (len(weight) // len(mask), 1))
     return np.ones(weight.shape, dtype=np.bool_)

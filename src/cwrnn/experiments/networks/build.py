@@ -4,16 +4,22 @@
 forget gates of an LSTM.
 """
 
+from collections.abc import Mapping
+
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import nn
 
 from ... import init
 from ...cells import CELLS
+from ...gru import ClockworkGRU
+from ...layer import AnyLayer
+from ...lstm import ClockworkLSTM
 from ...network import Network
 from ...rnn import ClockworkRNN
 from ...schedule import Schedule
 from .. import paper
-from .lstm import LSTM
 from .methods import METHODS, Method
 
 PAPER_TABLES = (
@@ -25,6 +31,24 @@ PAPER_TABLES = (
     ((paper.WORDS_INPUTS, paper.WORDS_OUTPUTS), paper.WORDS_MODULES, paper.WORDS_HIDDEN_UNITS),
 )
 """Tables 1 and 2 of the paper: (inputs, outputs), modules of the CW-RNN, hidden units by method and size."""
+
+DRAWN = (
+    "layer.weight_ih_l0",
+    "layer.weight_hh_l0",
+    "layer.weight_ch_l0",
+    "layer.bias_l0",
+    "readout.weight",
+    "readout.bias",
+)
+"""The order in which initial weights are drawn. It decides the weights of a seed, which are those of every version."""
+
+FORMER_NAMES = {
+    "layer.weight_ih": "layer.weight_ih_l0",
+    "layer.weight_hh": "layer.weight_hh_l0",
+    "layer.weight_ch": "layer.weight_ch_l0",
+    "layer.bias": "layer.bias_l0",
+}
+"""The names of an LSTM's parameters in stores of version 0.3 and earlier, and their present names."""
 
 
 def build_network(
@@ -60,15 +84,35 @@ def build_network(
     torch.Size([320, 1, 1])
     """
     chosen = _find_method(method)
-    layer: ClockworkRNN | LSTM
+    modules_of_layer = _schedule(chosen, hidden_size, modules, schedule)
+    layer: AnyLayer
     if chosen.cell == "lstm":
-        layer = LSTM(input_size, hidden_size, peepholes=peepholes)
+        layer = ClockworkLSTM(input_size, hidden_size, schedule=modules_of_layer, peepholes=peepholes)
+    elif chosen.cell == "gru":
+        layer = ClockworkGRU(input_size, hidden_size, schedule=modules_of_layer)
     else:
-        layer = ClockworkRNN(input_size, hidden_size, schedule=_schedule(chosen, hidden_size, modules, schedule))
+        layer = ClockworkRNN(input_size, hidden_size, schedule=modules_of_layer)
     network = Network(layer, output_size, softmax=softmax)
-    init.paper_(network, deviation, generator=torch.Generator().manual_seed(seed))
-    if isinstance(layer, LSTM):
-        nn.init.constant_(layer.bias[hidden_size : 2 * hidden_size], forget_bias)
+    parameters = dict(network.named_parameters())
+    in_order = nn.ParameterList([parameters[name] for name in DRAWN if name in parameters])
+    init.paper_(in_order, deviation, generator=torch.Generator().manual_seed(seed))
+    layer.clear_forbidden_weights()
+    if chosen.cell == "lstm":
+        nn.init.constant_(parameters["layer.bias_l0"][hidden_size : 2 * hidden_size], forget_bias)
+    return network
+
+
+def load_weights(network: Network, weights: Mapping[str, ArrayLike]) -> Network:
+    """The network, with these weights by the names of its parameters.
+
+    Stores of version 0.3 and earlier have other names for the parameters of an LSTM.
+    """
+    parameters = {name: torch.tensor(np.asarray(value)) for name, value in weights.items()}
+    for former, name in FORMER_NAMES.items():
+        if former in parameters:
+            value = parameters.pop(former)
+            parameters[name] = value.flatten() if name.endswith("weight_ch_l0") else value
+    network.load_state_dict(parameters)
     return network
 
 
@@ -84,7 +128,8 @@ def hidden_for(
     """The hidden units of a network of `size` parameters.
 
     For a network of the paper it is the number in table 1 or 2, which may mean a few parameters more than `size`. For
-    any other network it is the largest number that needs at most `size` parameters.
+    another method in a size of these tables it is the number whose parameters are closest to `size`. For any other
+    network it is the largest number that needs at most `size` parameters.
 
     >>> [hidden_for("srn", 1000), hidden_for("lstm", 1000), hidden_for("cw", 1000)]
     [31, 15, 40]
@@ -92,9 +137,13 @@ def hidden_for(
     39
     """
     chosen = _find_method(method)
+    closest = False
     for shape, paper_modules, hidden in PAPER_TABLES:
-        is_paper_shape = (input_size, output_size) == shape
-        if is_paper_shape and size in hidden.get(method, {}) and (not chosen.has_clocks or modules == paper_modules):
+        if (input_size, output_size) != shape:
+            continue
+        if method not in hidden:
+            closest = any(size in sizes for sizes in hidden.values())
+        elif size in hidden[method] and (not chosen.has_clocks or modules == paper_modules):
             return hidden[method][size]
 
     def count(hidden_size: int) -> int:
@@ -118,7 +167,7 @@ def hidden_for(
             enough = middle
         else:
             too_many = middle
-    return enough
+    return too_many if closest and count(too_many) - size < size - count(enough) else enough
 
 
 def parameter_count(

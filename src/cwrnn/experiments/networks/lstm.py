@@ -1,4 +1,4 @@
-"""Long Short-Term Memory with peephole connections from cells to gates, which `torch.nn.LSTM` does not offer.
+"""Many LSTMs without clocks at once: S networks, each on a sequence of its own.
 
     i(t) = sigmoid( W_i x(t) + U_i h(t-1) + p_i * c(t-1) + b_i )        input gate
     f(t) = sigmoid( W_f x(t) + U_f h(t-1) + p_f * c(t-1) + b_f )        forget gate
@@ -7,41 +7,16 @@
     o(t) = sigmoid( W_o x(t) + U_o h(t-1) + p_o * c(t)   + b_o )        output gate
     h(t) = o(t) * tanh(c(t))
 
-Without peepholes there are no p. The initial state is zero.
+Without peepholes there are no p. The initial state is zero. `ClockworkLSTM` with one module of period 1 computes the
+same; its kernel takes up to three times as long for networks as small as the paper's.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ... import init
 from ...kernels.cpu import loader
 from ...kernels.cpu import lstm as kernel
 from ...kernels.eligibility import is_plain_eager
-
-
-class LSTM(nn.Module):
-    """A layer of LSTM cells, by the equations above.
-
-    Variables: weight_ih (4 N, I) and weight_hh (4 N, N) are W and U, bias (4 N) is b, in torch's order i, f, g, o;
-    weight_ch (3, N) is p_i, p_f, p_o, or None without peepholes.
-    """
-
-    def __init__(self, input_size: int, hidden_size: int, *, peepholes: bool = True) -> None:
-        super().__init__()
-        self.hidden_size = hidden_size
-        self.weight_ih = nn.Parameter(torch.empty(4 * hidden_size, input_size))
-        self.weight_hh = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))
-        self.weight_ch = nn.Parameter(torch.empty(3, hidden_size)) if peepholes else None
-        self.bias = nn.Parameter(torch.empty(4 * hidden_size))
-        init.paper_(self)
-
-    def forward(self, input: Tensor) -> Tensor:
-        """The hidden states (T, B, N) for the input (T, B, I)."""
-        # one network on B sequences is B networks that share their weights
-        B = input.shape[1]
-        weights = self.weight_ih, self.weight_hh, self.weight_ch, self.bias
-        shared = [None if weight is None else weight.expand(B, *weight.shape) for weight in weights]
-        return run(input.transpose(0, 1), *shared).transpose(0, 1)  # type: ignore[arg-type]
 
 
 def run(

@@ -35,6 +35,17 @@ class Method:
     """The marker in figures, for prints in grey."""
 
     @property
+    def plural(self) -> str:
+        """The name of several such networks, with clocks in words.
+
+        >>> METHODS["cw"].plural, METHODS["lstm"].plural
+        ('Clockwork RNNs', 'LSTMs')
+        """
+        if not self.has_clocks:
+            return f"{self.label}s"
+        return "Clockwork RNNs" if self.cell == "tanh" else f"{self.cell.upper()}s with clocks"
+
+    @property
     def layer(self) -> str:
         """The name of the class of its hidden layer in `cwrnn`."""
         return {"tanh": "ClockworkRNN", "lstm": "ClockworkLSTM", "gru": "ClockworkGRU"}[self.cell]
@@ -54,6 +65,9 @@ METHODS = {
         Method("srn", "SRN", "an", "tanh", False, "#b84f00", "s"),
         Method("lstm", "LSTM", "an", "lstm", False, "#0068a3", "^"),
         Method("cw", "CW-RNN", "a", "tanh", True, "#00755a", "o"),
+        Method("gru", "GRU", "a", "gru", False, "#8c10c8", "v"),
+        Method("cw-lstm", "CW-LSTM", "a", "lstm", True, "#1a1a66", "D"),
+        Method("cw-gru", "CW-GRU", "a", "gru", True, "#6e0010", "P"),
     )
 }
 """The methods by name: those of the paper in its order, then the others. Tables and figures have this order."""
@@ -72,11 +86,10 @@ def check_method(argument: str, method: str, known: tuple[str, ...] = tuple(METH
     return method
 
 
-def find_unclocked(method: str) -> str:
-    """The method with the same cell and without clocks.
+def find_method(cell: str, *, has_clocks: bool) -> str:
+    """The name of the method with this cell, with clocks or without.
 
-    >>> find_unclocked("cw-lstm"), find_unclocked("srn")
-    ('lstm', 'srn')
+    >>> find_method("tanh", has_clocks=True)
+    'cw'
     """
-    cell = METHODS[method].cell
-    return next(name for name, other in METHODS.items() if other.cell == cell and not other.has_clocks)
+    return next(name for name, method in METHODS.items() if (method.cell, method.has_clocks) == (cell, has_clocks))

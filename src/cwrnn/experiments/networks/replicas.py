@@ -5,6 +5,7 @@ among others, on any number of threads: everything that no kernel computes is co
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +16,8 @@ from torch.func import functional_call, vmap
 from ...kernels import replicas as replica_kernel
 from ...kernels.cpu import loader
 from ...kernels.cpu import readout as readout_kernel
+from ...layer import AnyLayer, ClockworkLayer
 from ...network import Network
-from ...rnn import ClockworkRNN
 from . import lstm
 
 
@@ -56,19 +57,17 @@ class Replicas:
 
     def states(self, input: Tensor) -> Tensor:
         """The hidden states (S, T, N) for the input (S, T, I)."""
-        own, layer = self._own(), self.shape.layer
-        if isinstance(layer, lstm.LSTM):
-            return lstm.run(input, own["weight_ih"], own["weight_hh"], own.get("weight_ch"), own["bias"])
-        assert isinstance(layer, ClockworkRNN)
+        if self._is_lstm:
+            return lstm.run(input, *_lstm_weights(self._own()))
         if loader.refuse(input.device, input.dtype) is None:
-            weights = own["weight_ih_l0"], own["weight_hh_l0"], own["bias_l0"]
-            return replica_kernel.run_replicas(input, *weights, layer.schedule)
+            layer, weights, options = self._kernel_arguments()
+            return replica_kernel.run_replicas(input, *weights, layer.schedule, **options)
 
         def one(parameters: Mapping[str, Tensor], input: Tensor) -> Tensor:
-            output: Tensor = functional_call(layer, dict(parameters), (input,))[0]
+            output: Tensor = functional_call(self.shape.layer, dict(parameters), (input,))[0]
             return output
 
-        return vmap(one)(own, input)
+        return vmap(one)(self._own(), input)
 
     def final_states(self, input: Tensor, lengths: Tensor) -> Tensor:
         """The hidden states (S, B, N) at the ends of B sequences for each network: the input is (S, T, B, I).
@@ -77,27 +76,33 @@ class Replicas:
             input: (S, T, B, I)
             lengths: (S, B) int64: the steps of each sequence
         """
-        own, layer = self._own(), self.shape.layer
-        if isinstance(layer, lstm.LSTM):
-            return self._final_lstm(input, lengths, own)
-        assert isinstance(layer, ClockworkRNN)
+        if self._is_lstm:
+            return self._final_lstm(input, lengths, self._own())
         if loader.refuse(input.device, input.dtype) is None:
-            weights = own["weight_ih_l0"], own["weight_hh_l0"], own["bias_l0"]
-            return replica_kernel.run_to_end(input, *weights, layer.schedule, lengths)
-        ends = [
-            functional_call(
-                layer, {name: value[s] for name, value in own.items()}, (input[s],), {"lengths": lengths[s]}
-            )[1][0]
-            for s in range(len(input))
-        ]
-        return torch.stack(ends)
+            layer, weights, options = self._kernel_arguments()
+            return replica_kernel.run_to_end(input, *weights, layer.schedule, lengths, **options)
+        own = self._own()
+
+        def end(s: int) -> Tensor:
+            weights = {name: value[s] for name, value in own.items()}
+            _, final = functional_call(self.shape.layer, weights, (input[s],), {"lengths": lengths[s]})
+            # an LSTM's is h and c
+            h: Tensor = final[0] if isinstance(final, tuple) else final
+            return h[0]
+
+        return torch.stack([end(s) for s in range(len(input))])
+
+    @property
+    def _is_lstm(self) -> bool:
+        """Whether the networks are LSTMs without clocks, for which there is a kernel that joins small networks."""
+        layer = self.shape.layer
+        return isinstance(layer, ClockworkLayer) and (layer.cell, layer.schedule.periods) == ("lstm", (1,))
 
     def _final_lstm(self, input: Tensor, lengths: Tensor, own: Mapping[str, Tensor]) -> Tensor:
         S, _, B, _ = input.shape
 
         def ends(input: Tensor, lengths: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
-            network = weights["weight_ih"], weights["weight_hh"], weights.get("weight_ch"), weights["bias"]
-            hidden = lstm.run(input, *network, lengths)
+            hidden = lstm.run(input, *_lstm_weights(weights), lengths)
             return hidden[torch.arange(len(hidden)), lengths - 1]
 
         if B == 1:
@@ -125,6 +130,13 @@ class Replicas:
         """The parameters of the hidden layers, by their names in the layer."""
         return {name.removeprefix("layer."): value for name, value in self.parameters.items() if "layer." in name}
 
+    def _kernel_arguments(self) -> tuple[AnyLayer, tuple[Tensor, Tensor, Tensor], dict[str, Any]]:
+        """The layer of one network, and the weights and options of all for the kernel."""
+        layer, own = self.shape.layer, self._own()
+        assert isinstance(layer, ClockworkLayer)
+        weights = own["weight_ih_l0"], own["weight_hh_l0"], own["bias_l0"]
+        return layer, weights, {"cell": layer.cell, "weight_ch": own.get("weight_ch_l0")}
+
     def _read(self, hidden: Tensor) -> Tensor:
         """The outputs (S, T, O) of the states (S, T, N)."""
         weight, bias = self.parameters["readout.weight"], self.parameters["readout.bias"]
@@ -133,3 +145,11 @@ class Replicas:
         else:
             outputs = torch.einsum("stn,son->sto", hidden, weight) + bias[:, None]
         return outputs.log_softmax(-1) if self.shape.softmax else outputs
+
+
+def _lstm_weights(own: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """The weights of S LSTMs as `lstm.run` takes them."""
+    peepholes = own.get("weight_ch_l0")
+    if peepholes is not None:
+        peepholes = peepholes.unflatten(-1, (3, -1))
+    return own["weight_ih_l0"], own["weight_hh_l0"], peepholes, own["bias_l0"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ...schedule import Schedule
 from ..networks.build import hidden_for, parameter_count, schedule_parameter_count
@@ -10,6 +10,8 @@ from ..networks.methods import METHODS
 from ..networks.settings import TrainingSettings
 from ..task import Data
 from .run import Run
+
+S = TypeVar("S", bound=TrainingSettings)
 
 
 def plan_method(
@@ -68,7 +70,7 @@ def plan_learning_rates(
     ]
 
 
-def fit_modules(method: str, size: int, settings: TrainingSettings) -> TrainingSettings:
+def fit_modules(method: str, size: int, settings: S) -> S:
     """The settings with as many modules as a network of `size` parameters can have, at most those of `settings`.
 
     Only gated cells with clocks may have fewer: their smallest networks with the paper's modules are larger than some

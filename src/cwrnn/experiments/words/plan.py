@@ -15,7 +15,7 @@ from ..sweep.run import Run
 from .corpus import Corpus
 from .training import MOST_EPOCHS, WordSettings
 
-LEARNING_RATES = {**paper.WORDS_LEARNING_RATES}
+LEARNING_RATES = {**paper.WORDS_LEARNING_RATES, "gru": 3e-4, "cw-lstm": 3e-4, "cw-gru": 3e-4}
 """Learning rates, by method: the paper's, and ours for the methods that it does not have (`docs/paper.md`)."""
 
 

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from ..sweep.store import Store
 
 
-SECONDS_PER_STEP = {"srn": (0.7e-6, 1.2e-10), "lstm": (0.9e-6, 3.0e-10), "cw": (0.75e-6, 0.8e-10)}
+SECONDS_PER_STEP = {
+    "srn": (0.7e-6, 1.2e-10),
+    "lstm": (0.9e-6, 3.0e-10),
+    "cw": (0.75e-6, 0.8e-10),
+    "gru": (0.83e-6, 1.4e-10),
+    "cw-lstm": (1.0e-6, 0.85e-10),
+    "cw-gru": (0.95e-6, 0.85e-10),
+}
 """The seconds of a frame of training, by method: for the network, and for each of its parameters.
 
 They include the evaluation of training and test set after every epoch."""

@@ -23,7 +23,7 @@ from torch import Tensor
 from ...network import Network
 from .. import paper
 from ..errors import ArgumentError
-from ..networks.build import build_network
+from ..networks.build import build_network, load_weights
 from ..networks.descent import SECONDS_BETWEEN_REPORTS, descend
 from ..networks.replicas import Replicas
 from ..networks.result import TrainingResult
@@ -75,7 +75,7 @@ def train_many(
     classes): the logarithms of the probabilities. A run whose cross entropy ceases to be finite has diverged.
 
     Args:
-        method: "srn", "lstm" or "cw"
+        method: one of METHODS
         hidden: hidden units, or cells of an LSTM
         train: the sequences that are learned
         test: the sequences that only measure the error
@@ -117,9 +117,7 @@ def build_untrained(method: str, hidden: int, settings: WordSettings, seed: int 
 
 def load_network(method: str, hidden: int, weights: Mapping[str, ArrayLike], settings: WordSettings) -> Network:
     """The network with these weights."""
-    network = build_untrained(method, hidden, settings)
-    network.load_state_dict({name: torch.tensor(np.asarray(value)) for name, value in weights.items()})
-    return network
+    return load_weights(build_untrained(method, hidden, settings), weights)
 
 
 def follow(
