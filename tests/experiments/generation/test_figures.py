@@ -191,7 +191,7 @@ def test_activations_show_the_states():
 @pytest.mark.parametrize(("method", "status"), [("srn", "finished"), ("cw", "failed")])
 def test_activations_refuse_other_methods_and_failed_runs(method, status):
     with pytest.raises(
-        ValueError, match=f"record must be that of a trained Clockwork RNN, got a {status} run of {method}"
+        ValueError, match=f"record must have a trained network with clocks, got a {status} run of {method}"
     ):
         figures.activations(make_record(0.1, method=method, status=status), make_dataset())
 

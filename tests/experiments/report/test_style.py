@@ -10,7 +10,7 @@ from cwrnn.experiments.words.figures import STRONGEST_WITH_NUMBER
 
 LEAST = 4.5
 """The contrast ratio of level AA for text of normal size."""
-TEXTS = ("ink", "muted", "target", "srn", "lstm", "cw", "link", "yes", "no")
+TEXTS = ("ink", "muted", "target", *COLOURS, "link", "yes", "no")
 BACKGROUNDS = ("paper", "panel")
 
 
@@ -19,7 +19,7 @@ def read_themes() -> dict[str, dict[str, str]]:
     style = (files("cwrnn.experiments") / "report/style.css").read_text()
     roots = re.findall(r":root \{(.*?)\}", style, flags=re.DOTALL)
     return {
-        name: dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", root))
+        name: dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", root))
         for name, root in zip(("light", "dark", "print"), roots, strict=True)
     }
 
@@ -61,6 +61,12 @@ def test_numbers_on_squares_have_enough_contrast(theme, method):
         for strong, paper in zip(colours[method], colours["paper"], strict=True)
     )
     assert contrast(colours["ink"], square) >= LEAST
+
+
+@pytest.mark.parametrize("theme", ["light", "print"])
+@pytest.mark.parametrize("method", COLOURS)
+def test_the_page_has_the_colours_of_the_methods(theme, method):
+    assert read_themes()[theme][method] == COLOURS[method]
 
 
 @pytest.mark.parametrize("colour", [INK, MUTED, *COLOURS.values()])

@@ -134,7 +134,7 @@ def test_hearing_shows_states_and_probabilities(trained_record):
 @pytest.mark.parametrize(("method", "status"), [("srn", "finished"), ("cw", "failed")])
 def test_hearing_refuses_other_methods_and_failed_runs(method, status):
     with pytest.raises(
-        ValueError, match=f"record must be that of a trained Clockwork RNN, got a {status} run of {method}"
+        ValueError, match=f"record must have a trained network with clocks, got a {status} run of {method}"
     ):
         figures.hearing(make_words_record(0.1, method=method, status=status), make_corpus(), 0)
 

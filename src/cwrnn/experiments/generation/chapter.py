@@ -20,12 +20,14 @@ from ..report.chapter import (
     list_unfinished,
     make_overview,
     make_search_table,
+    select_main,
     split_by_settings,
     sum_seconds,
 )
 from ..report.claims import describe_search, paper_errors
 from ..report.drawing import NAMES
-from ..report.figures import box_plot, search_curve
+from ..report.figures import box_plot, clock_pairs, search_curve
+from ..report.gated import make_section
 from ..report.numbers import format_error
 from ..report.privacy import hide_folders
 from ..report.statistics import best_record, box, methods_of, summarise
@@ -44,6 +46,7 @@ LOUDNESS = 0.5
 TITLES = {
     "outputs": "What the best networks generate",
     "errors": "Errors of all runs",
+    "cells": "Errors without clocks and with clocks",
     "modules": "What each module of a Clockwork RNN does",
     "curves": "Learning curves",
     "compression": "The weights as a code of the music",
@@ -93,6 +96,7 @@ def make_chapter(store: Store) -> Chapter | None:
     opening = choose_opening(cells)
     judged = claims.judge_claims(main_rows)
     reasons = claims.explain_failures(records, main_rows)
+    gated = make_section(records, main_rows, claims.compare_clocks)
     table = make_search_table(searching, GENERATION.paper_learning_rates)
     contents = {
         "measure": "NMSE",
@@ -101,6 +105,7 @@ def make_chapter(store: Store) -> Chapter | None:
         "paper": str,
         "summary": claims.describe_runs(records, main_rows) if every else [describe_search(search)],
         "claims": judged,
+        "gated": gated,
         "reasons": reasons,
         "rows": rows,
         "several_settings": len({(row.method, row.size) for row in rows}) < len(rows),
@@ -110,7 +115,7 @@ def make_chapter(store: Store) -> Chapter | None:
         "datasets": list(datasets.values()),
         "shown": shown,
         "opening": opening,
-        "cards": [] if opening is None else _make_cards(records, datasets[opening]),
+        "cards": [] if opening is None else _make_cards(select_main(records), datasets[opening]),
         "milliseconds": _format_lengths(records, datasets),
         "sounds": _make_sounds(records, datasets),
         "seconds": SECONDS,
@@ -130,6 +135,7 @@ def make_chapter(store: Store) -> Chapter | None:
         "seconds": sum_seconds(both),
         "rows": [asdict(row) for row in rows],
         "claims": [asdict(claim) for claim in judged],
+        "gated": None if gated is None else gated.to_dict(),
         "reasons": reasons,
         "by_dataset": cells,
         "compression": [asdict(point) for point in points],
@@ -145,7 +151,7 @@ def make_chapter(store: Store) -> Chapter | None:
         task=GENERATION.name,
         title="Music from memory",
         template="generation/chapter.html.j2",
-        sections=list_sections(has_runs=bool(every), has_claims=bool(judged)),
+        sections=list_sections(has_runs=bool(every), has_claims=bool(judged), has_gated=gated is not None),
         contents=contents,
         figures=_draw_figures(records, searching, datasets, shown, points, baselines),
         titles=TITLES,
@@ -181,7 +187,7 @@ def choose_opening(cells: Sequence[Mapping[str, Any]]) -> str | None:
     It is the one with the middle median error of the Clockwork RNN, or of another method if there is none; None if
     no run has finished.
     """
-    for method in reversed(METHODS):
+    for method in ("cw", *METHODS):
         known = [cell for cell in cells if cell["method"] == method and np.isfinite(cell["median"])]
         if known:
             return str(sorted(known, key=lambda cell: (cell["median"], cell["data"]))[(len(known) - 1) // 2]["data"])
@@ -213,15 +219,19 @@ def _draw_figures(
 ) -> dict[str, Any]:
     """Returns the figures that these records suffice for."""
     drawn = {}
+    main = select_main(records)
     if records:
-        drawn["errors"] = box_plot(records, paper_errors(GENERATION.name))
-        drawn["outputs"] = figures.outputs(records, datasets)
+        drawn["errors"] = box_plot(main, paper_errors(GENERATION.name), together=[m for m in METHODS if m != "srn"])
+        drawn["outputs"] = figures.outputs(main, datasets)
+    if main != records:
+        drawn["cells"] = clock_pairs(records, paper_errors(GENERATION.name))
     if any(record.status == FINISHED for record in records):
         drawn["curves"] = figures.learning_curves(records)
     if shown is not None:
         drawn["modules"] = figures.activations(shown, datasets[shown.run.data])
     if points:
-        drawn["compression"] = figures.rate_distortion(points, baselines)
+        shown_methods = methods_of(main)
+        drawn["compression"] = figures.rate_distortion([p for p in points if p.method in shown_methods], baselines)
     if search:
         drawn["search"] = search_curve(search, GENERATION.paper_learning_rates)
     return drawn

@@ -15,6 +15,7 @@ from ..report.claims import (
     mention_diverged,
     mention_few_runs,
     mention_other_settings,
+    name_scope,
     paper_errors,
     rank_rows,
     select_finished,
@@ -72,7 +73,7 @@ def describe_winner(rows: Iterable[SummaryRow]) -> str:
     if len(order) == 1:
         return f"Only {NAMES[order[0].method]} was trained: its mean error is {format_error(order[0].mean)}."
     best, second = order[:2]
-    text = f"{NAMES[best.method]} comes closest to the music, {_compare_means(second, best)}"
+    text = f"{name_scope(rows)}{NAMES[best.method]} comes closest to the music, {_compare_means(second, best)}"
     pair = {best.method, second.method} == {"cw", "lstm"}
     return (
         f"{text} (in the paper CW-RNN is {paper.GENERATION_LSTM_OVER_CW} times better than LSTM)."
@@ -137,6 +138,14 @@ def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
             )
         )
     return claims
+
+
+def compare_clocks(without: SummaryRow, clocked: SummaryRow) -> str:
+    """Returns the median errors of a method without clocks and of the one with clocks, in a few words."""
+    return (
+        f"with clocks the median NMSE is {format_error(clocked.median)} ({NAMES[clocked.method]}), without "
+        f"{format_error(without.median)} ({NAMES[without.method]}): {compare_errors(without.median, clocked.median)}"
+    )
 
 
 def explain_failures(records: Sequence[Record], rows: Iterable[SummaryRow]) -> list[str]:

@@ -132,8 +132,8 @@ def activations(record: Record, dataset: Dataset) -> Any:
     The modules are drawn from slow to fast.
     """
     run = record.run
-    if run.method != "cw" or record.weights is None or record.output is None or record.schedule is None:
-        raise ValueError(f"record must be that of a trained Clockwork RNN, got a {record.status} run of {run.method}")
+    if not METHODS[run.method].has_clocks or record.weights is None or record.output is None or record.schedule is None:
+        raise ValueError(f"record must have a trained network with clocks, got a {record.status} run of {run.method}")
     schedule = Schedule.parse(record.schedule)
     steps = len(dataset.samples)
     states = training.states(run.method, run.hidden, record.weights, steps, run.settings)  # (T, N)
@@ -141,7 +141,7 @@ def activations(record: Record, dataset: Dataset) -> Any:
     top, *panels = figure.subplots(1 + schedule.modules, 1, sharex=True, height_ratios=[2] + [1] * schedule.modules)
     time = np.arange(steps)
     top.plot(time, dataset.samples, linestyle=(0, (1, 1.1)), linewidth=1.3, color=TARGET, label="target")
-    top.plot(time, record.output, color=COLOURS["cw"], label=f"output, NMSE {format_error(record.error)}")
+    top.plot(time, record.output, color=COLOURS[run.method], label=f"output, NMSE {format_error(record.error)}")
     top.set_ylim(-1.25, 1.25)
     top.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.1)
     top.set_title(fit_label(readable_name(run.data), 40), loc="left", fontsize=9)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from .. import paper
 from ..networks.methods import CLOCKED, METHODS, PLACES
 from ..networks.settings import TrainingSettings
 from ..sweep.run import DIVERGED, FAILED, FINISHED, STATUSES, Record
@@ -99,6 +100,11 @@ def split_by_settings(
     return drawn, [record for record in records if settings_of(record) != chosen[record.run.method]]
 
 
+def select_main(records: Sequence[Record]) -> list[Record]:
+    """Returns the records of the paper's methods, or all if there are none: they are drawn in most figures."""
+    return [record for record in records if record.run.method in paper.METHODS] or list(records)
+
+
 def choose_shown(records: Iterable[Record]) -> Record | None:
     """Returns the network whose modules are drawn: the best CW-RNN of the largest size, or else one of gated cells."""
     finished = [record for record in records if record.status == FINISHED]
@@ -110,7 +116,7 @@ def choose_shown(records: Iterable[Record]) -> Record | None:
     return None
 
 
-def make_search_table(records: Sequence[Record], paper: Mapping[str, float]) -> list[dict[str, Any]]:
+def make_search_table(records: Sequence[Record], paper_rates: Mapping[str, float]) -> list[dict[str, Any]]:
     """Returns the errors at every learning rate, by method and size, and which rate is best."""
     rates = best_rates(records)
     rows = []
@@ -121,16 +127,17 @@ def make_search_table(records: Sequence[Record], paper: Mapping[str, float]) -> 
                 values = asdict(outcome)
                 rate = values.pop("learning_rate")
                 rows.append({"method": method, "size": size, "best": rate == rates.get((method, size)),
-                             "paper": math.isclose(rate, paper.get(method, math.nan)), "rate": rate,
+                             "paper": math.isclose(rate, paper_rates.get(method, math.nan)), "rate": rate,
                              **values})  # fmt: skip
     return rows
 
 
-def list_sections(*, has_runs: bool, has_claims: bool) -> list[tuple[str, str]]:
+def list_sections(*, has_runs: bool, has_claims: bool, has_gated: bool = False) -> list[tuple[str, str]]:
     """Returns the anchors and titles of the sections that the chapter of a task has."""
     figures = [("figures", "Pictures")] if has_runs else []
     claims = [("claims", "Beside the paper")] if has_claims else []
-    return [("result", "Result"), *figures, *claims, ("details", "Details")]
+    gated = [("gated", "Gated cells")] if has_gated else []
+    return [("result", "Result"), *figures, *claims, *gated, ("details", "Details")]
 
 
 def list_unfinished(records: Sequence[Record]) -> dict[str, Any]:

@@ -53,6 +53,12 @@ def select_paper(rows: Iterable[SummaryRow]) -> list[SummaryRow]:
     return [row for row in rows if row.method in paper.METHODS]
 
 
+def name_scope(rows: Sequence[SummaryRow]) -> str:
+    """Returns the beginning of a sentence about the paper's methods, where others were trained too."""
+    count = len(select_paper(rows))
+    return "Of the paper's methods, " if 0 < count < len(rows) else ""
+
+
 def common_sizes(rows: RowsByNetwork, methods: Sequence[str]) -> list[int]:
     """Returns the sizes in which all of these methods have a row, from the smallest on."""
     if not methods:

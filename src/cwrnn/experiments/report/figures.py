@@ -1,6 +1,7 @@
 """Figures that several tasks share, each a matplotlib Figure made of records alone.
 
     box_plot          the errors of all runs, as in the paper's figures of errors
+    clock_pairs       the errors of all runs, of each cell without clocks and with clocks
     search_curve      the errors at every learning rate of a search
 
 The figures of one task lie in its own folder; `statistics` computes the numbers that are drawn.
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...extras import require
+from ..networks.methods import METHODS, find_method
 from ..sweep.run import Record
 from .drawing import (
     COLOURS,
@@ -49,10 +51,9 @@ def box_plot(
         measure: how an error is drawn
         together: the methods whose panels share one scale; the others have their own, like the paper's SRN in task 1
     """
-    lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
-    paper = paper or {}
     methods, sizes = methods_of(records), sizes_of(records)
     width = max(6.0, 1.1 + len(methods) * max(1.6, 0.6 * len(sizes)))
+    paper = {key: numbers for key, numbers in (paper or {}).items() if key[0] in methods and key[1] in sizes}
     figure = new_figure(width, 4.2)
     panels = figure.subplots(1, len(methods), squeeze=False)[0]
     boxes = {(m, s): box(select_records(records, m, s), measure.scale) for m in methods for s in sizes}
@@ -65,27 +66,7 @@ def box_plot(
             panel.sharey(panels[methods.index(shared[0])])
             panel.tick_params(labelleft=False)
     for panel, method in zip(panels, methods, strict=True):
-        labels = []
-        for place, size in enumerate(sizes):
-            here = boxes[method, size]
-            runs = here.finished + here.diverged + here.failed
-            hidden = {record.run.hidden for record in select_records(records, method, size)}
-            rows = [str(size), "/".join(map(str, sorted(hidden))), f"{here.diverged} of {runs}"]
-            labels.append("\n".join(rows + [f"{here.failed} of {runs}"] * failures) if runs else f"{size}\nno runs")
-            if here.finished:
-                draw_box(panel, place, here, COLOURS[method])
-            elif runs:
-                panel.text(place, 0.5, "no run finished", rotation=90, ha="center", va="center", color=MUTED,
-                           transform=panel.get_xaxis_transform())  # fmt: skip
-            if (method, size) in paper:
-                mean, deviation = (measure.scale * number for number in paper[method, size])
-                panel.errorbar(place + 0.4, mean, deviation, fmt="*", markersize=9, color=INK, capsize=2.5,
-                               elinewidth=0.9, markeredgewidth=0, zorder=4, gid=f"paper-{method}-{size}")  # fmt: skip
-        panel.set_xticks(range(len(sizes)), labels, fontsize=8, linespacing=1.45)
-        panel.set_xlim(-0.6, len(sizes) - 0.35)
-        panel.grid(False, axis="x")
-        panel.tick_params(axis="x", length=0)
-        panel.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left", pad=14)
+        _draw_method(panel, records, method, boxes, paper, measure, failures)
     for group in groups:
         axes = [panels[methods.index(method)] for method in group]
         if axes:
@@ -96,9 +77,106 @@ def box_plot(
             for panel, method in zip(axes, group, strict=True):
                 for place, size in enumerate(sizes):
                     _count_above(panel, place, boxes[method, size], top, COLOURS[method])
-    rows_of_labels = ["parameters", "hidden units", "diverged"] + ["failed"] * failures
-    panels[0].annotate("\n".join(rows_of_labels), (0, 0), (-12, -3.5), xycoords="axes fraction", fontsize=8,
-                       textcoords="offset points", ha="right", va="top", linespacing=1.45, color=MUTED)  # fmt: skip
+    _name_labels(panels[0], failures)
+    _draw_key(figure, panels, paper, columns=4 if width > 7.5 else 2)
+    return figure
+
+
+@styled
+def clock_pairs(
+    records: Sequence[Record],
+    paper: Mapping[tuple[str, int], tuple[float, float]] | None = None,
+    measure: Measure = NMSE,
+) -> Any:
+    """Returns a figure of the errors by method and size: a column for each cell, without clocks above and with below.
+
+    All panels share one scale. The arguments are those of `box_plot`.
+    """
+    paper = paper or {}
+    present, sizes = methods_of(records), sizes_of(records)
+    cells = list(dict.fromkeys(METHODS[method].cell for method in METHODS if method in present))
+    width = 1.1 + len(cells) * max(1.9, 0.6 * len(sizes))
+    figure = new_figure(max(6.0, width), 7.4)
+    panels = figure.subplots(2, len(cells), squeeze=False, sharey=True)
+    boxes = {(m, s): box(select_records(records, m, s), measure.scale) for m in present for s in sizes}
+    failures = any(drawn.failed for drawn in boxes.values())
+    shown = [v for drawn in boxes.values() for v in (drawn.minimum, drawn.whiskers[1])]
+    shown += [
+        measure.scale * (mean + sign * deviation)
+        for key, (mean, deviation) in paper.items()
+        if key in boxes
+        for sign in (-1, 1)
+    ]
+    top = scale(panels[0, 0], shown, measure)
+    label = panels[0, 0].get_ylabel()
+    drawn: list[Any] = []
+    for row, has_clocks in zip(panels, (False, True), strict=True):
+        of_row = []
+        for panel, cell in zip(row, cells, strict=True):
+            method = find_method(cell, has_clocks=has_clocks)
+            if method not in present:
+                panel.remove()
+                continue
+            of_row.append(panel)
+            _draw_method(panel, records, method, boxes, paper, measure, failures)
+            for place, size in enumerate(sizes):
+                _count_above(panel, place, boxes[method, size], top, COLOURS[method])
+        for panel in of_row:
+            panel.set_ylabel(label if panel is of_row[0] else "")
+            panel.tick_params(labelleft=panel is of_row[0])
+        if of_row:
+            _name_labels(of_row[0], failures)
+        drawn += of_row
+    _draw_key(figure, drawn, {key: paper[key] for key in paper if key in boxes}, columns=4 if width > 7.5 else 2)
+    return figure
+
+
+def _draw_method(
+    panel: Any,
+    records: Sequence[Record],
+    method: str,
+    boxes: Mapping[tuple[str, int], Box],
+    paper: Mapping[tuple[str, int], tuple[float, float]],
+    measure: Measure,
+    failures: bool,
+) -> None:
+    """Draws the errors of one method: a box for each size, with its numbers below and the paper's mean beside it."""
+    sizes = sorted({size for _, size in boxes})
+    labels = []
+    for place, size in enumerate(sizes):
+        here = boxes[method, size]
+        runs = here.finished + here.diverged + here.failed
+        hidden = {record.run.hidden for record in select_records(records, method, size)}
+        rows = [str(size), "/".join(map(str, sorted(hidden))), f"{here.diverged} of {runs}"]
+        labels.append("\n".join(rows + [f"{here.failed} of {runs}"] * failures) if runs else f"{size}\nno runs")
+        if here.finished:
+            draw_box(panel, place, here, COLOURS[method])
+        elif runs:
+            panel.text(place, 0.5, "no run finished", rotation=90, ha="center", va="center", color=MUTED,
+                       transform=panel.get_xaxis_transform())  # fmt: skip
+        if (method, size) in paper:
+            mean, deviation = (measure.scale * number for number in paper[method, size])
+            panel.errorbar(place + 0.4, mean, deviation, fmt="*", markersize=9, color=INK, capsize=2.5,
+                           elinewidth=0.9, markeredgewidth=0, zorder=4, gid=f"paper-{method}-{size}")  # fmt: skip
+    panel.set_xticks(range(len(sizes)), labels, fontsize=8, linespacing=1.45)
+    panel.set_xlim(-0.6, len(sizes) - 0.35)
+    panel.grid(False, axis="x")
+    panel.tick_params(axis="x", length=0)
+    panel.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left", pad=14)
+
+
+def _name_labels(panel: Any, failures: bool) -> None:
+    """Names the rows of numbers below the boxes, left of the panel."""
+    names = ["parameters", "hidden units", "diverged"] + ["failed"] * failures
+    panel.annotate("\n".join(names), (0, 0), (-12, -3.5), xycoords="axes fraction", fontsize=8,
+                   textcoords="offset points", ha="right", va="top", linespacing=1.45, color=MUTED)  # fmt: skip
+
+
+def _draw_key(
+    figure: Any, panels: Sequence[Any], paper: Mapping[tuple[str, int], tuple[float, float]], *, columns: int
+) -> None:
+    """Draws the key of a figure of boxes."""
+    lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
     keys = [
         lines.Line2D([], [], color=MUTED, marker="s", markersize=9, alpha=0.35, linestyle="", label="quartiles"),
         lines.Line2D([], [], color=INK, linewidth=1.6, label="median"),
@@ -108,14 +186,13 @@ def box_plot(
     ]
     if any("↑" in text.get_text() for panel in panels for text in panel.texts):
         keys.append(lines.Line2D([], [], linestyle="", label="↑ number of runs above the frame"))
-    if any((method, size) in paper for method in methods for size in sizes):
+    if paper:
         keys.append(
             lines.Line2D([], [], color=INK, marker="*", markersize=9, markeredgewidth=0, linestyle="",
                          label="the paper: mean ± deviation")
         )  # fmt: skip
-    figure.legend(handles=keys, loc="outside lower center", ncols=4 if width > 7.5 else 2, handletextpad=0.6,
+    figure.legend(handles=keys, loc="outside lower center", ncols=columns, handletextpad=0.6,
                   columnspacing=1.8)  # fmt: skip
-    return figure
 
 
 def draw_box(panel: Any, place: float, here: Box, colour: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from ...extras import require
 from ..generation.names import readable_name
+from ..networks.methods import METHODS
 from . import drawing
 from .privacy import hide_folders
 
@@ -24,10 +25,13 @@ def make_template_environment() -> Any:
     )
     environment.filters |= {
         "method": drawing.NAMES.get,
+        "cell": lambda method: METHODS[method].cell,
+        "has_clocks": lambda method: METHODS[method].has_clocks,
         "count": "{:,}".format,
         "readable": readable_name,
         "shareable": hide_folders,
         # no line ends between a number and its unit
         "keep_units": lambda text: text.replace(" %", "\u00a0%"),
     }
+    environment.globals["methods"] = list(METHODS)
     return environment

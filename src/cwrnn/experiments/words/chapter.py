@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import paper
+from ..networks.methods import METHODS
 from ..report.chapter import (
     Chapter,
     choose_shown,
@@ -15,12 +16,14 @@ from ..report.chapter import (
     list_unfinished,
     make_overview,
     make_search_table,
+    select_main,
     split_by_settings,
     sum_seconds,
 )
 from ..report.claims import describe_search, paper_errors
 from ..report.drawing import PERCENT
-from ..report.figures import box_plot, search_curve
+from ..report.figures import box_plot, clock_pairs, search_curve
+from ..report.gated import make_section
 from ..report.numbers import format_percent
 from ..report.privacy import hide_folders
 from ..report.statistics import best_record, methods_of, summarise
@@ -32,6 +35,7 @@ from .task import WORDS
 
 TITLES = {
     "errors": "Errors of all runs",
+    "cells": "Errors without clocks and with clocks",
     "modules": "What each module does during a word",
     "confusion": "Which words the best networks confuse",
     "curves": "Learning curves",
@@ -60,6 +64,7 @@ def make_chapter(store: Store) -> Chapter | None:
     shown = choose_shown(records)
     judged = claims.judge_claims(main_rows)
     reasons = claims.explain_failures(records, main_rows, corpus)
+    gated = make_section(records, main_rows, claims.compare_clocks)
     table = make_search_table(searching, WORDS.paper_learning_rates)
     contents = {
         "measure": "error",
@@ -68,6 +73,7 @@ def make_chapter(store: Store) -> Chapter | None:
         "paper": _format_paper,
         "summary": claims.describe_runs(records, main_rows, corpus) if every else [describe_search(search)],
         "claims": judged,
+        "gated": gated,
         "reasons": reasons,
         "smallest_margin": paper.WORDS_SMALLEST_MARGIN,
         "corpus": corpus,
@@ -95,6 +101,7 @@ def make_chapter(store: Store) -> Chapter | None:
         "data": corpus.name,
         "rows": [asdict(row) for row in rows],
         "claims": [asdict(claim) for claim in judged],
+        "gated": None if gated is None else gated.to_dict(),
         "reasons": reasons,
         "confusion": _count_confusions(records, corpus),
         "search": table,
@@ -105,7 +112,7 @@ def make_chapter(store: Store) -> Chapter | None:
         task=WORDS.name,
         title="Spoken words",
         template="words/chapter.html.j2",
-        sections=list_sections(has_runs=bool(every), has_claims=bool(judged)),
+        sections=list_sections(has_runs=bool(every), has_claims=bool(judged), has_gated=gated is not None),
         contents=contents,
         figures=_draw_figures(records, searching, corpus, shown),
         titles=TITLES,
@@ -130,10 +137,14 @@ def _draw_figures(
 ) -> dict[str, Any]:
     """Returns the figures that these records suffice for."""
     drawn = {}
+    main = select_main(records)
     if records:
-        drawn["errors"] = box_plot(records, paper_errors(WORDS.name), PERCENT, together=("srn", "lstm", "cw"))
+        drawn["errors"] = box_plot(main, paper_errors(WORDS.name), PERCENT, together=list(METHODS))
+    if main != records:
+        drawn["cells"] = clock_pairs(records, paper_errors(WORDS.name), PERCENT)
+    if any(record.status == FINISHED for record in main):
+        drawn["confusion"] = figures.confusions(main, corpus)
     if any(record.status == FINISHED for record in records):
-        drawn["confusion"] = figures.confusions(records, corpus)
         drawn["curves"] = figures.learning_curves(records)
     if shown is not None:
         drawn["modules"] = figures.hearing(shown, corpus, figures.choose_utterance(shown, corpus))

@@ -13,6 +13,7 @@ from ..report.claims import (
     mention_diverged,
     mention_few_runs,
     mention_other_settings,
+    name_scope,
     paper_errors,
     rank_rows,
     select_finished,
@@ -88,8 +89,8 @@ def describe_winner(rows: Iterable[SummaryRow], corpus: Corpus) -> str:
         return f"Only {NAMES[only.method]} was trained: it misses {format_percent(only.mean)} of the words.{speech}"
     best, second = order[:2]
     text = (
-        f"{NAMES[best.method]} misses the fewest words, {format_percent(best.mean)} of them; {NAMES[second.method]} "
-        f"misses {format_percent(second.mean)}."
+        f"{name_scope(rows)}{NAMES[best.method]} misses the fewest words, {format_percent(best.mean)} of them; "
+        f"{NAMES[second.method]} misses {format_percent(second.mean)}."
     )
     if best.method != "cw" and any(row.method == "cw" for row in order):
         text += " In the paper CW-RNN misses the fewest."
@@ -135,6 +136,16 @@ def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
             )
         )
     return claims
+
+
+def compare_clocks(without: SummaryRow, clocked: SummaryRow) -> str:
+    """Returns the mean errors of a method without clocks and of the one with clocks, in a few words."""
+    points = 100 * abs(without.mean - clocked.mean)
+    return (
+        f"with clocks the mean error is {format_percent(clocked.mean)} ({NAMES[clocked.method]}), without "
+        f"{format_percent(without.mean)} ({NAMES[without.method]}): {points:.1f} points "
+        f"{'lower' if clocked.mean <= without.mean else 'higher'}"
+    )
 
 
 def explain_failures(records: Sequence[Record], rows: Iterable[SummaryRow], corpus: Corpus) -> list[str]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...extras import require
 from ...schedule import Schedule
+from ..networks.methods import METHODS
 from ..report.drawing import (
     COLOURS,
     GRID,
@@ -182,8 +183,8 @@ def hearing(record: Record, corpus: Corpus, number: int) -> Any:
         number: the utterance's number in the test set
     """
     run = record.run
-    if run.method != "cw" or record.weights is None or record.schedule is None:
-        raise ValueError(f"record must be that of a trained Clockwork RNN, got a {record.status} run of {run.method}")
+    if not METHODS[run.method].has_clocks or record.weights is None or record.schedule is None:
+        raise ValueError(f"record must have a trained network with clocks, got a {record.status} run of {run.method}")
     assert isinstance(run.settings, training.WordSettings)
     schedule = Schedule.parse(record.schedule)
     utterance = corpus.test[number]
