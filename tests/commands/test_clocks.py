@@ -298,3 +298,33 @@ def test_help_has_examples_and_exit_codes(command, capsys):
     assert code == 0
     assert f"cwrnn clocks {command} --data" in out
     assert "exit codes: 0" in out
+
+
+@pytest.mark.parametrize("method", ["cw-lstm", "cw-gru"])
+def test_gated_cells_with_clocks_are_compared_and_evolved(tmp_path, capsys, method):
+    """The command that evolution prints trains the same method with the schedule that was found."""
+    data = ("--method", method, "--data", "squares:3", "--runs", "1")
+    series = ("--series", "exponential-2,linear", "--out", tmp_path / "series")
+    code, out, _ = run(capsys, "compare", *data, *series, *TINY, "--json")
+    compared = json.loads(out)
+    assert (code, compared["method"], [each["name"] for each in compared["series"]]) == (
+        0, method, ["exponential-2", "linear"],
+    )  # fmt: skip
+    assert all(each["parameters"] <= 120 for each in compared["series"])
+    page, _ = write_report(tmp_path / "series")
+    assert f"{method.removeprefix('cw-').upper()}s with clocks" in page
+    code, out, _ = run(capsys, "evolve", *data, "--generations", "1", "--population", "4", *TINY, "--out",
+                       tmp_path / "found")  # fmt: skip
+    assert code == 0
+    command = shlex.split(find_printed_command(out))
+    assert command[:5] == ["cwrnn", "clocks", "compare", "--method", method]
+    with Store.read(tmp_path / "found") as store:
+        records = store.records("clocks generation")
+    assert {record.run.method for record in records} == {method}
+    assert all(record.parameters <= 120 for record in records)
+
+
+def test_only_methods_with_clocks_have_clocks(capsys):
+    code, _, err = run(capsys, "compare", "--method", "lstm", *TINY)
+    assert code == 2
+    assert "--method: expected one of cw, cw-lstm, cw-gru, got 'lstm'" in " ".join(err.split())

@@ -17,6 +17,7 @@ from .clocks_options import (
     DataOption,
     EpochsOption,
     LearningRateOption,
+    MethodOption,
     ModulesOption,
     SizeOption,
     TaskOption,
@@ -40,6 +41,7 @@ COMPARE_EXAMPLES = """examples:
 cwrnn clocks compare                                         on the bundled music
 cwrnn clocks compare --task words --size 2500 --runs 10      on the bundled words
 cwrnn clocks compare --series exponential-2,fibonacci --data song.flac
+cwrnn clocks compare --method cw-lstm --series exponential-2,linear   LSTMs with clocks
 cwrnn clocks compare --data squares:3,7,21x20 --schedule 1:4,3:4,7:4,21:4 --modules 4 --size 240
 
 exit codes: 0 every run has a record and none failed, 1 failed runs or another error, 2 wrong usage, 130 interrupted
@@ -52,6 +54,7 @@ cwrnn clocks evolve --data squares:3,7,21 --modules 4 --size 240   finds the per
 cwrnn clocks evolve --data song.flac --generations 30              for a piece of music
 cwrnn clocks evolve --task words --size 1000 --sizes               for words, and the sizes of the modules too
 cwrnn clocks evolve --data song.flac --resume                      continues after an interruption
+cwrnn clocks evolve --data song.flac --method cw-gru               for GRUs with clocks
 
 exit codes: 0 a schedule was found and no run failed, 1 failed runs or another error, 2 wrong usage, 130 interrupted
 """
@@ -85,6 +88,7 @@ def compare(
         str,
         typer.Option("--series", metavar="LIST", help="Series to compare; the others are compared with the first."),
     ] = ",".join(SERIES),
+    method: MethodOption = "cw",
     schedule: Annotated[
         list[str] | None,
         typer.Option(
@@ -129,6 +133,7 @@ def compare(
                 data,
                 series=[name.strip().lower() for name in series.split(",")],
                 schedules=schedule or [],
+                method=method,
                 size=size,
                 modules=modules,
                 runs=runs,
@@ -153,6 +158,7 @@ def evolve(
     context: typer.Context,
     task: TaskOption = GENERATION.name,
     data: DataOption = None,
+    method: MethodOption = "cw",
     size: SizeOption = None,
     modules: ModulesOption = None,
     longest: Annotated[
@@ -218,6 +224,7 @@ def evolve(
             result = evolve_clocks(
                 task,
                 data,
+                method=method,
                 size=size,
                 modules=modules,
                 longest=longest,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ..experiments.limits import LARGEST_EPOCHS, LARGEST_MODULES, LARGEST_SIZE
+from ..experiments.networks.methods import CLOCKED
 from ..experiments.task import Task, all_tasks
 from .options import TASK_NAMES
 
@@ -32,6 +33,12 @@ DataOption = Annotated[
         show_default="bundle",
     ),
 ]
+MethodOption = Annotated[
+    str,
+    typer.Option(
+        "--method", metavar="|".join(CLOCKED), help="The networks: Clockwork RNNs, or LSTMs or GRUs with clocks."
+    ),
+]
 EpochsOption = Annotated[
     int | None,
     typer.Option(
@@ -40,7 +47,12 @@ EpochsOption = Annotated[
 ]
 LearningRateOption = Annotated[
     float | None,
-    typer.Option("--learning-rate", metavar="R", help="Learning rate of the weights.", show_default="the paper's"),
+    typer.Option(
+        "--learning-rate",
+        metavar="R",
+        help="Learning rate of the weights.",
+        show_default="the paper's; ours for cw-lstm and cw-gru",
+    ),
 ]
 ModulesOption = Annotated[
     int | None,

@@ -10,6 +10,7 @@ from support import made_corpora
 from cwrnn.commands.app import app
 from cwrnn.experiments.clocks.square_waves import make_square_waves
 from cwrnn.experiments.clocks.verdict import CROSS_ENTROPY, ERROR_RATE, NMSE, Verdict, format_use
+from cwrnn.experiments.networks.build import schedule_parameter_count
 from cwrnn.rnn import ClockworkRNN
 from cwrnn.schedule import Schedule
 
@@ -89,6 +90,15 @@ def test_square_waves_have_a_command_that_takes_them():
     assert parameters["modules"] == 4
     assert parameters["size"] >= FOUND.parameter_count(0, 1)
     assert parameters["size"] >= Schedule.exponential(4, 4).parameter_count(0, 1)
+
+
+@pytest.mark.parametrize("method", ["cw-lstm", "cw-gru"])
+def test_the_command_names_another_method(method):
+    _, parameters = parse_command(format_use("generation", ["a.wav"], FOUND, **SEQUENCES, method=method))
+    assert parameters["methods"] == method
+    _, parameters = parse_command(format_use("generation", ["squares:3"], FOUND, **SEQUENCES, method=method))
+    assert parameters["method"] == method
+    assert parameters["size"] >= schedule_parameter_count(method, FOUND, 0, 1) > FOUND.parameter_count(0, 1)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from ..networks.methods import METHODS
 from ..report.chapter import Chapter, count_statuses, list_settings, list_unfinished, sum_seconds
-from ..report.numbers import format_error, format_percent
-from ..report.statistics import box
+from ..report.numbers import format_error, format_percent, join_words
+from ..report.statistics import box, methods_of
 from ..sweep.run import Record
 from ..sweep.store import Store
 from ..task import Task
@@ -42,6 +43,7 @@ def make_chapter(store: Store, task: Task[Any]) -> Chapter | None:
         "runs": len(every),
         "candidates": len({record.schedule for record in every}),
         "data": sorted({record.run.data for record in every}),
+        "networks": join_words([METHODS[method].plural for method in methods_of(every)]),
         "settings": _list_settings(every),
         "example": None,
         **list_unfinished(every),
@@ -73,23 +75,28 @@ def rank_candidates(records: Sequence[Record]) -> list[SeriesResult]:
 
     They are not tested against each other: the search chose them by these very runs.
     """
+    several = len({record.run.method for record in records}) > 1
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in records:
-        groups[record.schedule or ""].append(record)
-    errors = {spec: measure_error(group) for spec, group in groups.items()}
+        # the same schedule makes other networks with another method
+        prefix = f"{METHODS[record.run.method].label} " if several else ""
+        groups[f"{prefix}{record.schedule or ''}"].append(record)
+    errors = {name: measure_error(group) for name, group in groups.items()}
     # candidates without a result are shown only if there are no others
-    usable = [spec for spec in errors if math.isfinite(errors[spec])] or list(errors)
-    order = sorted(usable, key=lambda spec: (errors[spec], spec))
+    usable = [name for name in errors if math.isfinite(errors[name])] or list(errors)
+    order = sorted(usable, key=lambda name: (errors[name], name))
     return [
-        SeriesResult(spec, (spec,), groups[spec][0].parameters, box(groups[spec]), better=None, p=None)
-        for spec in order[:MOST_CANDIDATES]
+        SeriesResult(name, (group[0].schedule or "",), group[0].parameters, box(group), better=None, p=None)
+        for name, group in ((name, groups[name]) for name in order[:MOST_CANDIDATES])
     ]
 
 
 def _list_settings(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return the settings of the training that occur, without the schedules."""
-    examples = {replace(record.run.settings, schedule=None, modules=1): record for record in records}
-    alike = [replace(record, run=replace(record.run, settings=settings)) for settings, record in examples.items()]
+    examples = {
+        (record.run.method, replace(record.run.settings, schedule=None, modules=1)): record for record in records
+    }
+    alike = [replace(record, run=replace(record.run, settings=settings)) for (_, settings), record in examples.items()]
     rows = list_settings(alike)
     for row in rows:
         for name in ("schedule", "modules"):

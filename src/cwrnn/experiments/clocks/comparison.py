@@ -16,6 +16,7 @@ from ...schedule import Schedule
 from ..errors import ArgumentError
 from ..json_safe import make_json_safe
 from ..limits import check_plan
+from ..networks.build import schedule_parameter_count
 from ..progress import ProgressCallback
 from ..report.drawing import write_figure
 from ..report.statistics import Box, box
@@ -129,6 +130,7 @@ def compare_clocks(
     *,
     series: Sequence[str] = SERIES,
     schedules: Sequence[Schedule | str] = (),
+    method: str = "cw",
     size: int | None = None,
     modules: int | None = None,
     runs: int = 20,
@@ -153,11 +155,12 @@ def compare_clocks(
             sets. Default: the bundled data of the task
         series: names from `SERIES`; the others are compared with the first
         schedules: schedules of your own to compare too, each of at most `size` parameters
+        method: the networks: "cw" for Clockwork RNNs, "cw-lstm" or "cw-gru" for LSTMs or GRUs with clocks
         size: number of parameters, at most. Default: 1000, for words 2500
         modules: number of modules. Default: the paper's, 9, for words 7
         runs: number of networks for each series and data set
         epochs: epochs of each training. Default: the paper's
-        learning_rate: learning rate. Default: the paper's
+        learning_rate: learning rate. Default: the paper's; ours for "cw-lstm" and "cw-gru"
         seed: seed of the first network; "random" is drawn with it too
         out: folder for the store and the figure. Default: a temporary folder, and no figure
         engine: "local" for the cores of this machine, "dask" for a Dask cluster
@@ -181,14 +184,21 @@ def compare_clocks(
     """
     check_engine(engine, scheduler, workers)
     request = make_request(
-        task, size=size, modules=modules, runs=runs, epochs=epochs, learning_rate=learning_rate, seed=seed
+        task,
+        size=size,
+        modules=modules,
+        runs=runs,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        seed=seed,
+        method=method,
     )
     names = _check_series(series)
     datasets = load_data(task, list_sources(data), progress)
     own = {}
     for schedule in schedules:
         name = f"own {schedule.spec if isinstance(schedule, Schedule) else schedule}"
-        own[name] = _check_schedule(schedule, request.size, find_shape(datasets[0]))
+        own[name] = _check_schedule(schedule, request, find_shape(datasets[0]))
     check_plan((len(names) + len(own)) * len(datasets) * request.runs)
     planned = plan_comparison(request, datasets, names, own)
     every = list({run.key: run for group in planned.values() for run in group}.values())
@@ -219,7 +229,7 @@ def plan_comparison(
             signal = make_signal(dataset) if name == "spectrum" else None
             make = define_series(name, request.modules, seed=request.seed, signal=signal)
             try:
-                schedule = fit_budget(make, request.modules, request.size, *find_shape(dataset))
+                schedule = fit_budget(make, request.modules, request.size, *find_shape(dataset), request.method)
             except ArgumentError:
                 raise
             except ValueError as error:
@@ -286,16 +296,17 @@ def _check_series(series: Sequence[str]) -> list[str]:
     return names
 
 
-def _check_schedule(schedule: Schedule | str, size: int, shape: tuple[int, int]) -> Schedule:
+def _check_schedule(schedule: Schedule | str, request: ClockRequest, shape: tuple[int, int]) -> Schedule:
     try:
         checked = Schedule.parse(schedule) if isinstance(schedule, str) else schedule
     except ValueError as error:
         raise ArgumentError("schedules", str(error)) from error
-    parameters = checked.parameter_count(*shape)
-    if parameters > size:
+    parameters = schedule_parameter_count(request.method, checked, *shape)
+    if parameters > request.size:
         raise ArgumentError(
             "schedules",
-            f"expected at most {size} parameters, the size of all networks, got {checked.spec} with {parameters}",
+            f"expected at most {request.size} parameters, the size of all networks, "
+            f"got {checked.spec} with {parameters}",
         )
     return checked
 

@@ -21,6 +21,7 @@ from ...writing import write_files
 from ..errors import ArgumentError, ExperimentError
 from ..json_safe import make_json_safe
 from ..limits import check_plan
+from ..networks.build import schedule_parameter_count
 from ..progress import ProgressCallback
 from ..sweep.driver import Sweep, check_engine, open_sweep
 from ..sweep.run import FAILED, FINISHED, Record
@@ -181,6 +182,7 @@ def evolve_clocks(
     task: str = "generation",
     data: Source | Sequence[Source] | None = None,
     *,
+    method: str = "cw",
     size: int | None = None,
     modules: int | None = None,
     longest: int | None = None,
@@ -210,6 +212,7 @@ def evolve_clocks(
         task: "generation" (learn to generate a sequence) or "words" (tell spoken words apart)
         data: one or more sources as `cwrnn reproduce` takes them, or "squares:3,7,21x20" for square waves, or data
             sets. Default: the bundled data of the task
+        method: the networks: "cw" for Clockwork RNNs, "cw-lstm" or "cw-gru" for LSTMs or GRUs with clocks
         size: number of parameters, at most. Default: 1000, for words 2500
         modules: number of modules, at least 2. Default: the paper's, 9, for words 7
         longest: the longest period. Default: that of the series 1, 2, 4, ..., at least 32
@@ -218,7 +221,7 @@ def evolve_clocks(
         population: number of candidates in a generation, at least 4
         runs: number of networks for each candidate and data set
         epochs: epochs of each training. Default: the paper's
-        learning_rate: learning rate. Default: the paper's
+        learning_rate: learning rate. Default: the paper's; ours for "cw-lstm" and "cw-gru"
         seed: seed of the search and of its first network
         out: folder for the store and for schedule.txt. Default: a temporary folder
         engine: "local" for the cores of this machine, "dask" for a Dask cluster
@@ -243,7 +246,14 @@ def evolve_clocks(
     """
     check_engine(engine, scheduler, workers)
     request = make_request(
-        task, size=size, modules=modules, runs=runs, epochs=epochs, learning_rate=learning_rate, seed=seed
+        task,
+        size=size,
+        modules=modules,
+        runs=runs,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        seed=seed,
+        method=method,
     )
     check_search(generations, population, seed)
     sources = list_sources(data)
@@ -252,7 +262,7 @@ def evolve_clocks(
     shape = find_shape(datasets[0])
     if longest is None:
         longest = min(LONGEST_PERIOD, max(32, 2 ** (request.modules - 1)))
-    space = SearchSpace(request.modules, longest, request.size, *shape, sizes)
+    space = SearchSpace(request.modules, longest, request.size, *shape, sizes, request.method)
     # a budget that is too small is refused before anything is written
     space.decode(space.start)
     with open_sweep(out, engine=engine, scheduler=scheduler, workers=workers, resume=resume, command=command) as sweep:
@@ -280,10 +290,16 @@ def evolve_clocks(
             data=tuple(dataset.name for dataset in datasets),
             schedule=best,
             error=error,
-            parameters=best.parameter_count(*shape),
+            parameters=schedule_parameter_count(request.method, best, *shape),
             verdict=verdict,
             use=format_use(
-                task, sources, best, shape=shape, modules=request.modules, out=out and Path(out) / "trained"
+                task,
+                sources,
+                best,
+                shape=shape,
+                modules=request.modules,
+                out=out and Path(out) / "trained",
+                method=request.method,
             ),
             generations=tuple(judged),
             population=population,
@@ -331,6 +347,6 @@ def _search(
 def _make_series(request: ClockRequest, shape: tuple[int, int]) -> Schedule | None:
     """Return the schedule of the series 1, 2, 4, ..., or None if so many modules have periods that are too long."""
     try:
-        return make_paper_schedule(request.modules, request.size, *shape)
+        return make_paper_schedule(request.modules, request.size, *shape, request.method)
     except ArgumentError:
         return None

@@ -13,6 +13,7 @@ from ..errors import ArgumentError
 from ..generation.music import BUNDLE
 from ..generation.task import GENERATION
 from ..limits import LARGEST_EPOCHS, LARGEST_MODULES, LARGEST_RUNS, LARGEST_SEED, LARGEST_SIZE, check_count
+from ..networks.methods import CLOCKED, check_method
 from ..progress import ProgressCallback
 from ..sweep.run import Dataset, Run
 from ..task import Data, all_tasks, find_task, find_task_of_data
@@ -37,17 +38,19 @@ class ClockRequest:
     learning_rate: float
     seed: int
     """Seed of the first network; the next networks count from there."""
+    method: str = "cw"
+    """The method, one of those with clocks."""
 
     def plan_runs(self, data: Data, schedule: Schedule) -> list[Run]:
         """Return the runs of one schedule on one data set."""
         options: dict[str, Any] = {
-            "methods": ["cw"],
+            "methods": [self.method],
             "schedule": schedule,
             "runs": self.runs,
             "seed": self.seed,
             "task": find_task(self.task).clocks_name,
             "epochs": self.epochs,
-            "learning_rates": {"cw": self.learning_rate},
+            "learning_rates": {self.method: self.learning_rate},
         }
         return find_task_of_data(data).plan([data], **options)
 
@@ -61,8 +64,9 @@ def make_request(
     epochs: int | None,
     learning_rate: float | None,
     seed: int,
+    method: str = "cw",
 ) -> ClockRequest:
-    """Check the arguments, and replace None by the paper's values.
+    """Check the arguments, and replace None by the paper's values, or by ours for a method that it does not have.
 
     >>> make_request("generation", size=None, modules=None, runs=20, epochs=None, learning_rate=None, seed=0).size
     1000
@@ -70,6 +74,7 @@ def make_request(
     names = [known.name for known in all_tasks()]
     if task not in names:
         raise ArgumentError("task", f"expected one of {', '.join(names)}, got {task!r}")
+    check_method("method", method, CLOCKED)
     if learning_rate is not None and not 0 < learning_rate <= 1e30:
         raise ArgumentError("learning_rate", f"expected a number above 0, up to 1e30, got {learning_rate}")
     defaults = find_task(task)
@@ -79,8 +84,9 @@ def make_request(
         modules=check_count("modules", defaults.modules if modules is None else modules, LARGEST_MODULES),
         runs=check_count("runs", runs, LARGEST_RUNS),
         epochs=check_count("epochs", defaults.most_epochs if epochs is None else epochs, LARGEST_EPOCHS),
-        learning_rate=learning_rate or defaults.learning_rates["cw"],
+        learning_rate=learning_rate or defaults.learning_rates[method],
         seed=check_count("seed", seed, LARGEST_SEED, least=0),
+        method=method,
     )
 
 

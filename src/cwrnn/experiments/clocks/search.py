@@ -42,6 +42,8 @@ class SearchSpace:
     outputs: int
     sizes: bool = False
     """True if the sizes of the modules are searched too; otherwise all modules have the same size."""
+    method: str = "cw"
+    """The method of the networks, which decides how many parameters a schedule has."""
 
     def __post_init__(self) -> None:
         if self.modules < 2:
@@ -80,7 +82,7 @@ class SearchSpace:
             counts[rest] += 1
             return Schedule(tuple(periods), tuple((counts + 1).tolist()))
 
-        return fit_budget(make, self.modules, self.size, self.inputs, self.outputs)
+        return fit_budget(make, self.modules, self.size, self.inputs, self.outputs, self.method)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ...schedule import Schedule
 from ..errors import ArgumentError
+from ..networks.build import schedule_parameter_count
 
 PAPER_SERIES = "exponential-2"
 SERIES = (PAPER_SERIES, "exponential-1.5", "exponential-3", "linear", "fibonacci", "logarithmic", "random", "spectrum")
@@ -59,7 +60,7 @@ def define_series(name: str, modules: int, *, seed: int = 0, signal: NDArray[np.
     return makers[name]
 
 
-def fit_budget(make: MakeSchedule, modules: int, size: int, inputs: int, outputs: int) -> Schedule:
+def fit_budget(make: MakeSchedule, modules: int, size: int, inputs: int, outputs: int, method: str = "cw") -> Schedule:
     """Return the largest schedule that has at most `size` parameters.
 
     Args:
@@ -68,16 +69,17 @@ def fit_budget(make: MakeSchedule, modules: int, size: int, inputs: int, outputs
         size: number of parameters, at most
         inputs: features of the input
         outputs: outputs of the network
+        method: the method of the network, which decides how many parameters a schedule has
 
     >>> fit_budget(define_series("linear", 9), 9, 1000, 0, 1).hidden_size
     40
     """
 
     def fits(units: int) -> bool:
-        return make(units).parameter_count(inputs, outputs) <= size
+        return schedule_parameter_count(method, make(units), inputs, outputs) <= size
 
     if not fits(modules):
-        least = make(modules).parameter_count(inputs, outputs)
+        least = schedule_parameter_count(method, make(modules), inputs, outputs)
         raise ArgumentError("size", f"expected at least {least} parameters for {modules} modules, got {size}")
     units = modules
     while fits(2 * units):
@@ -90,14 +92,14 @@ def fit_budget(make: MakeSchedule, modules: int, size: int, inputs: int, outputs
     return make(units)
 
 
-def make_paper_schedule(modules: int, size: int, inputs: int, outputs: int) -> Schedule:
+def make_paper_schedule(modules: int, size: int, inputs: int, outputs: int, method: str = "cw") -> Schedule:
     """Return the paper's schedule, periods 1, 2, 4, ..., with at most `size` parameters.
 
     >>> make_paper_schedule(4, 200, 0, 1).periods
     (1, 2, 4, 8)
     """
     try:
-        return fit_budget(define_series(PAPER_SERIES, modules), modules, size, inputs, outputs)
+        return fit_budget(define_series(PAPER_SERIES, modules), modules, size, inputs, outputs, method)
     except ArgumentError:
         raise
     except ValueError as error:

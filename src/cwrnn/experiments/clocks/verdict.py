@@ -8,6 +8,8 @@ from os import PathLike, fspath
 from typing import Any
 
 from ...schedule import Schedule
+from ..networks.build import schedule_parameter_count
+from ..networks.methods import METHODS
 from ..sweep.run import Dataset
 from ..words.corpus import Corpus
 from .request import Source
@@ -80,6 +82,7 @@ def format_use(
     shape: tuple[int, int],
     modules: int,
     out: str | PathLike[str] | None = None,
+    method: str = "cw",
 ) -> str:
     """Return a command that trains networks with a schedule on the same data, or a line of Python if there is none.
 
@@ -93,26 +96,28 @@ def format_use(
         shape: number of inputs and of outputs of the networks
         modules: number of modules of the series that the schedule is compared with
         out: the folder for the networks that the command trains; None for the default of the command
+        method: the method of the networks
 
     >>> format_use("generation", ["my song.wav"], Schedule((1, 5), (3, 4)), shape=(0, 1), modules=2)
     "cwrnn reproduce generation --data 'my song.wav' --methods cw --schedule 1:3,5:4"
     """
-    python = f'cwrnn.ClockworkRNN({shape[0]}, {schedule.hidden_size}, schedule="{schedule.spec}")'
+    python = f'cwrnn.{METHODS[method].layer}({shape[0]}, {schedule.hidden_size}, schedule="{schedule.spec}")'
     if any(isinstance(source, (Dataset, Corpus)) for source in sources):
         return python
     texts = [fspath(source) for source in sources if isinstance(source, (str, PathLike))]
     data = [argument for text in texts for argument in ("--data", text)]
     options = ["--schedule", schedule.spec, *([] if out is None else ["--out", fspath(out)])]
     if not any(text.startswith(PREFIX) for text in texts):
-        return shlex.join(["cwrnn", "reproduce", task, *data, "--methods", "cw", *options])
+        return shlex.join(["cwrnn", "reproduce", task, *data, "--methods", method, *options])
     try:
         # the series has at least one unit in each module
-        least = Schedule.exponential(modules, modules).parameter_count(*shape)
+        least = schedule_parameter_count(method, Schedule.exponential(modules, modules), *shape)
     except ValueError:
         return python
-    size = max(least, schedule.parameter_count(*shape))
+    size = max(least, schedule_parameter_count(method, schedule, *shape))
+    chosen = [] if method == "cw" else ["--method", method]
     series = ["--series", PAPER_SERIES, "--modules", str(modules), "--size", str(size)]
-    return shlex.join(["cwrnn", "clocks", "compare", *data, *series, *options])
+    return shlex.join(["cwrnn", "clocks", "compare", *chosen, *data, *series, *options])
 
 
 def _format_errors(*errors: float, percent: bool) -> list[str]:
