@@ -127,12 +127,13 @@ def test_existing_file_is_replaced_only_with_force(command, recordings, model):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "lstm"], "--method: expected one of srn, cw, got 'lstm'"),
+        (["--method", "rnn"], "--method: expected one of srn, lstm, cw, gru, cw-lstm, cw-gru, got 'rnn'"),
         (["--size", "100", "--hidden", "10"], "--hidden: expected only one of size and hidden"),
         (["--size", "100"], "--size: size must be at least"),
         (["--hidden", "6"], "--hidden:"),
         (["--schedule", "1,2,4"], "--schedule: a schedule is written period:size"),
         (["--schedule", "1:2,2:2", "--method", "srn"], "--schedule: an SRN has one module of period 1, got 1:2,2:2"),
+        (["--schedule", "1:2,2:2", "--method", "gru"], "--schedule: a GRU has one module of period 1, got 1:2,2:2"),
         (["--learning-rate", "0"], "--learning-rate: expected a number above 0, got 0"),
         (["--noise", "inf"], "--noise: expected a standard deviation, 0 or more, got inf"),
         (["--runs", "0"], "'--runs'"),

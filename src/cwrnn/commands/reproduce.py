@@ -64,6 +64,7 @@ cwrnn reproduce generation --paper --out out/paper --resume  continue after an i
 cwrnn reproduce generation --data song.flac --offset 12.5    your own music
 cwrnn reproduce generation --data snippets/*.wav --runs 20   several sound files
 cwrnn reproduce generation --methods lstm --no-peepholes --out out/plain
+cwrnn reproduce generation --methods srn,lstm,cw,gru,cw-lstm,cw-gru --out out/six
 cwrnn reproduce generation --search --data song.flac         find the best learning rate
 cwrnn reproduce generation --paper --engine dask --scheduler tcp://host:8786 --out out/paper
 
@@ -79,6 +80,7 @@ cwrnn reproduce words --data timit:/corpora/TIMIT            the paper's own dat
 cwrnn reproduce words --data nltk-timit:/nltk_data/corpora/timit --words she,had,your,dark,suit
 cwrnn reproduce words --data folder:recordings --sizes 10000 --runs 20
 cwrnn reproduce words --search --methods lstm                find the best learning rate
+cwrnn reproduce words --methods lstm,cw-lstm,gru,cw-gru      gated cells without clocks and with clocks
 
 {CODES}
 """
@@ -159,8 +161,8 @@ def generation(
 ) -> None:
     """Train networks to generate music: the paper's first experiment (section 4.1).
 
-    SRN, LSTM and CW-RNN with about the same number of parameters learn short sequences by heart. Prints their errors
-    beside the paper's, and writes a page with figures and sound.
+    SRN, LSTM and CW-RNN, or the --methods that you name, with about the same number of parameters learn short sequences
+    by heart. Prints their errors beside the paper's, and writes a page with figures and sound.
     """
     folder = out or (GENERATION_SEARCH_OUT if search else GENERATION_OUT)
     with handle_errors(context.obj):
@@ -221,9 +223,9 @@ def words(
 ) -> None:
     """Train networks to tell spoken words apart: the paper's second experiment (section 4.2).
 
-    SRN, LSTM and CW-RNN with about the same number of parameters learn words that end alike. Prints the share of the
-    test set that they get wrong, beside the paper's, and writes a page with figures. The bundled words are synthetic
-    speech.
+    SRN, LSTM and CW-RNN, or the --methods that you name, with about the same number of parameters learn words that end
+    alike. Prints the share of the test set that they get wrong, beside the paper's, and writes a page with figures. The
+    bundled words are synthetic speech.
     """
     folder = out or (WORDS_SEARCH_OUT if search else WORDS_OUT)
     with handle_errors(context.obj):

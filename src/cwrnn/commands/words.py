@@ -10,6 +10,7 @@ import typer
 from ..experiments import paper
 from ..experiments.errors import ExperimentError
 from ..experiments.limits import LARGEST_SIZE
+from ..experiments.networks.methods import METHODS
 from ..experiments.sweep.batches import MOST_RUNS
 from ..experiments.words.corpus import BUNDLE
 from ..experiments.words.features import SAMPLE_RATES
@@ -22,7 +23,7 @@ from ..experiments.words.recogniser.recognition import (
     recognise,
     recognise_stream,
 )
-from ..experiments.words.recogniser.training import DEFAULT_LEARNING_RATE, DEFAULT_SIZE, train_recogniser
+from ..experiments.words.recogniser.training import DEFAULT_SIZE, train_recogniser
 from ..experiments.words.sound_files import SoundError
 from ..experiments.words.training import MOST_EPOCHS
 from . import options
@@ -36,6 +37,7 @@ cwrnn words train --data folder:recordings --out mine.safetensors
 cwrnn words train --data timit:/corpora/TIMIT --runs 8 --out timit.safetensors
 cwrnn words train --words making,walking,cooking --size 2500 --out three.safetensors
 cwrnn words train --schedule 1:40,2:30,4:20,8:10 --out own.safetensors
+cwrnn words train --method cw-lstm --out lstm.safetensors    LSTM cells with clocks
 
 exit codes: 0 the model is written, 1 an error, 2 wrong usage, 130 interrupted
 """
@@ -60,7 +62,12 @@ def train_command(
     data: options.Words = BUNDLE,
     vocabulary: options.Vocabulary = None,
     method: Annotated[
-        str, typer.Option(metavar="srn|cw", help="The network: a Clockwork RNN, or a simple recurrent network.")
+        str,
+        typer.Option(
+            metavar="|".join(METHODS),
+            help="The network: a simple recurrent network, an LSTM, a Clockwork RNN, a GRU, or LSTM or GRU cells with "
+            "clocks.",
+        ),
     ] = "cw",
     size: Annotated[
         int | None,
@@ -97,7 +104,10 @@ def train_command(
         ),
     ] = 1,
     seed: options.Seed = 0,
-    learning_rate: Annotated[float, typer.Option(metavar="R", help="The learning rate.")] = DEFAULT_LEARNING_RATE,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(metavar="R", help="The learning rate.", show_default="that of `cwrnn reproduce words`"),
+    ] = None,
     noise: options.Noise = paper.WORDS_NOISE,
     epochs: options.WordEpochs = MOST_EPOCHS,
     force: Annotated[bool, typer.Option("--force", help="Replace MODEL if it exists.")] = False,

@@ -103,12 +103,16 @@ def test_arguments_that_do_not_fit_are_refused(sequence_store, options, message)
         load_network(sequence_store, **options)
 
 
-def test_lstm_is_refused(sequence_store, tmp_path):
-    [first, *_] = [each for each in read_records(sequence_store) if each.run.method == "lstm"]
-    with pytest.raises(InspectionError, match="is an LSTM, which has no clocks"):
-        load_network(sequence_store, run=first.key)
-    with pytest.raises(InspectionError, match="no CW-RNN or SRN finished; an LSTM has no clocks"):
-        load_network(make_sequence_store(tmp_path, methods=["lstm"], sizes=[100], runs=1))
+def test_every_method_is_loaded(tmp_path):
+    """Without a Clockwork RNN, the default is another method with clocks, or else one without."""
+    store = make_sequence_store(tmp_path, methods=["gru", "cw-gru", "lstm", "cw-lstm"], sizes=[100], runs=1)
+    found = load_network(store)
+    assert (found.method, found.layer.schedule.modules) == ("cw-lstm", 4)
+    assert "CW-LSTM of 5 units" in found.description
+    for record in read_records(store):
+        found = load_network(store, run=record.key)
+        assert found.method == record.run.method
+        assert measure_network(found).intact["nmse"] == pytest.approx(record.error, rel=1e-4)
 
 
 def test_unknown_word_is_refused(word_store):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ...extras import require
 from ...inspection import Array, Inspection, Spectrum, held_noise_density
@@ -245,14 +246,23 @@ def draw_silences(inspection: Inspection) -> Any:
     return figure
 
 
+def _join_gates(weight: Tensor, hidden_size: int) -> Array:
+    """Return the root mean square over the gates, (N, columns), of weights that are stored gate after gate."""
+    gates = weight.detach().double().numpy().reshape(-1, hidden_size, weight.shape[1])
+    return np.asarray(np.sqrt(np.square(gates).mean(axis=0)))
+
+
 @styled
 def draw_weights(network: InspectedNetwork) -> Any:
-    """Draw the absolute values of all weights: from the input, from unit to unit, and to the output."""
+    """Draw the absolute values of all weights: from the input, from unit to unit, and to the output.
+
+    The gates of a cell are drawn as one weight, their root mean square.
+    """
     schedule = network.layer.schedule
-    recurrent = np.abs(network.layer.weight_hh_l0.detach().double().numpy())
-    from_input = np.abs(network.layer.weight_ih_l0.detach().double().numpy())
+    N = schedule.hidden_size
+    recurrent, from_input = _join_gates(network.layer.weight_hh_l0, N), _join_gates(network.layer.weight_ih_l0, N)
     to_output = np.abs(network.network.readout.weight.detach().double().numpy())
-    N, I, O = schedule.hidden_size, from_input.shape[1], to_output.shape[0]
+    I, O = from_input.shape[1], to_output.shape[0]
     # a strip of one row or column must still be visible
     widths = [max(I / N, 0.12)] * (I > 0) + [1.0]
     side = 5.6

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...inspection import Array, Measure
+from ...layer import AnyLayer, ClockworkLayer
 from ...network import Network
-from ...rnn import ClockworkRNN
 from ...untrusted import escape_controls
 from ..errors import ExperimentError
 from ..file_names import is_folder, replace_undecodable
 from ..generation import training as generation_training
 from ..generation.task import GENERATION
+from ..networks.methods import CLOCKED, METHODS
 from ..progress import ProgressCallback
 from ..report.drawing import NAMES
 from ..report.statistics import best_record
@@ -32,9 +33,6 @@ from ..words.corpus import BUNDLE, Corpus, CorpusError, load_corpus
 from ..words.features import FeatureSettings
 from ..words.recogniser.model import Recogniser
 from ..words.task import WORDS
-
-METHODS = ("srn", "cw")
-"""The networks that have clocks; an SRN has a single one."""
 
 NMSE, ERROR, CROSS_ENTROPY = "nmse", "error", "cross_entropy"
 """The names of the errors: the first for generated sequences, the others for words."""
@@ -62,7 +60,7 @@ class InspectedNetwork:
     task: str
     """"generation" or "words"."""
     method: str
-    """"cw" or "srn"."""
+    """One of METHODS."""
     network: Network
     inputs: Sequence[NDArray[Any]]
     """The input sequences, each (T, I)."""
@@ -78,9 +76,9 @@ class InspectedNetwork:
     """Where the network and the data come from, for people to read."""
 
     @property
-    def layer(self) -> ClockworkRNN:
+    def layer(self) -> AnyLayer:
         """The hidden layer."""
-        assert isinstance(self.network.layer, ClockworkRNN)
+        assert isinstance(self.network.layer, ClockworkLayer)
         return self.network.layer
 
     @property
@@ -187,27 +185,28 @@ def _find_run(path: Path, records: Mapping[str, Sequence[Record]], run: str) -> 
         count = "no run" if not matching else f"{len(matching)} runs"
         raise InspectionError(f"{path}: {count} with a key that begins with {run!r}")
     [record] = matching
-    if record.run.method not in METHODS:
-        raise InspectionError(f"{path}: the run {run} is an LSTM, which has no clocks and no modules")
     if record.weights is None:
         raise InspectionError(f"{path}: the run {run} failed: it has no weights")
     return record
 
 
 def _choose_best(path: Path, records: Mapping[str, Sequence[Record]], task: str | None) -> Record:
-    """Return the best network of the largest size: a Clockwork RNN if there is one, else an SRN."""
+    """Return the best network of the largest size: a Clockwork RNN if there is one, else another method.
+
+    Methods with clocks come first.
+    """
     tasks = [name for name in records if records[name] and task in (None, name)]
     if not tasks:
         raise InspectionError(f"{path}: there are no runs{'' if task is None else f' of the task {task}'}")
     if len(tasks) > 1:
         raise InspectionError(f"{path}: has networks of two tasks: choose the task {' or '.join(tasks)}")
-    for method in reversed(METHODS):
+    for method in dict.fromkeys([*CLOCKED, *METHODS]):
         finished = [record for record in records[tasks[0]] if (record.run.method, record.status) == (method, FINISHED)]
         largest = max((record.run.size for record in finished), default=0)
         best = best_record(record for record in finished if record.run.size == largest)
         if best is not None:
             return best
-    raise InspectionError(f"{path}: no CW-RNN or SRN finished; an LSTM has no clocks and no modules")
+    raise InspectionError(f"{path}: no network finished")
 
 
 def _with_sequence(method: str, network: Network, dataset: Dataset, facts: Mapping[str, str]) -> InspectedNetwork:

@@ -9,6 +9,9 @@ from support.made_recognisers import SCHEDULE, make_settings
 from support.sound_files import make_voice
 
 from cwrnn.experiments.errors import ArgumentError
+from cwrnn.experiments.inspect.network import inspect_network
+from cwrnn.experiments.networks.methods import METHODS
+from cwrnn.experiments.words.recogniser.model import Recogniser
 from cwrnn.experiments.words.recogniser.training import (
     NothingLearntError,
     fit_recogniser,
@@ -50,6 +53,26 @@ def test_one_module_of_period_1_is_an_srn(corpus):
     assert len(found.recognise(make_voice(1), 16000)) == 3
 
 
+@pytest.mark.parametrize("method", [method for method in METHODS if method not in ("srn", "cw")])
+def test_every_method_is_trained_saved_and_used(corpus, recordings, tmp_path, method):
+    options = {"hidden": 5} if not METHODS[method].has_clocks else {"schedule": "1:3,2:2"}
+    path = tmp_path / "model"
+    trained = train_recogniser(path, data=corpus, method=method, epochs=2, learning_rate=0.01, **options)
+    assert f"{METHODS[method].label}" in str(trained)
+    loaded = Recogniser.load(path)
+    assert (loaded.saved.method, loaded.saved.schedule) == (method, trained.recogniser.saved.schedule)
+    samples = make_voice(1)
+    whole = loaded.recognise(samples, 16000)
+    assert whole == trained.recogniser.recognise(samples, 16000)
+    listener = loaded.listen()
+    for chunk in np.array_split(samples, 7):
+        listener.accept(chunk)
+    listener.finish()
+    assert listener.decision.word == whole[0][0]
+    assert listener.decision.probability == pytest.approx(whole[0][1], rel=1e-4)
+    assert "multiply-adds" in str(inspect_network(path, data=f"folder:{recordings}"))
+
+
 @pytest.mark.parametrize("learning_rate", [1e3, 1e30, 1e300])
 def test_training_that_learns_nothing_is_an_error(corpus, learning_rate):
     with pytest.raises(NothingLearntError, match="nothing was learnt"):
@@ -87,7 +110,7 @@ def test_nothing_is_written_without_a_file(corpus, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "argument", "message"),
     [
-        ({"method": "lstm"}, "method", "expected one of srn, cw, got 'lstm'"),
+        ({"method": "rnn"}, "method", "expected one of srn, lstm, cw, gru, cw-lstm, cw-gru, got 'rnn'"),
         ({"runs": 0}, "runs", "expected 1 to 32, got 0"),
         ({"epochs": 0}, "epochs", "expected at least 1, got 0"),
         ({"seed": -1}, "seed", "expected a number from 0 to 2^62, got -1"),

@@ -1,6 +1,6 @@
 """The recogniser: a network that tells spoken words apart, with everything that is needed to use it.
 
-    sound -> features -> normalisation -> Clockwork RNN -> softmax: a probability for each word
+    sound -> features -> normalisation -> hidden layer -> softmax: a probability for each word
 
 The decision is that of the last frame. A recogniser takes a whole recording at once, or a sound that is still arriving,
 frame by frame; both give the same decision, to float precision. It knows its words and nothing else, so it takes every
@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from ....saved import ModelError, SavedNetwork
-from ....step import State
+from ....step import LSTMState, State
 from ....untrusted import escape_controls
 from ..features import FeatureSettings, FeatureStream, Resampler
 from ..sound_files import SoundError, check_samples, extract_features
@@ -111,8 +111,8 @@ class Recogniser:
         check_samples(samples)
         features = extract_features(np.asarray(samples, dtype=np.float64), sample_rate, self.settings)
         with torch.no_grad():
-            _, h = self.saved.layer(torch.from_numpy(self.normalise(features))[:, None])
-            return self.rank_words(h[0])
+            _, state = self.saved.layer(torch.from_numpy(self.normalise(features))[:, None], return_state=True)
+            return self.rank_words(state.h[0])
 
     def listen(self, sample_rate: int | None = None) -> "Listener":
         """Return a Listener for a sound that arrives in chunks.
@@ -152,7 +152,7 @@ class Listener:
         self._recogniser = recogniser
         self._resampler = Resampler(sample_rate, recogniser.settings.rate)
         self._features = FeatureStream(recogniser.settings)
-        self._state: State | None = None
+        self._state: State | LSTMState | None = None
         self._accepted = 0
         """The number of samples so far."""
         self.decision: Decision | None = None

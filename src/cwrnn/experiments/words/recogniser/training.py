@@ -28,20 +28,21 @@ from ...errors import ArgumentError, ExperimentError
 from ...file_names import replace_undecodable
 from ...limits import LARGEST_SEED
 from ...networks.build import hidden_for
+from ...networks.methods import METHODS, check_method, find_method
 from ...networks.result import TrainingResult
 from ...progress import Progress, ProgressCallback
 from ...sweep.batches import MOST_RUNS
 from ...sweep.interrupts import interrupts
+from ...sweep.planning import fit_modules
 from ...sweep.run import FINISHED
 from ..clips import TEST, TRAIN
 from ..corpus import BUNDLE, Corpus, load_corpus, select_words
 from ..features import describe_engine
+from ..plan import LEARNING_RATES
 from ..training import MOST_EPOCHS, WordSettings, check_noise, load_network, train_many
 from .model import DEVIATION, KIND, MEAN, Recogniser, check_words
 
 DEFAULT_SIZE = max(paper.WORDS_SIZES)
-DEFAULT_LEARNING_RATE = paper.WORDS_LEARNING_RATES["cw"]
-METHODS = ("srn", "cw")
 
 MOST_MISTAKES = 10
 """Mistakes to print, at most."""
@@ -116,7 +117,10 @@ class TrainedRecogniser:
 
     def __str__(self) -> str:
         saved, mistakes = self.recogniser.saved, self.mistakes
-        name = "an SRN" if saved.method == "srn" else f"a Clockwork RNN of {saved.schedule.modules} modules"
+        method = METHODS[saved.method]
+        name = "a Clockwork RNN" if method.name == "cw" else f"{method.article} {method.label}"
+        if method.has_clocks:
+            name += f" of {saved.schedule.modules} modules"
         lines = [
             f"{len(self.corpus.words)} words ({replace_undecodable(self.corpus.source)}), {name} with "
             f"{saved.schedule.hidden_size} units: trained in {self.seconds:.0f} s, {self.result.best_epoch} epochs"
@@ -168,7 +172,7 @@ def train_recogniser(
     schedule: Schedule | str | None = None,
     runs: int = 1,
     seed: int = 0,
-    learning_rate: float = DEFAULT_LEARNING_RATE,
+    learning_rate: float | None = None,
     noise: float = WordSettings.noise,
     epochs: int = MOST_EPOCHS,
     force: bool = False,
@@ -183,14 +187,15 @@ def train_recogniser(
         data: the words: "bundle" (the paper's 25 words in synthetic speech), "timit:PATH", "nltk-timit:PATH",
             "folder:PATH" with WORD/SPEAKER.wav or a manifest.csv, or a Corpus
         words: only these words of `data`; None for all
-        method: "cw" for a Clockwork RNN, "srn" for a simple recurrent network
+        method: "cw" for a Clockwork RNN, "srn" for a simple recurrent network, "lstm", "gru", or "cw-lstm" and "cw-gru"
+            for LSTM and GRU cells with clocks
         size: about how many parameters the network has; None for 10000
         hidden: the number of hidden units, in place of `size`
         schedule: the modules, a Schedule or its text such as "1:40,2:30,4:20", in place of `size`; None for 7 modules
             of periods 1, 2, 4, ...
         runs: how many initial weights to try; the network with the lowest cross entropy on the training words is kept
         seed: the seed of the first run; the next ones count from there
-        learning_rate: the learning rate
+        learning_rate: the learning rate; None for the one that `cwrnn reproduce words` has for this method
         noise: the standard deviation of the noise on the inputs in training
         epochs: the number of epochs, at most; training ends when the cross entropy ceases to fall
         force: replace the file `out` if it exists
@@ -207,13 +212,14 @@ def train_recogniser(
     path = None if out is None else Path(out)
     if path is not None:
         _check_out(path, force)
+    check_method("method", method)
+    if learning_rate is None:
+        learning_rate = LEARNING_RATES[method]
     if not (learning_rate > 0 and math.isfinite(learning_rate)):
         raise ArgumentError("learning_rate", f"expected a number above 0, got {learning_rate}")
     check_noise(noise)
     if not 0 <= seed <= LARGEST_SEED:
         raise ArgumentError("seed", f"expected a number from 0 to 2^62, got {seed}")
-    if method not in METHODS:
-        raise ArgumentError("method", f"expected one of {', '.join(METHODS)}, got {method!r}")
     if not 1 <= runs <= MOST_RUNS:
         raise ArgumentError("runs", f"expected 1 to {MOST_RUNS}, got {runs}")
     if epochs < 1:
@@ -244,7 +250,7 @@ def train_recogniser(
             progress(Progress("training", done, total, done / total))
 
     started = time.monotonic()
-    trained = fit_recogniser(corpus, modules, settings, seeds=range(seed, seed + runs), report=report)
+    trained = fit_recogniser(corpus, modules, settings, method=method, seeds=range(seed, seed + runs), report=report)
     seconds = time.monotonic() - started
     if path is not None:
         trained.recogniser.save(path)
@@ -256,6 +262,7 @@ def fit_recogniser(
     schedule: Schedule,
     settings: WordSettings,
     *,
+    method: str = "cw",
     seeds: Sequence[int] = (0,),
     report: Callable[[int], None] | None = None,
 ) -> TrainedRecogniser:
@@ -263,16 +270,18 @@ def fit_recogniser(
 
     Args:
         corpus: the words
-        schedule: the schedule of the hidden layer; one module of period 1 is an SRN
+        schedule: the schedule of the hidden layer; a method without clocks has one module of period 1
         settings: the settings of the training, with the inputs and outputs of the corpus
+        method: one of METHODS; "cw" with one module of period 1 is saved as the SRN that it is
         seeds: one seed for each run
         report: called from time to time with the number of epochs; an exception in it stops the training
     """
     # before time is spent on training
     check_words(corpus.words)
-    method = "srn" if schedule.periods == (1,) else "cw"
+    if schedule.periods == (1,):
+        method = find_method(METHODS[method].cell, has_clocks=False)
     N = schedule.hidden_size
-    if method == "cw":
+    if METHODS[method].has_clocks:
         settings = replace(settings, modules=schedule.modules, schedule=schedule.spec)
     data = corpus.normalised(TRAIN), corpus.normalised(TEST)
     results = train_many(method, N, *data, seeds, settings, progress=report)
@@ -361,10 +370,12 @@ def _choose_schedule(
     try:
         if schedule is not None:
             chosen = Schedule.parse(schedule) if isinstance(schedule, str) else schedule
-            if method == "srn" and chosen.periods != (1,):
-                raise ValueError(f"an SRN has one module of period 1, got {chosen.spec}")
+            if not METHODS[method].has_clocks and chosen.periods != (1,):
+                name = f"{METHODS[method].article} {METHODS[method].label}"
+                raise ValueError(f"{name} has one module of period 1, got {chosen.spec}")
             return chosen
         if hidden is None:
+            settings = fit_modules(method, DEFAULT_SIZE if size is None else size, settings)
             hidden = hidden_for(
                 method,
                 DEFAULT_SIZE if size is None else size,
@@ -372,12 +383,12 @@ def _choose_schedule(
                 output_size=settings.outputs,
                 modules=settings.modules,
             )
-        return Schedule.exponential(hidden, settings.modules if method == "cw" else 1)
+        return Schedule.exponential(hidden, settings.modules if METHODS[method].has_clocks else 1)
     except ValueError as error:
         raise ArgumentError(argument, str(error)) from error
 
 
 def _select_settings(settings: WordSettings) -> dict[str, Any]:
-    """Return the settings that a file of a recogniser stores; the others are the LSTM's, or the network's own."""
+    """Return the settings that a file of a recogniser stores; the others are the network's own."""
     names = ("learning_rate", "momentum", "noise", "epochs", "patience", "deviation")
     return {name: getattr(settings, name) for name in names}
