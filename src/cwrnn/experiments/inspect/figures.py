@@ -248,7 +248,8 @@ def draw_silences(inspection: Inspection) -> Any:
 
 def _join_gates(weight: Tensor, hidden_size: int) -> Array:
     """Return the root mean square over the gates, (N, columns), of weights that are stored gate after gate."""
-    gates = weight.detach().double().numpy().reshape(-1, hidden_size, weight.shape[1])
+    rows, columns = weight.shape
+    gates = weight.detach().double().numpy().reshape(rows // hidden_size, hidden_size, columns)
     return np.asarray(np.sqrt(np.square(gates).mean(axis=0)))
 
 
