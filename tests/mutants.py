@@ -279,6 +279,8 @@ MUTANTS = [
            "if not all(hear)}", "if not hear}", NONFINITE),
     Mutant("cascade: every faster module is said to hear the last message", "cascade.py",
            "return ticks & (end // faster > end // period * period // faster)", "return ticks | (end >= 0)", NONFINITE),
+    Mutant("cascade: infinite states beyond the end of a sequence have products", "cascade.py",
+           "if lengths is not None and _may_spoil(", "if False and _may_spoil(", NONFINITE),
     Mutant("readout: an initial state that is never held has a product", "held.py",
            "first = 0 if are_known_finite(values[0]) else 1", "first = 0", NONFINITE),
     Mutant("kernel: infinite weights of units that do not hear a message are multiplied", "kernels/cpu/backward.h",

@@ -21,7 +21,8 @@ sequence, a module holds its initial state, and sends the message of that state.
 
 Every faster module hears a message that is held for a whole period. Some do not hear the first message or the last one,
 which a sequence may cut short. The gradient of a message that is not heard is 0, and 0 times infinity is NaN: so an
-infinite state must have no product with the weights of modules that do not hear it.
+infinite state must have no product with the weights of modules that do not hear it. For the same reason, where a number
+is not finite, a sequence that is shorter than the others runs to its own end only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .cells import CELLS, add_message, compute_drive, select_units
-from .checks import are_known_finite
+from .checks import are_known_finite, can_read
 from .held import HeldSignal, Pass, SignalPass, accumulate, initial_state, last_tick_before
 from .scan import scan
 from .schedule import Schedule
@@ -59,8 +60,28 @@ def cascade(
     `lengths` (B,) are the lengths of the sequences, if they differ; steps beyond a sequence's end are not read. `hold`
     tells a backend that the caller will ask for the held output; the cascade builds it only when it is asked.
     """
-    gates, biases, parts = CELLS[cell]
     input = mask(input, lengths)
+    modules, cells = _compute_states(input, weight_ih, weight_hh, bias, h0, schedule, t0, cell, weight_ch)
+    if lengths is not None and _may_spoil((weight_hh, bias, weight_ch), modules + cells):
+        modules, cells = _compute_states_to_ends(
+            input, weight_ih, weight_hh, bias, h0, schedule, t0, cell, lengths, weight_ch
+        )
+    return SignalPass(t0, input.shape[0], lengths, modules, cells)
+
+
+def _compute_states(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor | None,
+    schedule: Schedule,
+    t0: int,
+    cell: str,
+    weight_ch: Tensor | None,
+) -> tuple[tuple[HeldSignal, ...], tuple[HeldSignal, ...]]:
+    """The states h of every module and the states c, if the cell has any, fastest module first."""
+    gates, biases, parts = CELLS[cell]
     inputs = _decimate(input, schedule, t0)
     initial = initial_state(h0, input, schedule, parts)
     hearers = _find_partly_heard(schedule, t0, input.shape[0], input.device)
@@ -94,7 +115,53 @@ def cascade(
             values = _multiply_heard(modules[-1].values, to_faster, hearers[i], schedule.sizes[:i] * gates)
             values = values.unflatten(-1, (gates, units.start))
             messages = accumulate(for_faster, HeldSignal(values, period, start))
-    return SignalPass(t0, input.shape[0], lengths, tuple(reversed(modules)), tuple(reversed(cells)))
+    return tuple(reversed(modules)), tuple(reversed(cells))
+
+
+def _may_spoil(operands: Sequence[Tensor | None], states: Sequence[HeldSignal]) -> bool:
+    """True if numbers beyond a sequence's end may spoil a gradient, because some are not finite; False in graphs.
+
+    `operands` and `states` are all numbers that have products there.
+    """
+    tensors = [tensor for tensor in operands if tensor is not None] + [signal.values for signal in states]
+    return torch.is_grad_enabled() and can_read(*tensors) and not are_known_finite(*tensors)
+
+
+def _compute_states_to_ends(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h0: Tensor | None,
+    schedule: Schedule,
+    t0: int,
+    cell: str,
+    lengths: Tensor,
+    weight_ch: Tensor | None,
+) -> tuple[tuple[HeldSignal, ...], tuple[HeldSignal, ...]]:
+    """`_compute_states` with no operation beyond a sequence's end, where the states are zeros.
+
+    The batch runs up to the next end of a sequence; the sequences that go on continue from there, without the others.
+    """
+    B, parts = input.shape[1], CELLS[cell].parts
+    state = initial_state(h0, input, schedule, parts)
+    rows = [[part[None]] for part in state.split(schedule.sizes * parts, dim=-1)]
+    begin = 0
+    for end in sorted({*lengths.tolist(), input.shape[0]}):
+        going = (lengths >= end).nonzero().squeeze(1)
+        x, h, t = input[begin:end].index_select(1, going), state.index_select(0, going), t0 + begin
+        states = _compute_states(x, weight_ih, weight_hh, bias, h, schedule, t, cell, weight_ch)
+        chunk = SignalPass(t, end - begin, None, *states)
+        state = state.index_copy(0, going, chunk.final())
+        for signal, known in zip(chunk.modules + chunk.cells, rows, strict=True):
+            ticks = signal.values[1:]
+            known.append(ticks.new_zeros(len(ticks), B, ticks.shape[-1]).index_copy(1, going, ticks))
+        begin = end
+    signals = tuple(
+        HeldSignal(torch.cat(known), period, last_tick_before(t0, period))
+        for known, period in zip(rows, schedule.periods * parts, strict=True)
+    )
+    return signals[: schedule.modules], signals[schedule.modules :]
 
 
 def _multiply_heard(

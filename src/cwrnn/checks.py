@@ -230,4 +230,9 @@ def are_known_finite(*tensors: Tensor) -> bool:
 
     A CUDA device is waited for, which takes less time than the operations that callers are spared.
     """
-    return can_read(*tensors) and all(math.isfinite(tensor.detach().sum().item()) for tensor in tensors)
+    return can_read(*tensors) and all(math.isfinite(_add_up(tensor.detach())) for tensor in tensors)
+
+
+def _add_up(tensor: Tensor) -> float:
+    # the sum of finite numbers of float16 is easily too large for float16
+    return tensor.sum(dtype=torch.float32 if tensor.dtype == torch.float16 else None).item()

@@ -90,11 +90,14 @@ def clockwork_reference(
                 a.append(x @ weight_ih[rows].T + (0 if bias is None else bias[rows]))
                 m.append(sum(previous[j] @ weight_hh[rows, slices[j]].T for j in modules[i:]))
             if cell == "lstm":
-                p_i, p_f, p_o = (0 if weight_ch is None else weight_ch[_rows(gate, i, schedule)] for gate in range(3))
-                before = c[i]
-                input_gate, forget_gate = s(a[0] + m[0] + p_i * before), s(a[1] + m[1] + p_f * before)
-                c[i] = forget_gate * before + input_gate * tanh(a[2] + m[2])
-                h[i] = s(a[3] + m[3] + p_o * c[i]) * tanh(c[i])
+                input_gate, forget_gate, g, output_gate = (a[gate] + m[gate] for gate in range(4))
+                if weight_ch is not None:
+                    p_i, p_f, p_o = (weight_ch[_rows(gate, i, schedule)] for gate in range(3))
+                    input_gate, forget_gate = input_gate + p_i * c[i], forget_gate + p_f * c[i]
+                c[i] = s(forget_gate) * c[i] + s(input_gate) * tanh(g)
+                if weight_ch is not None:
+                    output_gate = output_gate + p_o * c[i]
+                h[i] = s(output_gate) * tanh(c[i])
             elif cell == "gru":
                 d = 0 if bias is None else bias[_rows(3, i, schedule)]
                 n = tanh(a[2] + s(a[0] + m[0]) * (m[2] + d))

@@ -113,11 +113,11 @@ def _backward_lstm(
     h, c = states.chunk(2, dim=-1)
     before, after = c[:-1], c[1:]
     i, f, g, o = (drive + h[:-1] @ weight.T).chunk(4, dim=-1)
-    if weight_ch is None:
-        p_i = p_f = p_o = drive.new_zeros(())
-    else:
+    if weight_ch is not None:
         p_i, p_f, p_o = weight_ch.chunk(3, dim=-1)
-    i, f, g, o = torch.sigmoid(i + p_i * before), torch.sigmoid(f + p_f * before), g.tanh(), (o + p_o * after).sigmoid()
+        i, f, o = i + p_i * before, f + p_f * before, o + p_o * after
+    # the sigmoid of a contiguous tensor is rounded in another way: i, f and o are contiguous with peepholes as without
+    i, f, g, o = i.contiguous().sigmoid(), f.contiguous().sigmoid(), g.tanh(), o.contiguous().sigmoid()
     squashed = after.tanh()
     # the derivatives of a tick: of the sums of i, f and g by c, of the sum of o by h, and of c by h
     by_i, by_f, by_g = g * (i * (1 - i)), before * (f * (1 - f)), i * (1 - g * g)
@@ -127,10 +127,12 @@ def _backward_lstm(
     changes = []
     for n in reversed(range(len(drive))):
         d_o = arriving_h * by_o[n]
-        d_c = arriving_c + arriving_h * by_c[n] + p_o * d_o
+        d_c = arriving_c + arriving_h * by_c[n]
+        d_c = d_c if weight_ch is None else d_c + p_o * d_o
         d_i, d_f = d_c * by_i[n], d_c * by_f[n]
         changes.append(torch.cat((d_i, d_f, d_c * by_g[n], d_o), dim=-1))
-        arriving_c = g_c[n] + d_c * f[n] + p_i * d_i + p_f * d_f
+        arriving_c = g_c[n] + d_c * f[n]
+        arriving_c = arriving_c if weight_ch is None else arriving_c + p_i * d_i + p_f * d_f
         arriving_h = torch.addmm(g_h[n], changes[-1], weight)
     h0_gradient = torch.cat((arriving_h, arriving_c), dim=-1)
     if not changes:
