@@ -44,6 +44,7 @@ UNFIT_STATE = "tests/core/test_state.py::test_a_state_that_does_not_fit_is_refus
 SPECIFIED_NO_TICKS = "tests/core/test_state.py::test_the_specification_has_gradients_where_no_module_ticks"
 GATED_OPERATORS = "tests/kernels/test_operators.py::test_second_derivatives_of_the_operator_equal_the_specification"
 GATED_REPLICAS = "tests/kernels/test_replicas.py::test_a_replica_of_a_gated_network_gives_the_same_bits_alone"
+REPLICAS = "tests/like_torch/test_transforms.py::test_vmap_over_replicas_equals_a_loop"
 TRACED = "tests/like_torch/test_tracing.py::test_a_traced_layer_can_be_saved"
 CELL_STEPS = "tests/core/test_cells.py::test_steps_equal_the_specification"
 NO_TICKS = "tests/core/test_state.py::test_gradients_are_defined_where_no_module_ticks"
@@ -156,6 +157,9 @@ MUTANTS = [
            "schedule.due(t)", "schedule.due(t + 1)", LAYER),
     Mutant("phase: a step does not advance the clock", "layer.py",
            "keep_messages(h, t + 1, self.backend, kept,", "keep_messages(h, t, self.backend, kept,", LAYER),
+    Mutant("vmap: gradients of a replaced row are torch's wrong ones", "cascade.py",
+           "return torch.cat((value[None], values[1:]) if row == 0 else (values[:-1], value[None]))",
+           "return values.select_scatter(value, 0, row)", REPLICAS),
     Mutant("hold before the first tick: the message is zero", "cascade.py",
            "values = _multiply_heard(modules[-1].values,",
            "values = _multiply_heard(F.pad(modules[-1].values[1:], (0, 0, 0, 0, 1, 0)),", BACKENDS),

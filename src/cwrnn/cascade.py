@@ -179,7 +179,7 @@ def _multiply_heard(
     finite = (weight.detach() * 0).sum() + (values.detach() * 0).sum() == 0
     safe = values
     for row in hearers:
-        safe = safe.select_scatter(values[row].where(finite, 0), 0, row)
+        safe = _replace_row(safe, row, values[row].where(finite, 0))
     products = F.linear(safe, weight)
     for row, hear in hearers.items():
         if isinstance(hear, Tensor):
@@ -189,8 +189,16 @@ def _multiply_heard(
             heard_weight = torch.cat([part if hears else torch.zeros_like(part) for part, hears in parts])
         # the side that is not taken has only zeros, so that it gets no gradient that is NaN
         exact = F.linear(values[row].where(~finite, 0), heard_weight)
-        products = products.select_scatter(products[row].where(finite, exact), 0, row)
+        products = _replace_row(products, row, products[row].where(finite, exact))
     return products
+
+
+def _replace_row(values: Tensor, row: int, value: Tensor) -> Tensor:
+    """`values` with another first row (0) or last row (-1).
+
+    torch.func.vmap computes wrong gradients of `select_scatter`.
+    """
+    return torch.cat((value[None], values[1:]) if row == 0 else (values[:-1], value[None]))
 
 
 def _find_partly_heard(schedule: Schedule, t0: int, T: int, device: torch.device) -> list[Mapping[int, Any]]:

@@ -82,7 +82,8 @@ def update(cell: str, drive: Tensor, message: Tensor, state: Tensor, weight_ch: 
         weight_ch: (3 K), the peepholes of an LSTM, or None
     """
     if cell == "lstm":
-        _, before = state.chunk(2, dim=-1)
+        # not `chunk`: traced, it has no gradient if nothing reads one of its parts
+        before = state[..., state.shape[-1] // 2 :]
         i, f, g, o = (drive + message).chunk(4, dim=-1)
         if weight_ch is not None:
             p_i, p_f, p_o = weight_ch.chunk(3, dim=-1)

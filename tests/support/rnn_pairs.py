@@ -15,6 +15,13 @@ CELLS = ["RNN", "relu", "LSTM", "GRU"]
 LAYERS = {name: TORCHS[name] for name in KINDS} | {
     f"Clockwork{name}": partial(CLOCKWORK[name], schedule=1) for name in KINDS
 }
+MAKERS = {
+    "tanh": ClockworkRNN,
+    "relu": partial(ClockworkRNN, nonlinearity="relu"),
+    "lstm": ClockworkLSTM,
+    "peepholes": partial(ClockworkLSTM, peepholes=True),
+    "gru": ClockworkGRU,
+}
 FORMS = ["batched", "batch_first", "unbatched", "packed", "unsorted"]
 # one module, as in torch's layers; nested periods; periods without common divisors, none of them 1
 PERIODS = [(1,), (1, 2, 4), (2, 3, 7)]
