@@ -1,14 +1,14 @@
 """Inspection measures the known memory, spectrum and importance of modules with weights set by hand."""
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from support.rnn_pairs import MAKERS
 from torch import nn
 
-from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Schedule
+from cwrnn import ClockworkRNN, Schedule
 from cwrnn.inspection import (
     Memory,
     compute_outputs,
@@ -37,19 +37,12 @@ def set_by_hand(schedule, *, recurrent=0.0, from_input=0.0, bias=0.0, inputs=1, 
     return layer
 
 
-LAYERS = {
-    "tanh": ClockworkRNN,
-    "relu": partial(ClockworkRNN, nonlinearity="relu"),
-    "lstm": ClockworkLSTM,
-    "peepholes": partial(ClockworkLSTM, peepholes=True),
-    "gru": ClockworkGRU,
-}
-CELLS = pytest.mark.parametrize("cell", LAYERS)
+CELLS = pytest.mark.parametrize("cell", MAKERS)
 
 
 def random_layer(schedule=ODD, inputs=2, cell="tanh", **options):
     torch.manual_seed(1)
-    return LAYERS[cell](inputs, schedule.hidden_size, schedule=schedule, dtype=torch.float64, **options)
+    return MAKERS[cell](inputs, schedule.hidden_size, schedule=schedule, dtype=torch.float64, **options)
 
 
 def sequences(*lengths, inputs=2, seed=0):

@@ -1,6 +1,5 @@
 """The layers equal the specification, in one call, in chunks and step by step."""
 
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.network_cases import USABLE, schedules
-from support.rnn_pairs import join
+from support.rnn_pairs import MAKERS, join
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence, pad_sequence
 
 from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, LSTMState, Schedule, State, clockwork_reference
@@ -18,13 +17,6 @@ PERIODS = pytest.mark.parametrize("periods", [[1, 2, 4, 8], [2, 3, 7], [5]], ids
 SCHEDULE_FORMS = "schedule must be a Schedule, its text form, a sequence of periods, a number of modules or None"
 
 
-MAKERS = {
-    "tanh": ClockworkRNN,
-    "relu": partial(ClockworkRNN, nonlinearity="relu"),
-    "lstm": ClockworkLSTM,
-    "peepholes": partial(ClockworkLSTM, peepholes=True),
-    "gru": ClockworkGRU,
-}
 CELLS = pytest.mark.parametrize("cell", ["tanh", "peepholes", "gru"])
 
 

@@ -13,14 +13,20 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from support.python_processes import run_two_ranks
-from support.rnn_pairs import LAYERS, I
+from support.rnn_pairs import LAYERS, I, join
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import distribute_tensor
 
-from cwrnn import ClockworkRNN
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN
 
-REPLICATED = LAYERS | {"modules": partial(ClockworkRNN, schedule=(1, 2, 4))}
+REPLICATED = {
+    "RNN": LAYERS["RNN"],
+    "ClockworkRNN": LAYERS["ClockworkRNN"],
+    "modules": partial(ClockworkRNN, schedule=(1, 2, 4)),
+    "LSTM": partial(ClockworkLSTM, schedule=(1, 2, 4), peepholes=True),
+    "GRU": partial(ClockworkGRU, schedule=(1, 2, 4)),
+}
 
 
 def train(layer, parameters, x):
@@ -29,8 +35,8 @@ def train(layer, parameters, x):
     gradients = {}
     for _ in range(3):
         optimizer.zero_grad()
-        output, h_n = layer(x)
-        (output.square().mean() + h_n.sin().mean()).backward()
+        output, hidden = layer(x)
+        (output.square().mean() + join(hidden).sin().mean()).backward()
         gradients = gradients or {name: p.grad.clone() for name, p in parameters.items()}
         optimizer.step()
     return {"gradients": gradients, "parameters": {name: p.detach() for name, p in parameters.items()}}
@@ -53,31 +59,44 @@ def train_in_one_of_two_processes(folder, rank):
         results[kind] = train(distributed, dict(layer.named_parameters()), x)
     torch.save(results, folder / f"result{rank}.pt")
     torch.save(train_sharded(folder, x, job["states"]["modules"]), folder / f"sharded{rank}.pt")
+    torch.save(train_sharded_lstm(x, job["states"]["LSTM"]), folder / f"lstm{rank}.pt")
     dist.destroy_process_group()
 
 
-def make_sharded(schedule):
+def make_sharded(schedule, make=ClockworkRNN):
     """A layer whose parameters are spread over both processes, with random initial values."""
     with torch.device("meta"):
-        layer = ClockworkRNN(I, 9, 2, dtype=torch.float64, schedule=schedule)
+        layer = make(I, 9, 2, dtype=torch.float64, schedule=schedule)
     fully_shard(layer, mesh=dist.device_mesh.init_device_mesh("cpu", (2,)))
     layer.to_empty(device="cpu")
     layer.reset_parameters()
     return layer
 
 
-def train_sharded(folder, x, state):
-    """Train a sharded layer from `state`, and load state dicts into others. Return whole tensors."""
+def gather(parameters):
+    return {name: value.full_tensor() for name, value in parameters.items()}
 
-    def gather(parameters):
-        return {name: value.full_tensor() for name, value in parameters.items()}
 
-    layer = make_sharded((1, 2, 4))
+def train_from(layer, x, state):
+    """Train a sharded layer from `state`; return whole tensors."""
     parameters = dict(layer.named_parameters())
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(distribute_tensor(state[name], parameter.device_mesh, parameter.placements))
-    results = {group: gather(tensors) for group, tensors in train(layer, parameters, x).items()}
+    return {group: gather(tensors) for group, tensors in train(layer, parameters, x).items()}
+
+
+def train_sharded_lstm(x, state):
+    """Train a sharded LSTM from `state`, whose parts hold rows of different gates. Return whole tensors."""
+    layer = make_sharded((1, 2, 4), partial(ClockworkLSTM, peepholes=True))
+    drawn = gather(dict(layer.named_parameters()))
+    return train_from(layer, x, state) | {"drawn": drawn}
+
+
+def train_sharded(folder, x, state):
+    """Train a sharded layer from `state`, and load state dicts into others. Return whole tensors."""
+    layer = make_sharded((1, 2, 4))
+    results = train_from(layer, x, state)
 
     dcp.save({"layer": layer.state_dict()}, checkpoint_id=folder / "checkpoint")
     loaded = make_sharded((1, 2, 4))
@@ -110,6 +129,8 @@ def two_processes(tmp_path_factory):
     run_two_ranks(__file__, folder)
     halves = [torch.load(folder / f"result{rank}.pt", weights_only=True) for rank in (0, 1)]
     sharded = [torch.load(folder / f"sharded{rank}.pt", weights_only=True) for rank in (0, 1)]
+    for rank in (0, 1):
+        sharded[rank]["LSTM"] = torch.load(folder / f"lstm{rank}.pt", weights_only=True)
     whole = {kind: train(layer, dict(layer.named_parameters()), x) for kind, layer in layers.items()}
     return whole, halves, sharded
 
@@ -127,20 +148,23 @@ def test_two_processes_train_like_one(close, two_processes, kind):
 
 def test_distributed_training_keeps_forbidden_weights_at_zero(two_processes):
     _, halves, _ = two_processes
-    forbidden = torch.from_numpy(~REPLICATED["modules"](I, 9).schedule.mask())
-    for half in halves:
-        for name in ("weight_hh_l0", "weight_hh_l1"):
-            weight = half["modules"]["parameters"][name]
-            assert weight[forbidden].count_nonzero() == 0
-            assert weight[~forbidden].count_nonzero() == (~forbidden).sum()
+    for kind in ("modules", "LSTM", "GRU"):
+        layer = REPLICATED[kind](I, 9)
+        forbidden = torch.from_numpy(~layer.schedule.mask()).repeat(len(layer.weight_hh_l0) // 9, 1)
+        for half in halves:
+            for name in ("weight_hh_l0", "weight_hh_l1"):
+                weight = half[kind]["parameters"][name]
+                assert weight[forbidden].count_nonzero() == 0
+                assert weight[~forbidden].count_nonzero() == (~forbidden).sum()
 
 
 def test_sharded_parameters_train_like_whole_ones(close, two_processes):
     whole, _, sharded = two_processes
     for part in sharded:
-        for group, tensors in whole["modules"].items():
-            for name, expected in tensors.items():
-                close(part[group][name], expected, msg=lambda text, at=f"{group} {name}": f"{at}: {text}")
+        for kind, found in (("modules", part), ("LSTM", part["LSTM"])):
+            for group, tensors in whole[kind].items():
+                for name, expected in tensors.items():
+                    close(found[group][name], expected, msg=lambda text, at=f"{group} {name}": f"{at}: {text}")
 
 
 def test_a_distributed_checkpoint_restores_a_sharded_layer(two_processes):
@@ -162,6 +186,9 @@ def test_sharded_layers_have_no_forbidden_weights(two_processes):
             assert torch.equal(part["cleared"][name][~forbidden], part["dense"][name][~forbidden])
             # loading does not write into the tensors that it is given
             assert part["dense"][name].count_nonzero() == 81
+            by_gate = part["LSTM"]["drawn"][name].view(4, 9, 9)
+            assert by_gate[:, forbidden].count_nonzero() == 0
+            assert by_gate[:, ~forbidden].count_nonzero() == 4 * (~forbidden).sum()
 
 
 if __name__ == "__main__":

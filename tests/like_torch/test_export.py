@@ -7,9 +7,10 @@ from collections import Counter
 import pytest
 import torch
 from functorch.compile import make_boxed_func
+from support.rnn_pairs import CLOCKWORK, join
 from torch._dynamo.backends.common import aot_autograd
 
-from cwrnn import ClockworkRNN, Readout
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Readout
 from cwrnn.kernels.cpu import loader
 from cwrnn.scan import _scan_operator
 
@@ -19,9 +20,11 @@ DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
 @pytest.mark.skipif(
     DEFERRED not in inspect.signature(torch.export.export).parameters, reason=f"this torch has no {DEFERRED}"
 )
-@pytest.mark.parametrize("periods", [[1, 2, 4], [2, 3, 7]], ids=str)
-def test_an_export_with_a_dynamic_time_axis_accepts_any_length(periods, close):
-    rnn = ClockworkRNN(2, 9, num_layers=2, schedule=periods).eval()
+@pytest.mark.parametrize(
+    ("kind", "periods"), [("RNN", [1, 2, 4]), ("RNN", [2, 3, 7]), ("LSTM", [1, 2, 4]), ("GRU", [1, 2, 4])], ids=str
+)
+def test_an_export_with_a_dynamic_time_axis_accepts_any_length(kind, periods, close):
+    rnn = CLOCKWORK[kind](2, 9, num_layers=2, schedule=periods).eval()
     # torch.export treats sizes of 0 and 1 as constants, so every module must tick at least twice
     shortest = 2 * periods[-1]
     time = torch.export.Dim("T", min=shortest, max=1 << 20)
@@ -31,7 +34,7 @@ def test_an_export_with_a_dynamic_time_axis_accepts_any_length(periods, close):
     for T in (shortest, shortest + 1, 21, 100, 1001):
         x = torch.randn(T, 3, 2)
         for found, expected in zip(program.module()(x), rnn(x), strict=True):
-            close(found, expected)
+            close(join(found), join(expected))
 
 
 KERNEL = loader.current_isa() is not None
@@ -105,6 +108,18 @@ def make_deep_layer():
     return rnn, lambda x: rnn(x, lengths=lengths)[0]
 
 
+def make_lstm():
+    """A layer of LSTM cells with peepholes, and a function that calls it."""
+    lstm = ClockworkLSTM(2, 9, schedule=[1, 2, 4], peepholes=True)
+    return lstm, lambda x: lstm(x)[0]
+
+
+def make_gru():
+    """A layer of GRU cells, and a function that calls it."""
+    gru = ClockworkGRU(2, 9, schedule=[1, 2, 4])
+    return gru, lambda x: gru(x)[0]
+
+
 def make_readout():
     """A layer, and a function that reads its ticks out."""
     rnn, readout = ClockworkRNN(2, 9, schedule=[1, 2, 4]), Readout(9, 3)
@@ -113,7 +128,14 @@ def make_readout():
 
 @pytest.mark.skipif(not KERNEL, reason="the kernel was not built")
 @pytest.mark.parametrize(
-    ("make", "runs", "autocast"), [(make_layer, 1, False), (make_deep_layer, 4, True), (make_readout, 1, True)]
+    ("make", "runs", "autocast"),
+    [
+        (make_layer, 1, False),
+        (make_deep_layer, 4, True),
+        (make_readout, 1, True),
+        (make_lstm, 1, False),
+        (make_gru, 1, False),
+    ],
 )
 def test_a_compiled_layer_is_one_operator(make, runs, autocast, graphs, close):
     rnn, call = make()
