@@ -35,6 +35,7 @@ BACKENDS = "tests/core/test_battery.py"
 LAYER = "tests/core/test_layer.py"
 OTHER_CLOCKS = "tests/core/test_state_dicts.py::test_weights_of_other_clocks_are_refused_and_both_schedules_are_named"
 ASSIGNED = "tests/core/test_state_dicts.py::test_assigning_does_not_write_into_the_callers_tensors"
+ZEROS_LOADED = "tests/core/test_layer.py::test_forbidden_weights_are_loaded_as_zeros"
 TORCHS_WEIGHTS = "tests/core/test_state_dicts.py::test_the_state_dict_of_torchs_layer_loads_into_one_module_of_period_1"
 ABSURD = "tests/core/test_schedule.py::test_absurd_numbers_are_refused_before_they_cost_time_or_memory"
 DAMAGED_STORE = "tests/experiments/inspect/test_loading.py::test_a_damaged_store_is_refused"
@@ -188,6 +189,21 @@ MUTANTS = [
            "copy = weight.detach().clone()", "copy = weight.detach()", ASSIGNED),
     Mutant("load: one of torch's two biases is dropped", "state_dicts.py",
            "return bias_ih + bias_hh", "return bias_ih", TORCHS_WEIGHTS),
+    Mutant("load: a GRU's bias inside the reset product is dropped", "state_dicts.py",
+           "bias_ih[2 * N :], bias_hh[2 * N :]", "bias_ih[2 * N :], 0 * bias_hh[2 * N :]", TORCHS_WEIGHTS),
+    Mutant("mask: only the first gate is cleared", "state_dicts.py",
+           ".to(weight.device).repeat(gates, 1)",
+           ".to(weight.device).repeat(gates, 1).logical_and(torch.arange(gates * schedule.hidden_size)[:, None] "
+           "< schedule.hidden_size)", ZEROS_LOADED),
+    Mutant("stream: forward does not advance the clock of an LSTM", "layer.py",
+           "LSTMState(h, c, t0 + steps)", "LSTMState(h, c, t0)", CHUNKS),
+    Mutant("lstm: h and c are exchanged on the way out", "layer.py",
+           "(joined[..., :N], joined[..., N:]))", "(joined[..., N:], joined[..., :N]))", LAYER),
+    Mutant("memory: the slopes of a gated cell leave out its own state", "inspection/memory.py",
+           "if slope.state is not None:", "if False:", MEMORY),
+    Mutant("silence: the constant stands outside the reset product", "inspection/silence.py",
+           "bias.copy_(add_message(layer.cell, bias, weight[:, units] @ value))",
+           "bias[: len(weight)] += weight[:, units] @ value", SILENCE),
     Mutant("schedule: all periods are computed before one is refused", "schedule.py",
            "if period > LONGEST:", "if False:", ABSURD),
     Mutant("schedule: sizes may overflow", "schedule.py", "if sum(sizes) > LONGEST:", "if False:", ABSURD),
