@@ -19,7 +19,7 @@ ORDER = [
     "state_dicts", "parameters", "fx_tracing", "layer", "rnn", "lstm", "gru",
     "readout", "init", "soft_clocks", "learned",
     "network", "saved", "inspection", "__init__",
-    "bench", "experiments", "commands", "__main__",
+    "estimators", "bench", "experiments", "commands", "__main__",
 ]  # fmt: skip
 
 KERNEL_IMPORTERS = {
