@@ -90,7 +90,7 @@ def join_file(parts: Parts) -> bytes:
 
 
 def compute_checksum(parts: Parts) -> str:
-    """Return the checksum as `saved.py` defines it."""
+    """Return the checksum as `tensor_files.py` defines it."""
     arrays = {name: (FLOAT_TYPES.get(dtype, dtype), shape, data) for name, dtype, shape, data in parts.tensors}
     shapes = {name: [dtype, shape] for name, (dtype, shape, _) in arrays.items()}
     digest = hashlib.sha256(json.dumps([json.loads(parts.about), shapes], sort_keys=True).encode())
