@@ -39,7 +39,7 @@ CHANCE = 3e-4
 """The nominal probability of a peak in noise. In 100 steps, whose background is known badly, it is some percent."""
 
 SMALLEST_SHARE = 0.005
-"""The smallest share of the variance that makes a peak worth a clock."""
+"""The smallest share of the variance, or of that of the differences, that makes a peak worth a clock."""
 
 MOST_PEAKS = 2
 """The most rhythms that are taken from the spectrum alone."""
@@ -123,8 +123,9 @@ class Clocks:
         >>> Clocks((Clock(1), Clock(12), Clock(24, "day"))).schedule(2).periods
         (1, 24)
         """
-        kept = self.periods if hidden_size >= len(self.clocks) else _thin(self.clocks, hidden_size)
-        return Schedule.from_periods(hidden_size, kept)
+        # the schedule refuses a wrong number of units
+        hidden_size = Schedule.from_periods(hidden_size, [1]).hidden_size
+        return Schedule.from_periods(hidden_size, _thin(self.clocks, hidden_size))
 
     def to_dict(self) -> list[dict[str, Any]]:
         """The clocks as JSON-serialisable objects."""
@@ -149,7 +150,6 @@ def propose_schedule(
     >>> propose_schedule(load, 60, frequency="h").periods
     (1, 3, 6, 12, 24, 168)
     """
-    modules = min(modules, hidden_size) if hidden_size >= 1 else modules
     return propose_clocks(values, frequency, longest=longest, modules=modules).schedule(hidden_size)
 
 
@@ -175,7 +175,7 @@ def propose_clocks(
          1  between
          5  between
         25  between
-        50  peak with 33 % of the variance
+        50  peak with 34 % of the variance
     """
     sequences = _list_sequences(values)
     if isinstance(modules, bool) or not isinstance(modules, (int, np.integer)) or modules < 1:
@@ -249,11 +249,11 @@ def find_peaks(sequences: Sequence[NDArray[np.float64]], known: Iterable[int] = 
         if not (stands_out[k] and power[k] >= power[k - 1] and power[k] > power[k + 1]):
             continue
         period = _refine(k, T, known, correlation)
-        share = max(_share(power, k), _share(steepened, k))
+        is_strong = max(_share(power, k), _share(steepened, k)) >= SMALLEST_SHARE
         rhythms = [*known, *(peak.period for peak in peaks)]
         is_new = period in known or not any(_is_overtone(k, T, rhythm, power) for rhythm in rhythms)
-        if share >= SMALLEST_SHARE and is_new and all(peak.period != period for peak in peaks):
-            peaks.append(Peak(period, share))
+        if is_strong and is_new and all(peak.period != period for peak in peaks):
+            peaks.append(Peak(period, _share(power, k)))
     return peaks
 
 
