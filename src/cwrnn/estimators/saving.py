@@ -4,7 +4,7 @@ A description is checked against the arrays of its file before anything is built
 than the file contains.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +167,53 @@ def read_model(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, N
         raise FormatError(f"expected a {kind}, but this is {what}")
     metadata.pop("version")
     return metadata, arrays
+
+
+def encode_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of an estimator for JSON; a ValueError names the one that cannot be saved.
+
+    A Schedule becomes its text, which every estimator takes as well, and a source of random numbers becomes None.
+
+    >>> encode_parameters({"schedule": Schedule((1, 2), (4, 4)), "hidden_size": np.int64(8)})
+    {'schedule': '1:4,2:4', 'hidden_size': 8}
+    """
+    return {name: _encode(name, value) for name, value in parameters.items()}
+
+
+def decode_parameters(value: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The parameters that `encode_parameters` wrote; a FormatError unless they have these names.
+
+    >>> decode_parameters({"class_weight": {"pairs": [["yes", 2.0], [1, 1.0]]}}, ["class_weight"])
+    {'class_weight': {'yes': 2.0, 1: 1.0}}
+    """
+    names = set(names)
+    if not isinstance(value, dict) or set(value) != names:
+        raise FormatError(f"parameters must be those of this estimator, got {shorten(str(value), 200)}")
+    return {name: _decode(name, encoded) for name, encoded in value.items()}
+
+
+def _encode(name: str, value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Schedule):
+        return value.spec
+    if isinstance(value, torch.device):
+        return str(value)
+    if isinstance(value, (np.random.RandomState, np.random.Generator)):
+        return None
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_encode(name, item) for item in value]
+    if isinstance(value, Mapping):
+        return {"pairs": [[_encode(name, key), _encode(name, item)] for key, item in value.items()]}
+    raise ValueError(f"{name}={shorten(repr(value))} cannot be saved: a {type(value).__name__} is no JSON")
+
+
+def _decode(name: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    pairs = check_fields(name, value, {"pairs": list})["pairs"]
+    if not all(isinstance(pair, list) and len(pair) == 2 and not isinstance(pair[0], (list, dict)) for pair in pairs):
+        raise FormatError(f"{name} must be a list of pairs, got {shorten(str(pairs))}")
+    return dict(pairs)
