@@ -194,7 +194,19 @@ def propose_clocks(
     if not rhythms:
         powers = [2**i for i in range(modules) if 2**i <= limit]
         return Clocks(tuple(Clock(period) for period in powers))
-    clocks = [Clock(period, calendar.get(period, ""), shares.get(period, 0.0)) for period in _fill(rhythms)]
+    return fill_clocks(
+        [Clock(period, calendar.get(period, ""), shares.get(period, 0.0)) for period in rhythms], modules
+    )
+
+
+def fill_clocks(rhythms: Sequence[Clock], modules: int = MOST_MODULES) -> Clocks:
+    """The clocks of some rhythms and of the periods between them.
+
+    >>> fill_clocks([Clock(24, "day"), Clock(168, "week")]).periods
+    (1, 3, 6, 12, 24, 168)
+    """
+    known = {clock.period: clock for clock in rhythms}
+    clocks = [known.get(period, Clock(period)) for period in _fill(sorted(known))]
     kept = set(_thin(clocks, modules))
     return Clocks(tuple(clock for clock in clocks if clock.period in kept))
 
