@@ -66,6 +66,7 @@ class ClockworkClassifier(ClassifierMixin, SequenceEstimator):  # type: ignore[m
         best_epoch_: the epoch, counted from 1, whose weights were kept
         stopped_: the reason of the end: "max_epochs", "patience", "max_seconds" or "diverged"
         n_channels_: the number of channels
+        n_steps_: the length of the rows if X was a table (n, T), which `predict` then expects; else None, for any
         n_features_in_: the length of the rows if X was a table (n, T), else the number of channels
         feature_names_in_: the names of the columns, if X was a table with names
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -48,6 +49,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
     schedule_: Schedule
     n_features_in_: int
     n_channels_: int
+    n_steps_: int | None
     loss_curve_: list[float]
     validation_curve_: list[float]
     n_iter_: int
@@ -193,9 +195,13 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         inputs = SequenceTensors(sequences, self.scaling_, device)
         batch = max(1, MOST_STEPS // int(sequences.lengths.max()))
         with torch.no_grad():
-            outputs = [network(*inputs.take(items)) for items in torch.arange(len(inputs), device=device).split(batch)]
-        result: NDArray[np.float64] = torch.cat(outputs).double().cpu().numpy()
-        return result
+            states = [
+                network.read(*inputs.take(items)) for items in torch.arange(len(inputs), device=device).split(batch)
+            ]
+            # in float32 the result would depend on the number of sequences, in its last bits
+            weight, bias = network.readout.weight.double(), network.readout.bias.double()
+            outputs: NDArray[np.float64] = F.linear(torch.cat(states).double(), weight, bias).cpu().numpy()
+        return outputs
 
     def _validate_weights(self, sample_weight: Any, n: int) -> NDArray[np.float64] | None:
         """The weights (n,) of the sequences; None if all weigh the same."""

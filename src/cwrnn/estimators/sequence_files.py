@@ -38,6 +38,7 @@ CURVE: dict[str, type] = {
 FEATURES: dict[str, type | tuple[type, ...]] = {
     "n_features_in_": int,
     "n_channels_": int,
+    "n_steps_": (int, type(None)),
     "feature_names_in_": (list, type(None)),
 }
 """The attributes that describe the input, and their types in a file."""
@@ -54,6 +55,7 @@ def describe_estimator(estimator: Any) -> tuple[dict[str, Any], dict[str, NDArra
         "input": {
             "n_features_in_": estimator.n_features_in_,
             "n_channels_": estimator.n_channels_,
+            "n_steps_": estimator.n_steps_,
             "feature_names_in_": None if names is None else names.tolist(),
         },
         "training": {name: getattr(estimator, name) for name in CURVE},
@@ -88,6 +90,8 @@ def restore_estimator(estimator: Any, fields: Any, arrays: Mapping[str, NDArray[
         if len(names) != input["n_features_in_"] or not all(isinstance(name, str) for name in names):
             raise FormatError("input.feature_names_in_ must be one text for each feature")
         estimator.feature_names_in_ = np.array(names, dtype=object)
+    if input["n_features_in_"] != (input["n_steps_"] or input["n_channels_"]):
+        raise FormatError(f"its input makes no sense: {shorten(str(input), 200)}")
     training = check_fields("training", fields["training"], CURVE)
     if not all(type(loss) in (int, float) for loss in training["loss_curve_"] + training["validation_curve_"]):
         raise FormatError("training must have losses that are numbers")

@@ -29,9 +29,12 @@ class SequenceNetwork(nn.Module):
 
     def forward(self, input: Tensor, lengths: Tensor | None = None) -> Tensor:
         """The outputs (B, O) for sequences (T, B, I) with these lengths (B,), or None if they all have T steps."""
+        output: Tensor = self.readout(self.dropout(self.read(input, lengths)))
+        return output
+
+    def read(self, input: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The state (B, directions * N) of the last layer at the end of each sequence."""
         _, state = self.layer.ticks(input, lengths=lengths)
         hidden = state[0] if isinstance(state, tuple) else state
         # the last layer, in both directions if there are two
-        last = torch.cat(tuple(hidden[-self.layer.num_directions :]), dim=-1)
-        output: Tensor = self.readout(self.dropout(last))
-        return output
+        return torch.cat(tuple(hidden[-self.layer.num_directions :]), dim=-1)

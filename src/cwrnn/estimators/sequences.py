@@ -21,6 +21,9 @@ from torch import Tensor
 LARGEST_VALUE = 1e30
 """Scaled values are cut off here: float32 ends at 3e38, and sums of values must not become infinite."""
 
+DTYPES = [np.float64, np.float32]
+"""The dtypes that values keep; all others become the first."""
+
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
@@ -140,42 +143,48 @@ def validate_sequences(estimator: BaseEstimator, X: Any, *, reset: bool) -> Sequ
     """The sequences in X, checked as scikit-learn checks its input.
 
     Args:
-        estimator: with `reset`, it gets `n_features_in_`, the length of the rows of a table or the number of channels,
-            `n_channels_`, and `feature_names_in_` if X is a table with names. Otherwise X must have the same
+        estimator: with `reset`, it gets `n_channels_`, `n_steps_` (the length of the rows if X is a table, else None),
+            `n_features_in_` (the same length, or the number of channels) and `feature_names_in_` if X is a table with
+            names. Without `reset`, X must have the same
         X: the sequences in one of the forms above
         reset: True in `fit`, False in `predict`
     """
     items = _list_sequences(X)
     if items is not None:
-        sequences = _join_sequences(items)
+        sequences, steps = _join_sequences(items), None
     elif getattr(X, "ndim", None) == 3 or (isinstance(X, (list, tuple)) and np.ndim(X) == 3):
-        array = check_array(
-            X, dtype=[np.float64, np.float32], allow_nd=True, ensure_all_finite="allow-nan", estimator=estimator
-        )
-        if 0 in array.shape:
-            raise ValueError(f"X must have at least one sequence, step and channel, got shape {array.shape}")
-        sequences = _strip_padding(array)
+        sequences, steps = _read_cube(X), None
+    elif reset or estimator.n_steps_ is not None:
+        # with scikit-learn's check of the number of features and their names
+        sequences, steps = _read_table(validate_data(estimator, X, reset=reset, dtype=DTYPES))
     else:
-        # with its own check of the number of features and their names
-        table = validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32])
-        sequences = Sequences(table.reshape(-1, 1), np.full(len(table), table.shape[1], dtype=np.int64))
-        if reset:
-            estimator.n_channels_ = 1
-        return _check_channels(estimator, sequences)
+        sequences, steps = _read_table(check_array(X, dtype=DTYPES, input_name="X"))
     if reset:
-        if hasattr(estimator, "feature_names_in_"):
-            del estimator.feature_names_in_
-        estimator.n_features_in_ = estimator.n_channels_ = sequences.channels
-    return _check_channels(estimator, sequences)
-
-
-def _check_channels(estimator: BaseEstimator, sequences: Sequences) -> Sequences:
-    if sequences.channels != estimator.n_channels_:
+        estimator.n_channels_, estimator.n_steps_ = sequences.channels, steps
+        if steps is None:
+            estimator.n_features_in_ = sequences.channels
+            if hasattr(estimator, "feature_names_in_"):
+                del estimator.feature_names_in_
+    elif sequences.channels != estimator.n_channels_:
         raise ValueError(
             f"X has {sequences.channels} channels, but {type(estimator).__name__} is expecting "
             f"{estimator.n_channels_} channels as input"
         )
     return sequences
+
+
+def _read_table(table: NDArray[Any]) -> tuple[Sequences, int]:
+    """The sequences of a table (n, T), and their common length."""
+    n, T = table.shape
+    return Sequences(table.reshape(n * T, 1), np.full(n, T, dtype=np.int64)), T
+
+
+def _read_cube(X: Any) -> Sequences:
+    """The sequences of an array (n, T, channels)."""
+    array = check_array(X, dtype=DTYPES, allow_nd=True, ensure_all_finite="allow-nan", input_name="X")
+    if 0 in array.shape:
+        raise ValueError(f"X must have at least one sequence, step and channel, got shape {array.shape}")
+    return _strip_padding(array)
 
 
 def _list_sequences(X: Any) -> Sequence[Any] | None:
