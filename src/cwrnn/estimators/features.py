@@ -8,7 +8,7 @@
     candidates      other naive forecasts, as differences from the base in units of the scale:
                     for each s      d(t + h - L_s), the error of the base yesterday; the same one s earlier;
                                     y(t + h - L_s) - base, the forecast of yesterday; the same one s earlier
-                    for m           d(t + h - L_m); each profile - base; d(t), the error now
+                    for m           d(t + h - L_m); each profile - base; d(t), the error now, and that of each profile
                     for covariates  the change of x and of x^2 since the step of the base
     inputs          y; its difference from each season; its distance from the profiles, and their next values; sine and
                     cosine of each season; covariates
@@ -80,7 +80,7 @@ class Features:
     @property
     def candidate_count(self) -> int:
         """K, the number of candidates for every step, horizon and channel."""
-        return 4 * (len(self.seasons) - 1) + 2 + PROFILES + 2 * len(self.covariate_mean)
+        return 4 * (len(self.seasons) - 1) + 2 + 2 * PROFILES + 2 * len(self.covariate_mean)
 
     def compute_inputs(self, history: History, first: int, count: int) -> NDArray[np.float32]:
         """(count, input_size): the inputs of the steps from `first` on."""
@@ -136,7 +136,10 @@ class Features:
         parts.append(self._compute_changes(history, known))
         profiles = history.look_up(history.profiles, known)
         parts += [(profiles[..., i] - base) / scale for i in range(PROFILES)]
-        parts.append(np.broadcast_to(self._compute_changes(history, steps), base.shape))
+        current = history.look_up(history.values, steps)
+        usual = history.look_up(history.profiles, steps - m)
+        for past in (history.look_up(history.values, steps - m), *np.moveaxis(usual, -1, 0)):
+            parts.append(np.broadcast_to((current - past) / self.scales[steps % m], base.shape))
         if self.covariate_mean.size:
             future = self._scale_covariates(history.look_up(history.covariates, steps + np.arange(1, self.horizon + 1)))
             past = self._scale_covariates(history.look_up(history.covariates, known))
