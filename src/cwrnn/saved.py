@@ -140,6 +140,8 @@ class SavedNetwork:
 
 def _assemble(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> SavedNetwork:
     """The network with this metadata and these arrays, all of which are checked before anything is built."""
+    if isinstance(metadata.get("estimator"), str):
+        raise FormatError(f"this is a {shorten(metadata['estimator'])}, which its class in cwrnn.estimators loads")
     types = {
         "version": int,
         "kind": str,
