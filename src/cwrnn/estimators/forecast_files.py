@@ -47,8 +47,8 @@ KIND = "ClockworkForecaster"
 
 FIELDS: dict[str, type | tuple[type, ...]] = {
     "parameters": dict, "axis": dict, "columns": list, "covariates": list, "is_frame": bool, "seasons": list,
-    "horizon": int, "start": int, "layer": dict, "clocks": list, "coverage": (float, type(None)), "best_epoch": int,
-    "epochs": int, "stopped": str, "fit_seconds": float,
+    "horizon": int, "start": int, "layer": dict, "clocks": list, "coverage": (float, type(None)),
+    "held_out_errors": list, "best_epoch": int, "epochs": int, "stopped": str, "fit_seconds": float,
 }  # fmt: skip
 """The fields of the metadata and their types."""
 
@@ -77,6 +77,9 @@ def save_forecaster(forecaster: ClockworkForecaster, path: str | Path) -> None:
         "layer": describe_layer(forecaster.network_.layer),  # type: ignore[arg-type]
         "clocks": forecaster.clocks_.to_dict(),
         "coverage": None if math.isnan(forecaster.coverage_) else forecaster.coverage_,
+        "held_out_errors": [
+            [None if math.isnan(error) else error for error in errors] for errors in forecaster.held_out_errors_
+        ],
         "best_epoch": forecaster.best_epoch_,
         "epochs": forecaster.n_iter_,
         "stopped": forecaster.stopped_,
@@ -131,6 +134,7 @@ def _restore(fields: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> C
     forecaster.calibration_ = Calibration(float(forecaster.coverage), margins.astype(np.float64))
     forecaster.stream_ = Stream(network, features, history, _restore_state(network, arrays, history.end))
     forecaster.coverage_ = math.nan if fields["coverage"] is None else float(fields["coverage"])
+    forecaster.held_out_errors_ = _restore_errors(fields["held_out_errors"], features.channels)
     for name in ("loss_curve", "validation_curve"):
         curve = check_tensor(arrays, name, (arrays[name].size if name in arrays else 0,), "<f8")
         setattr(forecaster, f"{name}_", curve.tolist())
@@ -220,6 +224,21 @@ def _restore_clocks(values: list[Any]) -> Clocks:
         fields = check_fields("clocks", value, {"period": int, "cycle": str, "share": float})
         clocks.append(Clock(fields["period"], fields["cycle"], float(fields["share"])))
     return Clocks(tuple(clocks))
+
+
+def _restore_errors(values: list[Any], channels: int) -> list[tuple[float, float]]:
+    """The errors on the held-out end: a pair for each channel, or none at all."""
+    for pair in values:
+        if (
+            not isinstance(pair, list)
+            or len(pair) != 2
+            or any(type(error) not in (float, type(None)) for error in pair)
+        ):
+            raise FormatError(f"held_out_errors must be pairs of numbers, got {shorten(str(values))}")
+    if len(values) not in (0, channels):
+        raise FormatError(f"held_out_errors must have {channels} pairs or none, got {len(values)}")
+    first, second = ([math.nan if pair[i] is None else pair[i] for pair in values] for i in (0, 1))
+    return list(zip(first, second, strict=True))
 
 
 def _list_names(what: str, names: Sequence[Any]) -> list[str | int]:

@@ -80,7 +80,7 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
         max_seconds: training stops after this time; None for no limit
         random_state: the seed, or a RandomState of numpy. For one seed and one machine, all results have the same bits
         device: "auto" takes a GPU if there is one; or the name of a device of torch
-        verbose: if True, a progress bar is drawn
+        verbose: if True, a progress bar is drawn; a function is called with a `TrainingProgress` after each batch
 
     Attributes:
         schedule_: the `Schedule` of the network
@@ -88,6 +88,8 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
         seasons_: the seasons of the series
         coverage_: the measured coverage of the intervals: each half of the held-out end is covered by intervals that
             were calibrated on the other half. NaN if the series is too short to hold anything out
+        held_out_errors_: for each column, the mean absolute error on the held-out end, and that of the seasonal naive
+            forecast; empty if nothing was held out
         loss_curve_, validation_curve_: the training loss, and the loss on the held-out end, of each epoch
         best_epoch_: the epoch whose weights were kept
         n_iter_: the number of epochs
@@ -113,6 +115,7 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
     features_: Features
     calibration_: Calibration
     coverage_: float
+    held_out_errors_: list[tuple[float, float]]
     network_: ForecastNetwork
     stream_: Stream
     axis_: TimeAxis
@@ -144,7 +147,7 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
         max_seconds: float | None = None,
         random_state: Any = None,
         device: Any = "auto",
-        verbose: bool | int = False,
+        verbose: bool | int | TrainingCallback = False,
     ) -> None:
         self.horizon = horizon
         self.cell = cell
@@ -401,6 +404,13 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
         self.calibration_ = calibrate(lines, targets, seen, float(self.coverage))
         is_measured = len(windows.held_out) > 0
         self.coverage_ = measure_coverage(lines, targets, seen, float(self.coverage)) if is_measured else math.nan
+        self.held_out_errors_ = []
+        if is_measured:
+            scales = self.features_.compute_scales(rows.start, len(targets))
+            errors = [np.where(seen, np.abs(part) * scales, np.nan) for part in (targets - lines[..., 1], targets)]
+            self.held_out_errors_ = [
+                (_mean(errors[0][..., c]), _mean(errors[1][..., c])) for c in range(targets.shape[2])
+            ]
         network.cpu()
         self.stream_ = Stream(network, self.features_, history.tail(), state.to("cpu"))
 
@@ -441,3 +451,8 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
 def _check_share(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < 1:
         raise ValueError(f"{name} must be a number above 0 and below 1, got {value!r}")
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """The mean of the values that are known; NaN if there are none."""
+    return math.nan if np.isnan(values).all() else float(np.nanmean(values))

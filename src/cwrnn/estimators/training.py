@@ -222,10 +222,10 @@ def measure_loss(network: nn.Module, compute_loss: BatchLoss, items: Tensor, bat
 
 
 @contextmanager
-def show_training(verbose: bool | int, title: str = "training") -> Iterator[TrainingCallback | None]:
-    """Yields a callback that draws a progress bar on standard error, or None unless `verbose`."""
-    if not verbose:
-        yield None
+def show_training(verbose: bool | int | TrainingCallback, title: str = "training") -> Iterator[TrainingCallback | None]:
+    """Yields a callback that draws a progress bar on standard error; `verbose` if it is one; None unless `verbose`."""
+    if callable(verbose) or not verbose:
+        yield verbose if callable(verbose) else None
         return
     rich = require("rich.progress", extra="estimators", purpose="verbose=True")
     console = require("rich.console", extra="estimators", purpose="verbose=True").Console(stderr=True)
