@@ -45,6 +45,9 @@ MOST_EPOCHS = 10_000
 MOST_ROWS = 200_000
 """The most rows that LightGBM is fitted to."""
 
+TREES = 400
+"""The number of trees of LightGBM."""
+
 MOST_STEPS = 5_000
 """The most steps that statsforecast's models see at an origin."""
 
@@ -230,7 +233,13 @@ def _run_lightgbm(name: str, data: BacktestData, forecaster: ClockworkForecaster
         for line, level in enumerate(data.levels):
             started = time.perf_counter()
             model = lightgbm.LGBMRegressor(
-                objective="quantile", alpha=level, n_estimators=400, learning_rate=0.05, random_state=0, verbose=-1
+                objective="quantile",
+                alpha=level,
+                n_estimators=TREES,
+                learning_rate=0.05,
+                random_state=0,
+                verbose=-1,
+                n_jobs=1,
             )
             model.fit(X, y)
             seconds += time.perf_counter() - started

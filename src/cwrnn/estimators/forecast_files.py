@@ -119,6 +119,7 @@ def _restore(fields: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> C
     history = _restore_history(fields["start"], arrays, features)
     forecaster.is_frame_ = fields["is_frame"]
     forecaster.features_, forecaster.network_ = features, network
+    forecaster.n_parameters_ = network.count_parameters()
     forecaster.seasons_ = features.seasons
     forecaster.schedule_ = network.layer.schedule  # type: ignore[assignment]
     try:
@@ -127,7 +128,7 @@ def _restore(fields: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> C
         forecaster.axis_.index(history.end, features.horizon)
     except Exception as error:
         # pandas has many errors for times that it cannot have
-        raise FormatError(shorten(str(error), 200)) from error
+        raise FormatError(f"its times make no sense: {shorten(str(error), 200)}") from error
     forecaster.clocks_ = _restore_clocks(fields["clocks"])
     shape = (len(COVERAGES), features.horizon, features.channels)
     margins = check_tensor(arrays, "calibration.margins", shape, "<f8")

@@ -128,6 +128,7 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
     n_iter_: int
     stopped_: str
     fit_seconds_: float
+    n_parameters_: int
 
     def __init__(
         self,
@@ -176,29 +177,27 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
         """
         settings = self._check_parameters()
         device = select_device(self.device)
+        horizon = int(self.horizon)
         table = read_series(y, missing=self.missing)
         check_varies(table)
         T = len(table.values)
-        if self.horizon + FEWEST_STEPS > T:
-            raise SeriesError(
-                f"y has {T} steps, but a horizon of {self.horizon} needs at least {self.horizon + FEWEST_STEPS}"
-            )
+        if horizon + FEWEST_STEPS > T:
+            raise SeriesError(f"y has {T} steps, but a horizon of {horizon} needs at least {horizon + FEWEST_STEPS}")
         covariates = None if X is None else read_covariates(X, table.axis, 0, T, None)
         known = np.empty((T, 0)) if covariates is None else covariates.values
         self._choose_clocks(table)
-        train_end = split_series(T, self.seasons_[-1], self.horizon, self.validation_fraction)
-        features = fit_features(table.values[:train_end], known[:train_end], self.seasons_, self.horizon)
+        train_end = split_series(T, self.seasons_[-1], horizon, self.validation_fraction)
+        features = fit_features(table.values[:train_end], known[:train_end], self.seasons_, horizon)
         history = History.begin(features.season, features.channels, known.shape[1]).extend(table.values, known)
         windows = Windows(features, history, table.observed, train_end, float(self.coverage), device)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         with seed_torch(seed, device):
-            network = ForecastNetwork(
-                self._make_layer(features), self.horizon, features.channels, features.candidate_count
-            )
+            network = ForecastNetwork(self._make_layer(features), horizon, features.channels, features.candidate_count)
         network.set_weights(windows.regress())
         network.to(device)
         with show_training(self.verbose, type(self).__name__) as progress:
             curve = self._train(network, windows, settings, seed, progress)
+        self.n_parameters_ = network.count_parameters()
         network.layer = self._finish_layer(network.layer)
         self.features_, self.network_ = features, network
         self.axis_, self.columns_, self.is_frame_ = table.axis, table.columns, table.is_frame
@@ -286,11 +285,6 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
         from .forecast_files import load_forecaster
 
         return load_forecaster(path)
-
-    @property
-    def n_parameters_(self) -> int:
-        """The number of parameters of the network."""
-        return self.network_.count_parameters()
 
     def _check_parameters(self) -> TrainingSettings:
         """Refuses values of parameters that make no sense, and returns the settings of the training."""
