@@ -221,10 +221,8 @@ def _run_lightgbm(name: str, data: BacktestData, forecaster: ClockworkForecaster
     first, last = features.season, data.train_end - H
     chosen = np.unique(np.linspace(first, last - 1, max(1, min(last - first, MOST_ROWS // H))).round().astype(int))
     origins = np.array(data.origins) - 1
-    scales, base = (
-        np.concatenate([compute(origin) for origin in origins])
-        for compute in (lambda o: features.compute_scales(o, 1), lambda o: features.compute_base(history, o, 1))
-    )
+    scales = np.concatenate([features.compute_scales(int(origin), 1) for origin in origins])
+    base = np.concatenate([features.compute_base(history, int(origin), 1) for origin in origins])
     quantiles = np.empty((len(origins), H, features.channels, 3))
     seconds = 0.0
     for channel in range(features.channels):

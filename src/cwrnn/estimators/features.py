@@ -170,7 +170,7 @@ def fit_features(
     >>> t = np.arange(48.0)[:, None]
     >>> features = fit_features(np.sin(t), np.empty((48, 0)), (1, 12), horizon=6)
     >>> features.input_size, features.candidate_count
-    (9, 10)
+    (9, 14)
     """
     seasons = tuple(seasons)
     m = seasons[-1]
@@ -193,8 +193,10 @@ def _fit_scales(values: NDArray[np.float64], m: int) -> NDArray[np.float64]:
     total, count = np.zeros((m, values.shape[1])), np.zeros((m, 1))
     np.add.at(total, phases, changes)
     np.add.at(count, phases, 1)
-    total, count = (sum(np.roll(part, shift, axis=0) for shift in (-1, 0, 1)) / 3 for part in (total, count))
-    scales: NDArray[np.float64] = MEAN_TO_DEVIATION * (total + PRIOR * mean) / (count + PRIOR)
+    totals, counts = (
+        np.mean([np.roll(part, shift, axis=0) for shift in (-1, 0, 1)], axis=0) for part in (total, count)
+    )
+    scales: NDArray[np.float64] = MEAN_TO_DEVIATION * (totals + PRIOR * mean) / (counts + PRIOR)
     return scales
 
 

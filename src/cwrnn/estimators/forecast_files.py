@@ -216,7 +216,7 @@ def _restore_state(network: ForecastNetwork, arrays: Mapping[str, NDArray[Any]],
     names = ("h", "c") if getattr(layer, "cell", "") == "lstm" else ("h",)
     shape = (1, int(layer.hidden_size))  # type: ignore[arg-type]
     parts = [torch.from_numpy(check_tensor(arrays, f"state.{name}", shape).astype(np.float32)) for name in names]
-    return LSTMState(*parts, t) if len(parts) == 2 else State(parts[0], t)
+    return LSTMState(parts[0], parts[1], t) if len(parts) == 2 else State(parts[0], t)
 
 
 def _restore_clocks(values: list[Any]) -> Clocks:

@@ -85,7 +85,8 @@ class ForecastNetwork(nn.Module):
         lines = lines.unflatten(-1, (self.horizon, self.channels, LINES))
         gates = gates.unflatten(-1, (self.knots, self.channels * self.candidates))
         weights = (self.basis @ gates).unflatten(-1, (self.channels, self.candidates)) + self.combine_weights()
-        return lines + (weights * candidates).sum(-1, keepdim=True)
+        combined: Tensor = lines + (weights * candidates).sum(-1, keepdim=True)
+        return combined
 
     def combine_weights(self) -> Tensor:
         """(H, C, K): the weights of the candidates without the gates."""

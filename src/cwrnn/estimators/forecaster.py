@@ -443,7 +443,7 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
 
 
 def _check_share(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < 1:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < 1:
         raise ValueError(f"{name} must be a number above 0 and below 1, got {value!r}")
 
 

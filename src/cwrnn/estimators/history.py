@@ -108,7 +108,8 @@ class History:
         recent = np.sort(self.look_up(joined, steps[:, None] - ages), axis=1)  # NaN comes last
         present = np.minimum(steps // self.season + 1, count)
         rows = np.arange(new)
-        return (recent[rows, (present - 1) // 2] + recent[rows, present // 2]) / 2
+        medians: NDArray[np.float64] = (recent[rows, (present - 1) // 2] + recent[rows, present // 2]) / 2
+        return medians
 
     def _fill_means(self, joined: NDArray[np.float64], profiles: NDArray[np.float64]) -> None:
         """Computes the means by phase of the new rows in place, a cycle at a time."""

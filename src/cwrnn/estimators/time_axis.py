@@ -118,7 +118,7 @@ class TimeAxis:
     def fits(self, index: Any) -> bool:
         """Whether an index is of this kind, with a time zone or without one, and of the same frequency."""
         if self.kind == "numbers":
-            return pd.api.types.is_integer_dtype(index.dtype)
+            return bool(pd.api.types.is_integer_dtype(index.dtype))
         if self.kind == "periods":
             return isinstance(index, pd.PeriodIndex) and bool(index.freq.rule_code == self.first.freq.rule_code)
         return isinstance(index, pd.DatetimeIndex) and (index.tz is None) == (self.first.tz is None)
