@@ -1,7 +1,8 @@
 """Estimators with scikit-learn's contract: networks with clocks that train themselves.
 
-    from cwrnn.estimators import ClockworkClassifier
-    classifier = ClockworkClassifier().fit(X, y)
+    from cwrnn.estimators import ClockworkForecaster
+    forecaster = ClockworkForecaster(horizon=24).fit(series)
+    print(forecaster.predict(), forecaster.predict_interval())
 
 They need scikit-learn and pandas, which `pip install 'cwrnn[estimators]'` installs.
 """
@@ -16,7 +17,9 @@ for _package in ("sklearn", "pandas"):
 
 _MODULES: dict[str, str] = {
     "ClockworkClassifier": "classifier",
+    "ClockworkForecaster": "forecaster",
     "ClockworkRegressor": "regressor",
+    "SeriesError": "time_axis",
     "propose_clocks": "clocks",
     "propose_schedule": "clocks",
 }
