@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from .clocks import Clocks
 from .series import read_covariates, read_series
 from .time_axis import SeriesError, TimeAxis
 
@@ -134,6 +135,8 @@ class BacktestResult:
     """(C,): the mean absolute error of the seasonal naive forecast on the training part, the unit of MASE."""
     forecasts: dict[str, ModelForecasts]
     """The forecasts by the names of the models."""
+    clocks: Clocks = field(default_factory=lambda: Clocks(()))
+    """The clocks of the forecaster."""
 
     @property
     def scores(self) -> dict[str, Score]:
@@ -269,7 +272,7 @@ def run_backtest(
     unit = np.abs(train[m:] - train[:-m]).mean(axis=0)
     # a series that repeats itself exactly has no error to compare with
     unit = np.where(unit > 0, unit, train.std(axis=0))
-    return BacktestResult(data, m, unit, forecasts)
+    return BacktestResult(data, m, unit, forecasts, own.clocks_)
 
 
 def _read_data(
