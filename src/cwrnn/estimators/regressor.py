@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..tensor_files import FormatError
 from .saving import check_fields
-from .sequence_estimator import SequenceEstimator
+from .sequence_estimator import SequenceEstimator, check_finite
 from .sequence_files import read_scaling
 from .sequences import Scaling, validate_sequences
 
@@ -142,7 +142,7 @@ class ClockworkRegressor(MultiOutputMixin, RegressorMixin, SequenceEstimator):  
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The predicted targets for each sequence in X: (n,) or (n, outputs), as y was."""
         outputs = self._compute_outputs(X)
-        values = self.target_scaling_.undo(outputs)
+        values = check_finite(self.target_scaling_.undo(outputs))
         return values[:, 0] if self._target_dimensions == 1 else values
 
     def _check_parameters(self) -> None:

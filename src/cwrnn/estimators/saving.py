@@ -61,7 +61,9 @@ def restore_layer(description: Any, arrays: Mapping[str, NDArray[Any]], prefix: 
     cell, input_size, num_layers = description["cell"], description["input_size"], description["num_layers"]
     if cell not in LAYERS:
         raise FormatError(f"cell must be one of {', '.join(LAYERS)}, got {quote(cell)}")
-    if not (input_size >= 0 and 1 <= num_layers <= len(arrays) and 0 <= description["dropout"] <= 1):
+    # dropout lies between layers, and a single layer would warn about it
+    most = 1.0 if num_layers > 1 else 0.0
+    if not (input_size >= 0 and 1 <= num_layers <= len(arrays) and 0 <= description["dropout"] <= most):
         raise FormatError(f"its layer makes no sense: {shorten(str(description), 200)}")
     try:
         schedule = Schedule.parse(description["schedule"])
@@ -211,9 +213,16 @@ def _encode(name: str, value: Any) -> Any:
 
 
 def _decode(name: str, value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    pairs = check_fields(name, value, {"pairs": list})["pairs"]
-    if not all(isinstance(pair, list) and len(pair) == 2 and not isinstance(pair[0], (list, dict)) for pair in pairs):
-        raise FormatError(f"{name} must be a list of pairs, got {shorten(str(pairs))}")
-    return dict(pairs)
+    """A scalar, a list of scalars, or a dict whose keys and values are scalars."""
+    if isinstance(value, dict):
+        pairs = check_fields(name, value, {"pairs": list})["pairs"]
+        if not all(isinstance(pair, list) and len(pair) == 2 and _are_scalars(pair) for pair in pairs):
+            raise FormatError(f"{name} must be a list of pairs, got {shorten(str(pairs))}")
+        return dict(pairs)
+    if isinstance(value, list) and not _are_scalars(value):
+        raise FormatError(f"{name} must be a list of numbers or texts, got {shorten(str(value))}")
+    return value
+
+
+def _are_scalars(values: Iterable[Any]) -> bool:
+    return not any(isinstance(value, (list, dict)) for value in values)

@@ -201,7 +201,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
             # in float32 the result would depend on the number of sequences, in its last bits
             weight, bias = network.readout.weight.double(), network.readout.bias.double()
             outputs: NDArray[np.float64] = F.linear(torch.cat(states).double(), weight, bias).cpu().numpy()
-        return outputs
+        return check_finite(outputs)
 
     def _validate_weights(self, sample_weight: Any, n: int) -> NDArray[np.float64] | None:
         """The weights (n,) of the sequences; None if all weigh the same."""
@@ -314,6 +314,13 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = curve.epochs
         self.best_epoch_ = curve.best_epoch
         self.stopped_ = curve.stopped
+
+
+def check_finite(outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns `outputs`; raises a FloatingPointError unless all are finite, as weights from a file may prevent."""
+    if not np.isfinite(outputs).all():
+        raise FloatingPointError("the outputs are not finite numbers: the weights of the network are too large")
+    return outputs
 
 
 def _check_count(name: str, value: Any) -> None:

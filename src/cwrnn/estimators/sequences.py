@@ -97,7 +97,8 @@ class Scaling(NamedTuple):
 
     def undo(self, values: NDArray[Any]) -> NDArray[np.float64]:
         """The values that `apply` scales to `values`."""
-        result: NDArray[np.float64] = self.mean + self.deviation * values
+        with np.errstate(over="ignore"):
+            result: NDArray[np.float64] = self.mean + self.deviation * values
         return result
 
 
