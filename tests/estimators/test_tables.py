@@ -213,7 +213,7 @@ def replace(row, line):
         (replace(5, "2024-03-01 05:00,1e999"), "line 7: column 'load' is infinite"),
         (replace(5, "2024-03-01 05:00,"), "line 7: column 'load' has no value at 2024-03-01 05:00:00 \\(1 of 24 are"),
         (replace(5, "2024-03-01 05:00,N/A"), "line 7: column 'load' has no value at .* --missing interpolate"),
-        (replace(5, None), "line 7: 2024-03-01 05:00:00 is missing before 2024-03-01 06:00:00 \\(1 times with the fre"),
+        (replace(5, None), "line 7: 2024-03-01 05:00:00 is missing before 2024-03-01 06:00:00 \\(1 times of the frequ"),
         (replace(5, "2024-03-01 04:00,1"), "line 7: the time 2024-03-01 04:00:00 occurs twice, first in line 6"),
         (replace(5, "2024-03-01 03:00,1"), "line 7: times must increase, but 2024-03-01 03:00:00 follows .* in line 6"),
         (replace(5, "2024-03-01 04:30,1"), "line 7: the times are irregular: 2024-03-01 04:30:00 follows .* 01:00:00;"),

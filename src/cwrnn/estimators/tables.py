@@ -23,7 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..untrusted import read_regular_file
-from .series import check_missing, read_series
+from .series import check_missing
 from .table_files import FileColumns, TableError, quote, read_columns
 from .table_times import check_names, find_time_column, parse_times
 from .time_axis import SeriesError, TimeAxis, format_time, read_axis
@@ -105,7 +105,9 @@ def read_table(
     return TableFile(path, frame, names, covariates, columns.unit, places)
 
 
-def split_table(table: TableFile, *, missing: str = "error") -> tuple[Any, Any]:
+def split_table(
+    table: TableFile, *, missing: str = "error", axis: TimeAxis | None = None, start: int = 0
+) -> tuple[Any, Any]:
     """The targets as a Series, or as a DataFrame if there are several, and the covariates as a DataFrame or None.
 
     Rows at the end without any target are steps to forecast: only the covariates have them. Missing covariates are
@@ -115,28 +117,29 @@ def split_table(table: TableFile, *, missing: str = "error") -> tuple[Any, Any]:
         table: the table
         missing: "error" refuses times and values that are missing; "interpolate" and "hold" leave the targets to the
             forecaster, which fills them
+        axis: the times of the series that the table continues. Default: those of the table itself
+        start: the step of that series at which the table should begin
     """
     check_missing(missing)
     check_times(table)
-    axis = _read_axis(table)
+    axis = _read_axis(table) if axis is None else axis
+    steps = _locate_rows(table, axis, start)
     observed = table.frame[list(table.targets)].notna().to_numpy().any(axis=1)
     if not observed.any():
         raise table.error("has no values", column=table.targets[0])
     end = int(np.flatnonzero(observed)[-1]) + 1
     if missing == "error":
-        check_gaps(table, axis, 0)
+        _check_gaps(table, axis, start, steps)
         _check_complete(table, table.targets, end)
         _check_complete(table, table.covariates, len(table.frame))
     y = table.frame[list(table.targets)].iloc[:end]
-    X = None
-    if table.covariates:
-        X = table.frame[list(table.covariates)]
+    X = table.frame[list(table.covariates)] if table.covariates else None
+    if X is not None and missing != "error":
         for name in table.covariates:
             if X[name].isna().all():
                 raise table.error("has no values", column=name)
-        if missing != "error":
-            filled = read_series(X, missing=missing)
-            X = pd.DataFrame(filled.values, filled.index, list(table.covariates))
+        X = X.reindex(axis.index(start, int(steps[-1]) + 1 - start))
+        X = X.interpolate(limit_direction="both") if missing == "interpolate" else X.ffill().bfill()
     return (y[table.targets[0]] if len(table.targets) == 1 else y), X
 
 
@@ -170,8 +173,8 @@ def check_times(table: TableFile) -> None:
     )
 
 
-def check_gaps(table: TableFile, axis: TimeAxis, start: int) -> None:
-    """Refuses times between the steps of an axis, and steps from `start` on without a row; names the first."""
+def _locate_rows(table: TableFile, axis: TimeAxis, start: int) -> NDArray[np.int64]:
+    """The step of every row; refuses times between the steps of an axis, and names the first."""
     index = table.frame.index
     steps = axis.locate(index, start)
     if (steps < 0).any():
@@ -181,14 +184,19 @@ def check_gaps(table: TableFile, axis: TimeAxis, start: int) -> None:
             f"{axis.frequency!r}; resample the table first",
             row,
         )
+    return steps
+
+
+def _check_gaps(table: TableFile, axis: TimeAxis, start: int, steps: NDArray[np.int64]) -> None:
+    """Refuses steps from `start` on without a row, and names the first."""
     gaps = np.flatnonzero(np.diff(steps, prepend=start - 1) > 1)
     if gaps.size:
         row = int(gaps[0])
         first = start if row == 0 else int(steps[row - 1]) + 1
         count = int(steps[-1]) + 1 - start - len(steps)
         raise table.error(
-            f"{format_time(axis.label(first))} is missing before {format_time(index[row])} ({count} times with the "
-            f"frequency {axis.frequency!r} are missing); {FILL_HINT}",
+            f"{format_time(axis.label(first))} is missing before {format_time(table.frame.index[row])} ({count} times "
+            f"of the frequency {axis.frequency!r} are missing in all); {FILL_HINT}",
             row,
         )
 
@@ -289,6 +297,7 @@ def _parse_number(text: str, has_decimal_comma: bool) -> float | None:
         return None
 
 
-def drop_rows(table: TableFile, first: int) -> TableFile:
-    """The table without its first rows."""
-    return dataclasses.replace(table, frame=table.frame.iloc[first:], places=table.places[first:])
+def cut_table(table: TableFile, first: int, last: int | None = None) -> TableFile:
+    """The rows of a table from `first` to before `last`."""
+    rows = slice(first, last)
+    return dataclasses.replace(table, frame=table.frame.iloc[rows], places=table.places[rows])
