@@ -39,8 +39,8 @@ def test_one_observation_at_a_time_gives_the_same_bits(seasons):
     features = fit_features(values, known, seasons, horizon=m + 2)
     growing = History.begin(m, 2, 1)
     for t in range(T):
-        growing = growing.extend(values[t : t + 1], known[t : t + 1]).tail()
-        assert len(growing.values) <= growing.needed
+        growing = growing.extend(values[t : t + 1], known[t : t + 1]).tail(m + 2)
+        assert len(growing.values) <= 10 * m + m + 2
         for compute in (features.compute_inputs, features.compute_base):
             np.testing.assert_array_equal(compute(growing, t, 1), compute(whole, t, 1))
         # the last two need covariates of the future, which the growing history does not have
@@ -54,11 +54,22 @@ def test_the_tail_suffices_for_all_candidates():
     seasons, horizon = (3, 12), 30
     values, known, whole = make_history(400, 12)
     features = fit_features(values, known, seasons, horizon)
-    tail = whole.tail()
+    tail = whole.tail(horizon)
     future = np.random.default_rng(1).normal(size=(horizon, 1))
     whole, tail = whole.foresee(future), tail.foresee(future)
-    np.testing.assert_array_equal(features.compute_candidates(tail, 399, 1), features.compute_candidates(whole, 399, 1))
-    assert tail.start == 400 - tail.needed > 0
+    # those of the last forecasts as well, by which new observations move the intervals
+    for t in (399, 399 - horizon):
+        np.testing.assert_array_equal(features.compute_candidates(tail, t, 1), features.compute_candidates(whole, t, 1))
+    assert tail.start == 400 - 120 - horizon
+
+
+def test_pairs_of_a_step_and_a_step_ahead_equal_the_whole_table():
+    values, known, history = make_history(200, 12)
+    features = fit_features(values, known, (3, 12), horizon=20)
+    table = features.compute_candidates(history, 0, 180)
+    ahead = np.arange(1, 21)
+    pairs = features.compute_pairs(history, 170 - ahead, ahead)
+    np.testing.assert_array_equal(pairs, table[170 - ahead, ahead - 1])
 
 
 def test_base_is_the_last_known_value_of_the_phase():

@@ -80,9 +80,10 @@ def forecast_origins(forecaster: ClockworkForecaster, data: BacktestData, name: 
     quantiles = []
     for origin in data.origins:
         if origin > stream.steps:
-            stream.observe(data.values[stream.steps : origin], data.covariates[stream.steps : origin])
+            new = slice(stream.steps, origin)
+            stream.observe(data.values[new], data.covariates[new], data.observed[new])
         lines = stream.forecast(data.covariates[origin : origin + data.horizon])
-        quantiles.append(stream.convert(forecaster.calibration_.compute_quantiles(lines, data.levels)))
+        quantiles.append(stream.convert(stream.calibration.compute_quantiles(lines, data.levels)))
     return ModelForecasts(
         name,
         np.stack(quantiles),

@@ -104,16 +104,17 @@ class Features:
 
     def compute_candidates(self, history: History, first: int, count: int) -> NDArray[np.float32]:
         """(count, H, channels, K): the candidates at the steps from `first` on."""
+        ahead = np.arange(1, self.horizon + 1)
         candidates = np.empty((count, self.horizon, self.channels, self.candidate_count), dtype=np.float32)
         for begin in range(0, count, STEPS_AT_ONCE):
             part = candidates[begin : begin + STEPS_AT_ONCE]
-            part[...] = self._compute_candidates(history, first + begin, len(part))
+            part[...] = self.compute_pairs(history, first + begin + np.arange(len(part))[:, None], ahead)
         return candidates
 
     def compute_base(self, history: History, first: int, count: int) -> NDArray[np.float64]:
         """(count, H, channels): the seasonal naive forecasts at the steps from `first` on; NaN if there are none."""
         steps = np.arange(first, first + count)[:, None]
-        return history.look_up(history.values, steps + self._offsets(self.season))
+        return history.look_up(history.values, steps + self.find_offsets(self.season, np.arange(1, self.horizon + 1)))
 
     def compute_scales(self, first: int, count: int) -> NDArray[np.float64]:
         """(count, H, channels): the scales of all forecasts at the steps from `first` on."""
@@ -121,15 +122,18 @@ class Features:
         found: NDArray[np.float64] = self.scales[steps % self.season]
         return found
 
-    def _compute_candidates(self, history: History, first: int, count: int) -> NDArray[np.float32]:
+    def compute_pairs(
+        self, history: History, steps: NDArray[np.int64], ahead: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """(..., channels, K): the candidates at some steps for some steps ahead of each, arrays of any shape (...)."""
         m = self.season
-        steps = np.arange(first, first + count)[:, None]
-        base = self.compute_base(history, first, count)
-        scale = self.compute_scales(first, count)
-        known = steps + self._offsets(m)
+        steps, ahead = np.broadcast_arrays(steps, ahead)
+        known = steps + self.find_offsets(m, ahead)
+        base = history.look_up(history.values, known)
+        scale = self.scales[(steps + ahead) % m]
         parts = []
         for season in self.seasons[:-1]:
-            latest = steps + self._offsets(season)
+            latest = steps + self.find_offsets(season, ahead)
             for age in (0, season):
                 parts.append(self._compute_changes(history, latest - age))
                 parts.append((history.look_up(history.values, latest - age) - base) / scale)
@@ -139,24 +143,24 @@ class Features:
         current = history.look_up(history.values, steps)
         usual = history.look_up(history.profiles, steps - m)
         for past in (history.look_up(history.values, steps - m), *np.moveaxis(usual, -1, 0)):
-            parts.append(np.broadcast_to((current - past) / self.scales[steps % m], base.shape))
+            parts.append((current - past) / self.scales[steps % m])
         if self.covariate_mean.size:
-            future = self._scale_covariates(history.look_up(history.covariates, steps + np.arange(1, self.horizon + 1)))
-            past = self._scale_covariates(history.look_up(history.covariates, known))
+            future, past = (
+                self._scale_covariates(history.look_up(history.covariates, places)) for places in (steps + ahead, known)
+            )
             for change in (future - past, (future**2 - past**2) / 2):
-                parts += [np.broadcast_to(change[:, :, None, i], base.shape) for i in range(change.shape[-1])]
+                parts += [np.broadcast_to(change[..., None, i], base.shape) for i in range(change.shape[-1])]
         return _bound(np.stack(parts, axis=-1), LARGEST_CANDIDATE)
+
+    def find_offsets(self, season: int, ahead: NDArray[np.int64]) -> NDArray[np.int64]:
+        """h - L(h) for steps ahead h: the last known step of the same phase of a season, counted from t."""
+        return ahead + -(-ahead // season) * -season
 
     def _compute_changes(self, history: History, steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """d at some steps, with an axis of channels."""
         m = self.season
         change = history.look_up(history.values, steps) - history.look_up(history.values, steps - m)
         return change / self.scales[steps % m]
-
-    def _offsets(self, season: int) -> NDArray[np.int64]:
-        """h - L(h) for h from 1 to H: the last known step of the same phase, counted from t."""
-        ahead = np.arange(1, self.horizon + 1)
-        return ahead + -(-ahead // season) * -season
 
     def _scale_covariates(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return (values - self.covariate_mean) / self.covariate_deviation

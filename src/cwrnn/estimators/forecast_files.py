@@ -1,7 +1,7 @@
 """Forecasters in files: everything that a fitted forecaster needs, in one safetensors file.
 
     tensors     the parameters of the network (float32), the state of its stream (float32), the last seasons of the
-                series, the scaling, the margins of the intervals and the loss curves (float64)
+                series, the scaling, the calibration of the intervals and the loss curves (float64)
     metadata    the parameters of the estimator, the times, columns and seasons of the series, the layer, its clocks,
                 and the course of the training
 
@@ -28,7 +28,7 @@ from .features import Features
 from .forecast_network import LINES, ForecastNetwork
 from .forecaster import ClockworkForecaster
 from .history import PROFILES, History
-from .intervals import COVERAGES, Calibration
+from .intervals import COVERAGES, LARGEST_GROWTH, Calibration
 from .saving import (
     check_fields,
     check_tensor,
@@ -64,7 +64,6 @@ def save_forecaster(forecaster: ClockworkForecaster, path: str | Path) -> None:
     check_is_fitted(forecaster)
     stream, features = forecaster.stream_, forecaster.features_
     state = stream.state
-    assert state is not None
     fields = {
         "parameters": {name: _make_plain(value) for name, value in forecaster.get_params(deep=False).items()},
         "axis": forecaster.axis_.to_dict(),
@@ -90,9 +89,10 @@ def save_forecaster(forecaster: ClockworkForecaster, path: str | Path) -> None:
     }
     for name, tensor in zip("hc", state[:-1], strict=False):
         arrays[f"state.{name}"] = np.ascontiguousarray(tensor.numpy(), "<f4")
+    arrays["stream.outputs"] = np.ascontiguousarray(stream.outputs.numpy(), "<f4")
     numbers = {f"features.{name}": getattr(features, name) for name in FEATURES}
     numbers |= {f"history.{name}": getattr(stream.history, name) for name in ("values", "profiles", "covariates")}
-    numbers["calibration.margins"] = forecaster.calibration_.margins
+    numbers |= {f"calibration.{name}": getattr(stream.calibration, name) for name in ("factors", "growth")}
     numbers["loss_curve"] = np.array(forecaster.loss_curve_)
     numbers["validation_curve"] = np.array(forecaster.validation_curve_)
     arrays |= {name: np.ascontiguousarray(array, "<f8") for name, array in numbers.items()}
@@ -130,10 +130,14 @@ def _restore(fields: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> C
         # pandas has many errors for times that it cannot have
         raise FormatError(f"its times make no sense: {shorten(str(error), 200)}") from error
     forecaster.clocks_ = _restore_clocks(fields["clocks"])
-    shape = (len(COVERAGES), features.horizon, features.channels)
-    margins = check_tensor(arrays, "calibration.margins", shape, "<f8")
-    forecaster.calibration_ = Calibration(float(forecaster.coverage), margins.astype(np.float64))
-    forecaster.stream_ = Stream(network, features, history, _restore_state(network, arrays, history.end))
+    forecaster.stream_ = Stream(
+        network,
+        features,
+        _restore_calibration(float(forecaster.coverage), arrays, features),
+        history,
+        _restore_state(network, arrays, history.end),
+        _restore_outputs(network, arrays),
+    )
     forecaster.coverage_ = math.nan if fields["coverage"] is None else float(fields["coverage"])
     forecaster.held_out_errors_ = _restore_errors(fields["held_out_errors"], features.channels)
     for name in ("loss_curve", "validation_curve"):
@@ -153,8 +157,7 @@ def _restore_parameters(parameters: dict[str, Any]) -> ClockworkForecaster:
     forecaster = ClockworkForecaster(**parameters)
     try:
         forecaster._check_parameters()
-        if forecaster.schedule is not None:
-            Schedule.resolve(forecaster.schedule, int(forecaster.hidden_size))
+        forecaster._choose_schedule(Clocks((Clock(1),)))
     except (TypeError, ValueError) as error:
         raise FormatError(shorten(str(error), 200)) from error
     return forecaster
@@ -217,6 +220,25 @@ def _restore_state(network: ForecastNetwork, arrays: Mapping[str, NDArray[Any]],
     shape = (1, int(layer.hidden_size))  # type: ignore[arg-type]
     parts = [torch.from_numpy(check_tensor(arrays, f"state.{name}", shape).astype(np.float32)) for name in names]
     return LSTMState(parts[0], parts[1], t) if len(parts) == 2 else State(parts[0], t)
+
+
+def _restore_outputs(network: ForecastNetwork, arrays: Mapping[str, NDArray[Any]]) -> torch.Tensor:
+    """The readouts after the last observations, of which there are at most as many as steps ahead."""
+    found = arrays.get("stream.outputs")
+    rows = len(found) if found is not None and found.ndim else 0
+    if found is not None and not 1 <= rows <= network.horizon:
+        raise FormatError(f"the tensor 'stream.outputs' must have 1 to {network.horizon} rows, got {rows}")
+    outputs = check_tensor(arrays, "stream.outputs", (rows, network.readout.out_features))
+    return torch.from_numpy(outputs.astype(np.float32))
+
+
+def _restore_calibration(coverage: float, arrays: Mapping[str, NDArray[Any]], features: Features) -> Calibration:
+    shape = (features.horizon, features.channels)
+    factors = check_tensor(arrays, "calibration.factors", (len(COVERAGES), *shape), "<f8").astype(np.float64)
+    growth = check_tensor(arrays, "calibration.growth", shape, "<f8").astype(np.float64)
+    if (np.diff(factors, axis=0) < 0).any() or (factors < 0).any() or (np.abs(growth) > LARGEST_GROWTH).any():
+        raise FormatError("the factors of its intervals must increase from 0 and stay near their start")
+    return Calibration(coverage, factors, growth)
 
 
 def _restore_clocks(values: list[Any]) -> Clocks:

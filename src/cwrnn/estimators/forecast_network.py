@@ -59,6 +59,7 @@ class ForecastNetwork(nn.Module):
         self.readout = Readout(cast(int, layer.hidden_size), outputs)
         self.weights = nn.Parameter(torch.zeros(horizon, channels, candidates), requires_grad=False)
         self.changes = nn.Parameter(torch.zeros(horizon, channels, candidates))
+        self.basis: Tensor
         self.register_buffer("basis", _make_basis(horizon, self.knots), persistent=False)
         nn.init.zeros_(self.readout.weight)
         with torch.no_grad():
@@ -79,14 +80,30 @@ class ForecastNetwork(nn.Module):
 
     def read(self, hidden: Tensor, candidates: Tensor) -> Tensor:
         """The lines (..., H, C, 3) from the output (..., N) of the layer and the candidates (..., H, C, K)."""
-        output = self.readout(hidden)
-        count = LINES * self.horizon * self.channels
-        lines, gates = output[..., :count], output[..., count:]
-        lines = lines.unflatten(-1, (self.horizon, self.channels, LINES))
-        gates = gates.unflatten(-1, (self.knots, self.channels * self.candidates))
+        return self.combine(self.readout(hidden), candidates)
+
+    def combine(self, output: Tensor, candidates: Tensor) -> Tensor:
+        """The lines (..., H, C, 3) from the readout (..., O) and the candidates (..., H, C, K)."""
+        lines, gates = self._split(output)
         weights = (self.basis @ gates).unflatten(-1, (self.channels, self.candidates)) + self.combine_weights()
         combined: Tensor = lines + (weights * candidates).sum(-1, keepdim=True)
         return combined
+
+    def combine_pairs(self, output: Tensor, candidates: Tensor, ahead: Tensor) -> Tensor:
+        """The lines (n, C, 3) of n pairs of a readout (n, O) and a step ahead, counted from 0, with its candidates."""
+        lines, gates = self._split(output)
+        gates = (self.basis[ahead, None] @ gates)[:, 0].unflatten(-1, (self.channels, self.candidates))
+        weights = gates + self.combine_weights()[ahead]
+        rows = torch.arange(len(ahead), device=ahead.device)
+        combined: Tensor = lines[rows, ahead] + (weights * candidates).sum(-1, keepdim=True)
+        return combined
+
+    def _split(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        """The lines (..., H, C, 3) and the gates (..., knots, C * K) in a readout (..., O)."""
+        count = LINES * self.horizon * self.channels
+        lines, gates = output[..., :count], output[..., count:]
+        lines = lines.unflatten(-1, (self.horizon, self.channels, LINES))
+        return lines, gates.unflatten(-1, (self.knots, self.channels * self.candidates))
 
     def combine_weights(self) -> Tensor:
         """(H, C, K): the weights of the candidates without the gates."""

@@ -23,7 +23,7 @@ from .clocks import MOST_MODULES, Clocks, propose_clocks
 from .features import Features, fit_features
 from .forecast_network import ForecastNetwork
 from .history import History
-from .intervals import Calibration, calibrate, measure_coverage
+from .intervals import calibrate, measure_coverage, score
 from .saving import LAYERS
 from .seasons import LONGEST_SEASON, choose_seasons, clock_seasons
 from .series import Table, check_missing, check_varies, continue_series, read_covariates, read_series
@@ -43,7 +43,13 @@ from .windows import Windows, split_series
 if TYPE_CHECKING:
     from .backtest import BacktestResult
 
-BATCHES_PER_EPOCH = 10
+FAST_PERIODS = (1, 2, 4)
+"""The periods of the default schedule."""
+
+PROPOSED = "proposed"
+"""The value of `schedule` that takes the clocks from the series."""
+
+BATCHES_PER_EPOCH = 5
 """The number of batches between two measurements of the held-out loss."""
 
 FEWEST_STEPS = 4
@@ -62,19 +68,21 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
 
     Args:
         horizon: the number of steps to forecast. Default: 24
-        cell: "rnn", "lstm" or "gru", with clocks. Default: "rnn"
-        hidden_size: the number of hidden units. Default: 64
-        schedule: a `Schedule` of `hidden_size` units, or any other form that a layer takes. Default: None, a schedule
-            that the calendar and the spectrum of the series propose
+        cell: "rnn", "lstm" or "gru", with clocks. Default: "lstm"
+        hidden_size: the number of hidden units. Default: 40
+        schedule: a `Schedule` of `hidden_size` units, or any other form that a layer takes; or "proposed", the clocks
+            that the calendar and the spectrum of the series propose. Default: None, the periods 1, 2 and 4: the
+            candidates already hold the values of the last seasons, and slower clocks learn single weeks by heart
         seasons: the steps after which values return, such as (24, 168). Default: None, those of the calendar that the
             series is long enough for, or those of its spectrum if it has no calendar
         coverage: the coverage of the intervals. Default: 0.8
         missing: "error" refuses values and rows that are missing; "interpolate" draws a line between their neighbours;
             "hold" keeps the last value. Filled values are never a target. Default: "error"
-        learning_rate: the highest learning rate of AdamW. Default: 4e-3
-        max_epochs: the number of epochs, at most; an epoch is 10 batches. Default: 30
-        batch_size: the number of windows in a batch. Default: 16
-        patience: training stops after this many epochs without a lower loss on the held-out end; None for never
+        learning_rate: the highest learning rate of AdamW. Default: 8e-3
+        max_epochs: the number of epochs, at most; an epoch is 5 batches. Default: 40
+        batch_size: the number of windows in a batch. Default: 4
+        patience: training stops after this many epochs without a lower loss on the held-out end; None for never.
+            Default: 12
         validation_fraction: the share of the series at its end that is held out, to keep the best weights and to
             calibrate the intervals; short series hold out up to a quarter. Default: 0.1
         max_seconds: training stops after this time; None for no limit
@@ -84,10 +92,10 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         schedule_: the `Schedule` of the network
-        clocks_: the proposed clocks with their sources; printing them explains the schedule
+        clocks_: the clocks that the series proposes, with their sources; printing them explains the seasons
         seasons_: the seasons of the series
-        coverage_: the measured coverage of the intervals: each half of the held-out end is covered by intervals that
-            were calibrated on the other half. NaN if the series is too short to hold anything out
+        coverage_: the measured coverage of the intervals: calibrated on the first half of the held-out end, they
+            follow the observations of its second half. NaN if the series is too short to hold anything out
         held_out_errors_: for each column, the mean absolute error on the held-out end, and that of the seasonal naive
             forecast; empty if nothing was held out
         loss_curve_, validation_curve_: the training loss, and the loss on the held-out end, of each epoch
@@ -113,7 +121,6 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
     clocks_: Clocks
     seasons_: tuple[int, ...]
     features_: Features
-    calibration_: Calibration
     coverage_: float
     held_out_errors_: list[tuple[float, float]]
     network_: ForecastNetwork
@@ -134,16 +141,16 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
         self,
         horizon: int = 24,
         *,
-        cell: str = "rnn",
-        hidden_size: int = 64,
+        cell: str = "lstm",
+        hidden_size: int = 40,
         schedule: Any = None,
         seasons: Sequence[int] | None = None,
         coverage: float = 0.8,
         missing: str = "error",
-        learning_rate: float = 4e-3,
-        max_epochs: int = 30,
-        batch_size: int = 16,
-        patience: int | None = None,
+        learning_rate: float = 8e-3,
+        max_epochs: int = 40,
+        batch_size: int = 4,
+        patience: int | None = 12,
         validation_fraction: float = 0.1,
         max_seconds: float | None = None,
         random_state: Any = None,
@@ -247,8 +254,9 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
     def update(self, y: Any, X: Any = None) -> "ClockworkForecaster":
         """Takes new observations, one step of the network for each; the weights stay as they are.
 
-        The cost of an observation does not depend on the number of those before it, and the result is the same as if
-        the network had read the whole series again.
+        The cost of an observation does not depend on the number of those before it, and the state is the same as if
+        the network had read the whole series again. Intervals grow after observations outside of them, and shrink
+        after others, so that their coverage stays as it should be when the series changes.
 
         Args:
             y: the observations that follow the last one directly
@@ -258,7 +266,7 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
         stream = self.stream_
         before = stream.history.values[-1]
         table = continue_series(y, self.axis_, stream.steps, self.columns_, before, missing=self.missing)
-        stream.observe(table.values, self._read_covariates(X, len(table.values)))
+        stream.observe(table.values, self._read_covariates(X, len(table.values)), table.observed)
         return self
 
     def backtest(self, y: Any, X: Any = None, **options: Any) -> "BacktestResult":
@@ -319,10 +327,16 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
             self.clocks_ = clock_seasons(proposed, self.seasons_, MOST_MODULES)
         else:
             self.clocks_ = propose_clocks(values, None, longest=min(max(1, T // 4), LONGEST_WITHOUT_SEASON))
+        self.schedule_ = self._choose_schedule(self.clocks_)
+
+    def _choose_schedule(self, clocks: Clocks) -> Schedule:
+        """The schedule that the parameter gives; refuses one with another number of units."""
+        hidden_size = int(self.hidden_size)
         if self.schedule is None:
-            self.schedule_ = self.clocks_.schedule(int(self.hidden_size))
-        else:
-            self.schedule_ = Schedule.resolve(self.schedule, int(self.hidden_size))
+            return Schedule.from_periods(hidden_size, FAST_PERIODS[:hidden_size])
+        if isinstance(self.schedule, str) and self.schedule == PROPOSED:
+            return clocks.schedule(hidden_size)
+        return Schedule.resolve(self.schedule, hidden_size)
 
     def _check_seasons(self, T: int) -> tuple[int, ...]:
         """The seasons that the parameter gives, which must divide each other and fit into the series."""
@@ -393,11 +407,12 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
         with torch.no_grad():
             hidden, state = layer(windows.inputs, return_state=True)
             lines = network.read(hidden[rows], windows.candidates[rows]).double().cpu().numpy()
+            outputs = network.readout(hidden[-self.features_.horizon :]).cpu()
         targets = windows.targets[rows].double().cpu().numpy()
         seen = windows.importance[rows].cpu().numpy() > 0
-        self.calibration_ = calibrate(lines, targets, seen, float(self.coverage))
+        scores = np.where(seen, score(lines, targets), np.nan)
         is_measured = len(windows.held_out) > 0
-        self.coverage_ = measure_coverage(lines, targets, seen, float(self.coverage)) if is_measured else math.nan
+        self.coverage_ = measure_coverage(scores, float(self.coverage)) if is_measured else math.nan
         self.held_out_errors_ = []
         if is_measured:
             scales = self.features_.compute_scales(rows.start, len(targets))
@@ -406,7 +421,9 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
                 (_mean(errors[0][..., c]), _mean(errors[1][..., c])) for c in range(targets.shape[2])
             ]
         network.cpu()
-        self.stream_ = Stream(network, self.features_, history.tail(), state.to("cpu"))
+        calibration = calibrate(scores, float(self.coverage))
+        kept = history.tail(self.features_.horizon)
+        self.stream_ = Stream(network, self.features_, calibration, kept, state.to("cpu"), outputs)
 
     def _read_covariates(self, X: Any, count: int) -> NDArray[np.float64]:
         """The covariates (count, covariates) of the next steps."""
@@ -424,7 +441,7 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
         """(H, C, levels): the quantiles of the next steps."""
         check_is_fitted(self)
         lines = self.stream_.forecast(self._read_covariates(X, self.features_.horizon))
-        return self.stream_.convert(self.calibration_.compute_quantiles(lines, levels))
+        return self.stream_.convert(self.stream_.calibration.compute_quantiles(lines, levels))
 
     def _frame(self, values: NDArray[np.float64]) -> Any:
         """Values (H, C) as a Series or a DataFrame with the times of the next steps."""

@@ -32,8 +32,8 @@ class History:
     >>> history = History.begin(season=2, channels=1).extend(np.array([[1.0], [2.0], [5.0]]))
     >>> history.profiles[:, 0, 0]  # the mean of 1 and 5 at the phase 0
     array([1., 2., 3.])
-    >>> history.extend(np.ones((30, 1))).tail().start  # nothing depends on the first 13 of 33 steps
-    13
+    >>> history.extend(np.ones((30, 1))).tail(horizon=3).start  # nothing depends on the first 10 of 33 steps
+    10
     """
 
     season: int
@@ -58,11 +58,6 @@ class History:
         """The number of steps before the next observation."""
         return self.start + len(self.values)
 
-    @property
-    def needed(self) -> int:
-        """The number of rows that the next observations and all candidates depend on."""
-        return (max(MEDIANS) + 1) * self.season
-
     def extend(self, values: NDArray[np.float64], covariates: NDArray[np.float64] | None = None) -> "History":
         """The history after more observations (n, channels), with their covariates (n, covariates)."""
         if covariates is None:
@@ -75,9 +70,9 @@ class History:
         known = self.covariates[: len(self.values)]
         return History(self.season, self.start, joined, profiles, np.concatenate([known, covariates]))
 
-    def tail(self) -> "History":
-        """The history without the rows that nothing depends on any more."""
-        cut = max(0, len(self.values) - self.needed)
+    def tail(self, horizon: int) -> "History":
+        """The history without the rows that neither new observations nor the last `horizon` forecasts depend on."""
+        cut = max(0, len(self.values) - (max(MEDIANS) + 1) * self.season - horizon)
         return History(
             self.season,
             self.start + cut,

@@ -1,122 +1,148 @@
 """Intervals: lines of a network become quantiles whose coverage was measured on data that it did not train on.
 
-Between and beyond the three lines, a quantile lies where a normal distribution on each side of the middle would have
-it. Then it is moved outward by a margin, in units of the scale, so that the interval covers as many of the held-out
-observations as it should (conformalised quantile regression; Romano, Patterson and Candès, 2019). The margins of
-several coverages and all steps ahead are kept; between them they are interpolated.
+    half widths     the distances of the lower and the upper line from the middle
+    score           the distance of a value from the middle, in half widths
+    factor(c, h)    the quantile c of the scores of the forecasts h steps ahead, on the end that was held out
+
+The interval of coverage c reaches from the middle to factor(c, h) half widths on both sides (conformal prediction;
+Romano, Patterson and Candès, 2019). As new observations come, the factors follow them: after a value outside its
+interval all factors of its step ahead grow, after one inside they shrink by so little that both balance at the wanted
+coverage (adaptive conformal inference; Gibbs and Candès, 2021).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-COVERAGES = tuple(round(0.02 * i, 2) for i in range(50))
-"""The coverages whose margins are kept: 0, 0.02, ..., 0.98."""
+COVERAGES = tuple(round(0.02 * i, 2) for i in range(51))
+"""The coverages whose factors are kept, 0, 0.02, ..., 1; between them, factors are interpolated."""
 
 FEWEST_PER_STEP = 100
-"""With fewer observations, all steps ahead share their margins."""
+"""With fewer observations, all steps ahead share their factors."""
+
+SMALLEST_HALF_WIDTH = 0.01
+"""The smallest half width, in units of the scale."""
+
+RATE = 0.03
+"""The largest change of the logarithm of the factors after one observation."""
+
+LARGEST_GROWTH = 3.0
+"""The largest absolute change of the logarithm of the factors in all: factors stay within 20 times their start."""
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """The margins of all intervals."""
+    """The factors of all coverages and steps ahead, and how far they have moved since they were measured."""
 
     coverage: float
-    """The coverage of the interval between the outer lines of the network."""
-    margins: NDArray[np.float64]
-    """(coverages, H, channels), in units of the scale."""
+    """The coverage of the interval between the outer lines, at which the factors follow new observations."""
+    factors: NDArray[np.float64]
+    """(coverages, H, channels), increasing with the coverage from 0."""
+    growth: NDArray[np.float64]
+    """(H, channels): the logarithm of the change of the factors since they were measured."""
 
     def compute_quantiles(self, lines: NDArray[np.float64], levels: Sequence[float]) -> NDArray[np.float64]:
         """(..., H, C, levels): the quantiles of lines (..., H, C, 3), increasing with the level."""
-        middle = lines[..., 1]
+        low, high = measure_half_widths(lines)
         quantiles = []
-        for level in sorted(levels):
-            inner = abs(2 * level - 1)
-            low, high = spread_lines(lines, self.coverage, inner)
-            margin = self._interpolate(inner)
-            moved = np.minimum(low - margin, middle) if level < 0.5 else np.maximum(high + margin, middle)
-            quantiles.append(moved if level != 0.5 else middle)
-        rising = np.maximum.accumulate(np.stack(quantiles, axis=-1), axis=-1)
-        order = np.argsort(np.argsort(np.asarray(levels), kind="stable"), kind="stable")
-        result: NDArray[np.float64] = rising[..., order]
-        return result
+        for level in levels:
+            factor = self.find_factor(abs(2 * level - 1))
+            quantiles.append(lines[..., 1] + (-factor * low if level < 0.5 else factor * high))
+        return np.stack(quantiles, axis=-1)
 
-    def _interpolate(self, coverage: float) -> NDArray[np.float64]:
-        """(H, C): the margin of an interval."""
-        place = min(coverage, COVERAGES[-1]) * 50
+    def find_factor(self, coverage: float) -> NDArray[np.float64]:
+        """(H, C): the factors of a coverage."""
+        place = coverage * (len(COVERAGES) - 1)
         below = min(int(place), len(COVERAGES) - 2)
         share = place - below
-        margin: NDArray[np.float64] = (1 - share) * self.margins[below] + share * self.margins[below + 1]
-        return margin
+        factor = (1 - share) * self.factors[below] + share * self.factors[below + 1]
+        moved: NDArray[np.float64] = factor * np.exp(self.growth)
+        return moved
+
+    def follow(self, scores: NDArray[np.float64]) -> "Calibration":
+        """The calibration after an observation, whose scores (H, channels) are those of the last H forecasts of it.
+
+        NaN scores change nothing.
+        """
+        missed = scores > self.find_factor(self.coverage)
+        change = np.where(np.isnan(scores), 0.0, RATE * (missed - (1 - self.coverage)))
+        return Calibration(self.coverage, self.factors, np.clip(self.growth + change, -LARGEST_GROWTH, LARGEST_GROWTH))
 
 
-def calibrate(
-    lines: NDArray[np.float64], targets: NDArray[np.float64], seen: NDArray[np.bool_], coverage: float
-) -> Calibration:
-    """The margins at which intervals cover the targets.
+def measure_half_widths(lines: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The distances (..., H, C) of the outer lines (..., H, C, 3) from the middle, below and above."""
+    low = np.maximum(lines[..., 1] - lines[..., 0], SMALLEST_HALF_WIDTH)
+    high = np.maximum(lines[..., 2] - lines[..., 1], SMALLEST_HALF_WIDTH)
+    return low, high
+
+
+def score(lines: NDArray[np.float64], targets: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The distances of targets (..., H, C) from the middle of lines (..., H, C, 3), in half widths on their side.
+
+    >>> score(np.array([[[-1.0, 0.0, 2.0]]]), np.array([[-3.0]])).item()
+    3.0
+    """
+    low, high = measure_half_widths(lines)
+    return np.maximum((lines[..., 1] - targets) / low, (targets - lines[..., 1]) / high)
+
+
+def calibrate(scores: NDArray[np.float64], coverage: float) -> Calibration:
+    """The calibration at which intervals cover as many of the observations as they should.
 
     Args:
-        lines: (n, H, C, 3)
-        targets: (n, H, C)
-        seen: (n, H, C), False for targets that are unknown
+        scores: (n, H, channels); NaN for observations that are unknown
         coverage: the coverage of the outer lines
 
     >>> targets = np.random.default_rng(0).normal(size=(9000, 1, 1))
     >>> lines = np.broadcast_to([-0.1, 0.0, 0.1], (9000, 1, 1, 3))  # far too narrow
-    >>> calibration = calibrate(lines, targets, np.ones(targets.shape, dtype=bool), coverage=0.8)
+    >>> calibration = calibrate(score(lines, targets), coverage=0.8)
     >>> calibration.compute_quantiles(lines[0], [0.1, 0.9]).round(1).tolist()
     [[[-1.3, 1.3]]]
     """
-    margins = np.zeros((len(COVERAGES), *targets.shape[1:]))
-    for i, wanted in enumerate(COVERAGES[1:], start=1):
-        low, high = spread_lines(lines, coverage, wanted)
-        scores = np.where(seen, np.maximum(low - targets, targets - high), np.nan)
-        for c in range(targets.shape[2]):
-            margins[i, :, c] = _find_margins(scores[:, :, c], wanted)
-    return Calibration(coverage, margins)
+    _, H, channels = scores.shape
+    factors = np.zeros((len(COVERAGES), H, channels))
+    for c in range(channels):
+        known = ~np.isnan(scores[:, :, c])
+        fewest = int(known.sum(axis=0).min())
+        if not known.any():
+            # nothing is known: the lines stay where they are
+            factors[1:, :, c] = 1.0
+        elif fewest < FEWEST_PER_STEP:
+            pooled = scores[:, :, c][known]
+            factors[1:, :, c] = np.quantile(pooled, _raise_levels(fewest))[:, None]
+        else:
+            factors[1:, :, c] = np.nanquantile(scores[:, :, c], _raise_levels(fewest), axis=0)
+    return Calibration(coverage, factors, np.zeros((H, channels)))
 
 
-def measure_coverage(
-    lines: NDArray[np.float64], targets: NDArray[np.float64], seen: NDArray[np.bool_], coverage: float
-) -> float:
-    """The share of targets inside intervals that were calibrated on other targets: each half serves the other.
+def measure_coverage(scores: NDArray[np.float64], coverage: float) -> float:
+    """The coverage in use: intervals are calibrated on the first half of the observations and follow the second half.
 
-    NaN if there are fewer than two observations.
+    Args:
+        scores: (n, H, channels) of forecasts that follow each other step by step
+        coverage: the wanted coverage
+
+    NaN if one of the halves has no observations.
     """
-    half = len(targets) // 2
+    half = len(scores) // 2
+    if np.isnan(scores[:half]).all() or np.isnan(scores[half:]).all():
+        return math.nan
+    calibration = calibrate(scores[:half], coverage)
+    ahead = np.arange(scores.shape[1])
     inside, count = 0, 0
-    for known, tested in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
-        if not seen[known].any() or not seen[tested].any():
-            return float("nan")
-        calibration = calibrate(lines[known], targets[known], seen[known], coverage)
-        ends = calibration.compute_quantiles(lines[tested], [(1 - coverage) / 2, (1 + coverage) / 2])
-        covered = (targets[tested] >= ends[..., 0]) & (targets[tested] <= ends[..., 1])
-        inside += int(covered[seen[tested]].sum())
-        count += int(seen[tested].sum())
+    for origin in range(half, len(scores)):
+        known = ~np.isnan(scores[origin])
+        inside += int((scores[origin] <= calibration.find_factor(coverage))[known].sum())
+        count += int(known.sum())
+        # the next value is now known: it was forecast 1, 2, ..., H steps ahead
+        origins = origin - ahead
+        calibration = calibration.follow(np.where(origins[:, None] >= 0, scores[np.maximum(origins, 0), ahead], np.nan))
     return inside / count
 
 
-def spread_lines(
-    lines: NDArray[np.float64], coverage: float, wanted: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The ends (..., H, C) of intervals of another coverage than that of the outer lines (..., H, C, 3)."""
-    ratio = NormalDist().inv_cdf((1 + wanted) / 2) / NormalDist().inv_cdf((1 + coverage) / 2) if wanted < 1 else 10.0
-    middle = lines[..., 1]
-    low = middle + ratio * np.minimum(lines[..., 0] - middle, 0)
-    high = middle + ratio * np.maximum(lines[..., 2] - middle, 0)
-    return low, high
-
-
-def _find_margins(scores: NDArray[np.float64], coverage: float) -> NDArray[np.float64]:
-    """(H,): the margins below which the scores (n, H) lie with the probability `coverage`; NaN scores do not count."""
-    if np.isnan(scores).all():
-        return np.zeros(scores.shape[1])
-    fewest = int((~np.isnan(scores)).sum(axis=0).min())
-    if fewest < FEWEST_PER_STEP:
-        level = min(1.0, coverage * (1 + 1 / max(fewest, 1)))
-        return np.full(scores.shape[1], np.nanquantile(scores, level))
-    margins: NDArray[np.float64] = np.nanquantile(scores, min(1.0, coverage * (1 + 1 / fewest)), axis=0)
-    return margins
+def _raise_levels(count: int) -> NDArray[np.float64]:
+    """The coverages above 0, raised so that a quantile of so few observations covers a new one as often."""
+    return np.minimum(1.0, np.array(COVERAGES[1:]) * (1 + 1 / max(count, 1)))

@@ -17,14 +17,20 @@ from .features import Features
 from .forecast_network import ForecastNetwork, compute_pinball, regress_medians
 from .history import History
 
-SEASONS_IN_WINDOW = 3
+SEASONS_IN_WINDOW = 6
 """The length of a window in seasons."""
 
 SHORTEST_WINDOW = 96
 """The length of a window in steps, if its seasons are shorter."""
 
-STEPS_PER_LOSS = 8
+STEPS_PER_LOSS = 16
 """One of so many steps of a window counts in the loss."""
+
+STEPS_PER_CHECK = 4
+"""One of so many steps of the held-out end counts in the loss that decides when to stop."""
+
+MOST_REGRESSED = 3000
+"""The most steps that the median regression is fitted to."""
 
 HELD_OUT = 0.1
 """The share of the series that is held out."""
@@ -71,8 +77,8 @@ class Windows:
         self.importance = torch.from_numpy(importance.astype(np.float32)).to(device)
         # the last step whose forecast lies inside the training part
         last = train_end - H + 1
-        self.length = min(max(SEASONS_IN_WINDOW * self.season, SHORTEST_WINDOW), last)
-        self.warm_up = self.length // SEASONS_IN_WINDOW
+        self.length = max(min(max(SEASONS_IN_WINDOW * self.season, SHORTEST_WINDOW), last // 2), min(2, last))
+        self.warm_up = min(max(self.season, SHORTEST_WINDOW // SEASONS_IN_WINDOW), self.length // 3)
         self.starts = last - self.length + 1
 
     @property
@@ -87,7 +93,9 @@ class Windows:
 
     def regress(self) -> Tensor:
         """(H, C, K): the weights of the candidates by a median regression on the training part."""
-        rows = slice(min(self.season, self.train_end - self.horizon), self.train_end - self.horizon + 1)
+        last = self.train_end - self.horizon
+        first = min(self.season, last)
+        rows = slice(first, last + 1, max(1, (last + 1 - first) // MOST_REGRESSED))
         candidates, targets, importance = (
             tensor[rows].cpu() for tensor in (self.candidates, self.targets, self.importance)
         )
@@ -110,20 +118,17 @@ class Windows:
         lines = network(self.inputs[rows], self.candidates[chosen], phase, steps)
         return self._weigh(lines, chosen)
 
-    def run(self, network: ForecastNetwork, first: int, last: int) -> Tensor:
-        """(last - first, H, C, 3): the lines of all steps from `first` to `last`, of a stream that begins there."""
-        lines: Tensor = network(self.inputs[first:last, None], self.candidates[first:last, None], first)
-        return lines[:, 0]
-
     def _count_loss_steps(self) -> int:
         return max(1, (self.length - self.warm_up) // STEPS_PER_LOSS)
 
     def _compute_held_out_loss(self, network: ForecastNetwork) -> Tensor:
         first = max(0, self.train_end - 2 * max(self.season, self.warm_up))
-        lines = self.run(network, first, self.held_out.stop)[self.train_end - first :]
-        return self._weigh(lines, slice(self.held_out.start, self.held_out.stop))
+        chosen = torch.arange(self.held_out.start, self.held_out.stop, STEPS_PER_CHECK, device=self.device)
+        inputs = self.inputs[first : self.held_out.stop, None]
+        lines = network(inputs, self.candidates[chosen, None], first, chosen - first)
+        return self._weigh(lines, chosen[:, None])
 
-    def _weigh(self, lines: Tensor, rows: "Tensor | slice") -> Tensor:
+    def _weigh(self, lines: Tensor, rows: Tensor) -> Tensor:
         losses = compute_pinball(lines, self.targets[rows], self.coverage)
         return (losses * self.importance[rows].unsqueeze(-1)).mean()
 
