@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.exceptions import ConvergenceWarning
 from support.made_sequences import make_blobs, make_classes
 
@@ -96,6 +97,28 @@ def test_options_reach_the_network(options, layer):
     assert (network.layer.num_layers, network.layer.bidirectional, network.layer.dropout) == (2, True, 0.25)
     assert network.dropout.p == 0.25
     assert network.readout.in_features == 16
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+def test_the_readout_reads_the_last_layer_at_both_ends(cell):
+    X, y = make_classes(6, seed=0, shortest=5, longest=5)
+    options = {"cell": cell, "num_layers": 2, "bidirectional": True, **TINY}
+    network = ClockworkClassifier(**options).fit(X, y).network_
+    input = torch.from_numpy(np.stack(X, axis=1)).float()
+    with torch.no_grad():
+        output, _ = network.layer(input)
+        state = network.read(input)
+        torch.testing.assert_close(state, torch.cat([output[-1, :, :8], output[0, :, 8:]], dim=1))
+        torch.testing.assert_close(network(input), network.readout(state))
+
+
+def test_outputs_that_are_not_finite_are_an_error():
+    X, y = make_blobs(12)
+    classifier = ClockworkClassifier(**TINY).fit(X, y)
+    with torch.no_grad():
+        classifier.network_.readout.bias.fill_(torch.inf)
+    with pytest.raises(FloatingPointError, match="the outputs are not finite numbers"):
+        classifier.predict(X)
 
 
 @pytest.mark.parametrize(
