@@ -81,6 +81,18 @@ def test_a_stream_goes_on_where_it_stood(saved, load):
     assert loaded.predict().index[0] == new.index[-1] + pd.Timedelta("1h")
 
 
+def test_the_clock_goes_on_after_a_history_that_was_cut(load, tmp_path):
+    forecaster = ClockworkForecaster(**SMALL, seasons=(4,), schedule=[1, 4]).fit(load)
+    # the state must count all 144 steps, of which the file has the last 46
+    assert forecaster.stream_.history.start == 98
+    forecaster.save(tmp_path / "model.safetensors")
+    loaded = ClockworkForecaster.load(tmp_path / "model.safetensors")
+    new = make_load_series(days=8)[len(load) :]
+    found, expected = (model.update(new) for model in (loaded, forecaster))
+    assert found.stream_.state.t == expected.stream_.state.t == 192
+    pd.testing.assert_series_equal(found.predict(), expected.predict(), rtol=1e-6)
+
+
 def test_parameters_of_every_kind_are_saved(load, tmp_path):
     path = tmp_path / "model.safetensors"
     options = {"schedule": Schedule((1, 4), (4, 4)), "seasons": (4, 24), "horizon": np.int64(6)}
@@ -178,6 +190,7 @@ def set_array(name, function):
         (set_array("state.h", lambda array: array[:, 1:]), "must be float32 (1, 8)"),
         (set_array("calibration.factors", lambda array: array[1:]), "must be float64"),
         (set_array("calibration.factors", lambda array: -array), "the factors of its intervals must increase from 0"),
+        (set_array("calibration.factors", lambda array: array[::-1]), "the factors of its intervals must increase"),
         (set_array("calibration.growth", lambda array: array + 99), "and stay near their start"),
         (set_array("stream.outputs", lambda array: array[:, 1:]), "must be float32 (6, "),
         (set_array("stream.outputs", lambda array: array[:0]), "must have 1 to 6 rows, got 0"),

@@ -36,7 +36,7 @@ EXTRA = "competitors"
 RATES = (1.0, 1 / 3, 1 / 9)
 """The learning rates of a network that trains until it stops improving, as shares of the usual one."""
 
-PATIENCE = 6
+PATIENCE = 26
 """The number of epochs without a lower loss after which such a network goes on to the next learning rate."""
 
 MOST_EPOCHS = 10_000
