@@ -211,6 +211,9 @@ def replace(row, line):
         (replace(5, "2024-03-01 05:00,\u0663"), "line 7: column 'load' has '\u0663', which is not a number"),
         (replace(5, '2024-03-01 05:00,"1,5"'), "line 7: column 'load' has '1,5', which is not a number"),
         (replace(5, "2024-03-01 05:00,1e999"), "line 7: column 'load' is infinite"),
+        (replace(5, "2024-03-01 05:00,-1e300"), "line 7: column 'load' has -1e\\+300, which is beyond 1e\\+100"),
+        (replace(5, "9024-03-01 05:00,1"), "line 7: column 'time' has '9024-03-01 05:00', which is not a time like"),
+        (replace(23, "2224-03-01 23:00,1"), "line 25: 2224-03-01 23:00:00 lies too far ahead: there would be .* steps"),
         (replace(5, "2024-03-01 05:00,"), "line 7: column 'load' has no value at 2024-03-01 05:00:00 \\(1 of 24 are"),
         (replace(5, "2024-03-01 05:00,N/A"), "line 7: column 'load' has no value at .* --missing interpolate"),
         (replace(5, None), "line 7: 2024-03-01 05:00:00 is missing before 2024-03-01 06:00:00 \\(1 times of the frequ"),
@@ -234,7 +237,8 @@ def replace(row, line):
         (["time,load", "2024-03-01,", "2024-03-02,"], "column 'load' has no values"),
     ],
 )  # fmt: skip
-def test_errors_name_the_line_or_the_column(write, content, message):
+def test_errors_name_the_line_or_the_column(write, content, message, monkeypatch):
+    monkeypatch.setattr(tables, "MOST_ROWS", 1_000_000)
     if isinstance(content, bytes) and content.startswith(b"PAR1"):
         pytest.importorskip("pyarrow")
     with pytest.raises(TableError, match=message):
@@ -352,3 +356,7 @@ def test_columns_of_other_types_are_refused(tmp_path):
     frame.to_parquet(tmp_path / "a")
     with pytest.raises(TableError, match="column 'many' has values of the type list<"):
         read_table(tmp_path / "a", targets=["many"])
+    frame["when"] = frame.index
+    frame.to_parquet(tmp_path / "a")
+    with pytest.raises(TableError, match="column 'when' has times, expected numbers"):
+        read_table(tmp_path / "a", time="time", targets=["when"])

@@ -31,6 +31,10 @@ EARLIEST, LATEST = 946_684_800, 4_102_444_800
 """The first seconds of the years 2000 and 2100 since 1970: numbers in between are times, others count steps."""
 
 
+FEW = 5
+"""The number of texts that are tried in all formats to see whether they are times."""
+
+
 def find_time_column(columns: FileColumns) -> str:
     """The first column with dates; a TableError if there is none."""
     for name, count in Counter(columns.names).items():
@@ -122,7 +126,8 @@ class _Reader:
         if len(different) > 1:
             different = [index for index in different if _is_regular(index)] or different
         if len(different) > 1:
-            later = next(row for row in range(len(texts)) if different[0][row] != different[1][row])
+            first, second = different[:2]
+            later = next(row for row in range(len(texts)) if first[row] != second[row] and not pd.isna(first[row]))
             readings = " or ".join(f"{index[later]:%Y-%m-%d}" for index in different)
             raise self.error(
                 f"has {quote(texts[later])}, which is {readings}; give the format, such as --time-format %d/%m/%Y "
@@ -190,11 +195,12 @@ def _list_parsers(example: str) -> list[Any]:
 
 def _parse_iso(texts: Any) -> Any:
     """The times of texts in ISO 8601. Times with an offset from UTC are in UTC."""
-    has_offset = bool(texts.str.contains(r"\d{1,2}:\d{2}.*[+-]\d{2}|Z$", regex=True).any())
+    has_offset = bool(texts.str.contains(r":.*[+-]|[Zz]$", regex=True).any())
     try:
-        return pd.DatetimeIndex(pd.to_datetime(texts, format="ISO8601", errors="coerce", utc=has_offset))
+        index = pd.DatetimeIndex(pd.to_datetime(texts, format="ISO8601", errors="coerce", utc=True))
     except (ValueError, OverflowError):
         return pd.DatetimeIndex([pd.NaT] * len(texts))
+    return index if has_offset else index.tz_localize(None)
 
 
 def _parse_format(format: str, texts: Any) -> Any:
@@ -217,7 +223,13 @@ def _is_regular(index: Any) -> bool:
 def _are_mostly_times(texts: list[str]) -> bool:
     """Whether most of some texts are dates, and not numbers."""
     present = [text.strip() for text in texts if text.strip()]
-    return sum(map(_is_date, present)) > len(present) / 2
+    if sum(map(_is_number, present)) >= len(present) / 2:
+        return False
+    if _parse_iso(pd.Series(present, dtype=object)).notna().sum() > len(present) / 2:
+        return True
+    # other formats are tried one by one, which takes long
+    few = present[:FEW]
+    return sum(map(_is_date, few)) > len(few) / 2
 
 
 def _is_date(text: str) -> bool:

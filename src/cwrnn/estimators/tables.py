@@ -23,8 +23,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..untrusted import read_regular_file
-from .series import check_missing
-from .table_files import FileColumns, TableError, quote, read_columns
+from .series import LARGEST, check_missing
+from .table_files import MOST_ROWS, FileColumns, TableError, quote, read_columns
 from .table_times import check_names, find_time_column, parse_times
 from .time_axis import SeriesError, TimeAxis, format_time, read_axis
 
@@ -184,6 +184,13 @@ def _locate_rows(table: TableFile, axis: TimeAxis, start: int) -> NDArray[np.int
             f"{axis.frequency!r}; resample the table first",
             row,
         )
+    if steps[-1] - start >= MOST_ROWS:
+        row = int(np.argmax(np.diff(steps, prepend=start)))
+        raise table.error(
+            f"{format_time(index[row])} lies too far ahead: there would be {steps[-1] - start + 1} steps, expected at "
+            f"most {MOST_ROWS}",
+            row,
+        )
     return steps
 
 
@@ -265,6 +272,8 @@ def _choose_targets(columns: FileColumns, targets: Sequence[str] | None, others:
 
 def _parse_numbers(columns: FileColumns, name: str, values: Any, places: NDArray[np.int64]) -> NDArray[np.float64]:
     """The numbers of a column, with NaN for missing ones; refuses text and infinity, and names the line."""
+    if isinstance(values, pd.DatetimeIndex):
+        raise TableError(columns.path, "has times, expected numbers", column=name)
     if isinstance(values, np.ndarray):
         numbers = values.astype(np.float64)
     else:
@@ -275,9 +284,11 @@ def _parse_numbers(columns: FileColumns, name: str, values: Any, places: NDArray
                 problem = f"has {quote(text)}, which is not a number"
                 raise TableError(columns.path, problem, place=f"{columns.unit} {places[row]}", column=name)
             numbers[row] = number
-    if np.isinf(numbers).any():
-        row = int(np.argmax(np.isinf(numbers)))
-        raise TableError(columns.path, "is infinite", place=f"{columns.unit} {places[row]}", column=name)
+    wrong = np.flatnonzero(np.abs(numbers) > LARGEST)
+    if wrong.size:
+        number = numbers[wrong[0]]
+        problem = "is infinite" if np.isinf(number) else f"has {number:g}, which is beyond {LARGEST:g}"
+        raise TableError(columns.path, problem, place=f"{columns.unit} {places[wrong[0]]}", column=name)
     return numbers
 
 

@@ -25,7 +25,7 @@ from cwrnn.commands.app import app, run
 from ..door import Door, require
 from ..mutation import NUMBERS, TEXTS, mutate_text
 from ..trees import write_tree
-from . import model_files, stores
+from . import forecaster_files, model_files, stores, tables
 
 TRAINING = (
     "cwrnn.experiments.sweep.driver.train_missing",
@@ -35,19 +35,23 @@ TRAINING = (
     "cwrnn.experiments.clocks.learning.train_both_kinds",
     "cwrnn.bench.command._measure",
     "cwrnn.experiments.report.page.write_store_report",
+    "cwrnn.estimators.forecaster.fit_features",
+    "cwrnn.experiments.forecasting.prediction._write",
 )
 """The functions that begin the long work of all commands."""
 
 PATHS = ("store", "model.safetensors", "sound.wav", "corpus", "fifo", "empty", "folder", "loop", "missing", "", ".",
          "a" * 5000,
-         "zero", "new/folder", "$x", "-", "broken.sqlite", "\udcff")  # fmt: skip
+         "zero", "new/folder", "$x", "-", "broken.sqlite", "\udcff", "load.csv", "forecaster.safetensors")  # fmt: skip
 SOURCES = ("bundle", "squares:3,7", "squares:3,7x2", "squares:", "squares:0", "squares:3x99999999999",
            "squares:99999999999",
+           "load.csv", "load.csv", "load.csv", "damaged.csv", "zero",
            "folder:corpus", "timit:corpus", "nltk-timit:corpus", "folder:", "folder:fifo", "timit:loop", "sound.wav",
            "fifo")  # fmt: skip
 VALUES = ("cw", "srn", "lstm", "cw-lstm", "gru,cw-gru", "cw,srn", "generation", "words", "yes,no",
           "making,walking", "100", "100,250",
-          "1:4,2:4", "local",
+          "1:4,2:4", "local", "load", "time", "warm", "gru", "hold", "interpolate", "1,24", "%Y", "UTC", "cpu",
+          "nn.GRU",
           "exponential-2", "exponential-2,fibonacci", "0.01", "srn=1e-4,cw=0.1", "cw=1,cw=2", "1", "2", "0",
           "2,8,10,2,3")  # fmt: skip
 ENTRIES = [
@@ -56,6 +60,7 @@ ENTRIES = [
     ["sound.wav", "sound", 7], ["fifo", "fifo", None], ["empty", "text", ""], ["folder", "folder", None], ["loop",
     "link", "loop"],
     ["zero", "link", "/dev/zero"], ["broken.sqlite", "text", "SQLite format 3\x00"],
+    ["load.csv", "text", tables.list_texts()[0]], ["damaged.csv", "text", tables.list_texts()[1][:-7]],
 ]  # fmt: skip
 
 
@@ -125,6 +130,7 @@ def run_command(case: bytes, folder: Path) -> None:
     here.mkdir(parents=True)
     write_tree(here, ENTRIES)
     (here / "model.safetensors").write_bytes(model_files.list_samples()[2])
+    (here / "forecaster.safetensors").write_bytes(forecaster_files.list_forecaster_samples()[0])
     (here / "store").mkdir()
     (here / "store" / "runs.sqlite").write_bytes(stores.make_store())
     os.chdir(here)

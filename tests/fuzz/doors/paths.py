@@ -6,6 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from cwrnn.estimators import ClockworkForecaster
+from cwrnn.estimators.table_files import TableError
+from cwrnn.estimators.tables import read_table
 from cwrnn.experiments.errors import ArgumentError, ExperimentError
 from cwrnn.experiments.generation.music import load_sequences
 from cwrnn.experiments.inspect.network import inspect_network
@@ -25,6 +28,8 @@ from .sounds import make_recogniser
 READERS: dict[str, Callable[[Path], object]] = {
     "SavedNetwork.load": SavedNetwork.load,
     "Recogniser.load": Recogniser.load,
+    "ClockworkForecaster.load": ClockworkForecaster.load,
+    "read_table": read_table,
     "recognise": lambda path: recognise(make_recogniser(), path),
     "load_sequences": lambda path: load_sequences([path]),
     "load_corpus": lambda path: load_corpus(f"folder:{path}", cache=False),
@@ -82,6 +87,6 @@ def read_path(case: bytes, folder: Path) -> None:
 
 
 DOORS = (
-    Door("path", "every function that takes a path", (ArgumentError, ExperimentError, ModelError, OSError),
+    Door("path", "every function that takes a path", (ArgumentError, ExperimentError, ModelError, TableError, OSError),
     make_case, read_path),
 )  # fmt: skip

@@ -181,7 +181,7 @@ def name_problems(path: Path) -> Iterator[None]:
         yield
     except TableError as error:
         raise ExperimentError(replace_undecodable(str(error))) from error
-    except (SeriesError, TrainingError) as error:
+    except (FloatingPointError, SeriesError, TrainingError) as error:
         reason = re.sub(r"^y(_new)?:? ", "", str(error))
         raise ExperimentError(f"{escape_controls(replace_undecodable(str(path)))}: {reason}") from error
 
