@@ -66,7 +66,8 @@ def test_two_commands_lead_from_a_table_to_a_picture(command, files, tmp_path, c
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "load in old.csv: 60 steps from 2024-01-01 00:00:00 to 2024-02-29 00:00:00, one every day"
-    assert re.fullmatch(r" +7 +\d+  calendar: week.*", lines[lines.index("") + 3])
+    assert any(re.fullmatch(r" +7  calendar: week.*", line) for line in lines)
+    assert "season: 7 steps; modules (period:units): " in out
     assert any(line.startswith("  load: mean absolute error ") for line in lines)
     assert any("of the values lie inside their 80 % intervals" in line for line in lines)
     # the command runs as it is printed
@@ -92,8 +93,8 @@ def test_fit_prints_json(command, files):
     assert (found["targets"], found["time"], found["steps"], found["frequency"]) == (["load"], "day", 60, "D")
     assert (found["seed"], found["horizon"], forecaster.random_state) == (3, 3, 3)
     assert found["schedule"] == forecaster.schedule_.spec
-    assert [clock["period"] for clock in found["clocks"]] == list(forecaster.schedule_.periods)
-    assert sum(clock["units"] for clock in found["clocks"]) == 8
+    assert [clock["period"] for clock in found["clocks"]] == list(forecaster.clocks_.periods)
+    assert found["clocks"][-1]["source"].startswith("calendar: week")
     assert found["held_out"]["coverage"] == forecaster.coverage_
     assert found["held_out"]["mae"] == {"load": forecaster.held_out_errors_[0][0]}
     assert found["held_out"]["naive_mae"] == {"load": forecaster.held_out_errors_[0][1]}
@@ -132,12 +133,14 @@ def test_an_existing_model_is_replaced_only_with_force(command, files, tmp_path)
 def test_the_clocks_of_the_user_are_taken(command, files):
     code, out, _ = command("fit", files / "old.csv", *TINY, "--schedule", "1,7", "--cell", "gru", "--out", "m")
     assert code == 0
-    assert "     7      4  given" in out
+    assert "modules (period:units): 1:4,7:4" in out
     assert ClockworkForecaster.load("m").schedule_.spec == "1:4,7:4"
     assert (
         command("fit", files / "old.csv", "--horizon", 3, "--epochs", 1, "--schedule", "1:4,7:2", "--out", "n")[0] == 0
     )
     assert ClockworkForecaster.load("n").schedule_.spec == "1:4,7:2"
+    assert command("fit", files / "old.csv", *TINY, "--schedule", "proposed", "--out", "o")[0] == 0
+    assert 7 in ClockworkForecaster.load("o").schedule_.periods
 
 
 def test_newer_rows_update_the_model(command, files, table):

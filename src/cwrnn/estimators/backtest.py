@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from ..schedule import Schedule
 from .clocks import Clocks
 from .series import read_covariates, read_series
 from .time_axis import SeriesError, TimeAxis
@@ -136,7 +137,9 @@ class BacktestResult:
     forecasts: dict[str, ModelForecasts]
     """The forecasts by the names of the models."""
     clocks: Clocks = field(default_factory=lambda: Clocks(()))
-    """The clocks of the forecaster."""
+    """The clocks that the series proposes."""
+    schedule: Schedule = field(default_factory=lambda: Schedule((1,), (1,)))
+    """The schedule of the forecaster's network."""
 
     @property
     def scores(self) -> dict[str, Score]:
@@ -272,7 +275,7 @@ def run_backtest(
     unit = np.abs(train[m:] - train[:-m]).mean(axis=0)
     # a series that repeats itself exactly has no error to compare with
     unit = np.where(unit > 0, unit, train.std(axis=0))
-    return BacktestResult(data, m, unit, forecasts, own.clocks_)
+    return BacktestResult(data, m, unit, forecasts, own.clocks_, own.schedule_)
 
 
 def _read_data(

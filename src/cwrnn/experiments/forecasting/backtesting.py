@@ -20,9 +20,11 @@ from ..errors import ArgumentError
 from ..file_names import check_new_file, check_path, format_page_path, replace_undecodable
 from ..json_safe import make_json_safe
 from ..limits import check_count
+from ..networks.descent import use_one_thread
 from ..progress import Progress, ProgressCallback
 from ..report.numbers import format_count
 from ..text_table import format_table
+from .fitting import list_clocks
 from .loading import (
     LARGEST_SEED,
     LoadedSeries,
@@ -138,7 +140,7 @@ class ForecasterBacktest:
 
     @property
     def clocks(self) -> Clocks:
-        """The clocks of the forecaster."""
+        """The clocks that the series proposes."""
         return self.results[0].clocks
 
     def measure_coverage_by_step(self) -> dict[str, NDArray[np.float64]]:
@@ -186,7 +188,8 @@ class ForecasterBacktest:
                 "season": result.season,
                 "coverage": result.data.coverage,
                 "seeds": self.seeds,
-                "clocks": self.clocks.to_dict(),
+                "clocks": list_clocks(self.clocks),
+                "schedule": result.schedule.spec,
                 "models": {name: model.to_dict() for name, model in self.models.items()},
                 "sentences": self.sentences,
                 "notes": self.notes,
@@ -302,7 +305,7 @@ def backtest_forecaster(
     )
     _check_test(test_size, stride, series.steps, horizon)
     results = []
-    with name_problems(series.table.path), collect_notes() as notes:
+    with name_problems(series.table.path), collect_notes() as notes, use_one_thread():
         for number in range(seeds):
             chosen = names if number == 0 else [name for name in names if name in NETWORKS]
             forecaster.set_params(random_state=seed + number)

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...estimators.clocks import Clocks
 from ...estimators.forecaster import ClockworkForecaster
 from ...estimators.windows import split_series
 from ...schedule import Schedule
 from ...untrusted import escape_controls
 from ..file_names import check_new_file, check_path, replace_undecodable
 from ..json_safe import make_json_safe
+from ..networks.descent import use_one_thread
 from ..progress import ProgressCallback
+from ..report.numbers import join_words
 from .loading import LoadedSeries, collect_notes, follow_training, load_series, make_forecaster, name_problems
 
 
@@ -49,7 +52,7 @@ class FittedForecaster:
                 **self.series.to_dict(),
                 "horizon": forecaster.horizon,
                 "cell": forecaster.cell,
-                "clocks": self._list_clocks(),
+                "clocks": list_clocks(forecaster.clocks_),
                 "schedule": forecaster.schedule_.spec,
                 "seasons": forecaster.seasons_,
                 "parameters": forecaster.n_parameters_,
@@ -74,24 +77,13 @@ class FittedForecaster:
         )
         return numbers
 
-    def _list_clocks(self) -> list[dict[str, Any]]:
-        """Return the period, the units and the source of every module."""
-        schedule = self.forecaster.schedule_
-        sources = {clock.period: clock.source for clock in self.forecaster.clocks_.clocks}
-        given = self.forecaster.schedule is not None
-        return [
-            {"period": period, "units": units, "source": "given" if given else sources.get(period, "between")}
-            for period, units in zip(schedule.periods, schedule.sizes, strict=True)
-        ]
-
     def __str__(self) -> str:
         forecaster = self.forecaster
-        lines = [str(self.series), "", "period  units  source of the clock"]
-        lines += [f"{clock['period']:6d}  {clock['units']:5d}  {clock['source']}" for clock in self._list_clocks()]
+        lines = [str(self.series), "", "The series proposes these clocks:", *str(forecaster.clocks_).split("\n"), ""]
+        lines += describe_clocks(forecaster.clocks_, forecaster.seasons_, forecaster.schedule_)
         layer = type(forecaster.network_.layer).__name__
         epochs = "1 epoch" if forecaster.n_iter_ == 1 else f"{forecaster.n_iter_} epochs"
         lines += [
-            "",
             f"{layer} with {forecaster.n_parameters_} parameters: trained in {forecaster.fit_seconds_:.1f} s, {epochs}",
             *self._describe_errors(),
             *(f"note: {note}" for note in self.notes),
@@ -156,8 +148,8 @@ def fit_forecaster(
         missing: "error" refuses missing values and times; "interpolate" or "hold" fills them
         cell: "rnn", "lstm" or "gru", all with clocks; None for that of ClockworkForecaster
         hidden_size: the number of hidden units; None for that of ClockworkForecaster
-        schedule: periods such as "1,24,168", periods and sizes such as "1:32,24:16", or a Schedule; None for clocks
-            that the data suggest
+        schedule: periods such as "1,24,168", periods and sizes such as "1:32,24:16", a Schedule, or "proposed" for
+            clocks that the data suggest; None for that of ClockworkForecaster
         coverage: the coverage of the intervals
         epochs: the number of epochs, at most; None for that of ClockworkForecaster
         seed: the seed of the initial weights and the batches
@@ -202,7 +194,7 @@ def fit_forecaster(
         encoding=encoding,
     )
     forecaster.verbose = follow_training(progress)
-    with name_problems(series.table.path), collect_notes() as notes:
+    with name_problems(series.table.path), collect_notes() as notes, use_one_thread():
         forecaster.fit(series.y, series.X)
     forecaster.verbose = False
     picture = None
@@ -215,6 +207,25 @@ def fit_forecaster(
             picture = model.with_name(f"{model.stem}-loss.png")
             write_picture(draw_loss_curve(forecaster), picture)
     return FittedForecaster(forecaster, series, tuple(notes), model, picture)
+
+
+def list_clocks(clocks: Clocks) -> list[dict[str, Any]]:
+    """Return the period, the cycle, the share and the source of every clock, for JSON."""
+    return [{**values, "source": clock.source} for values, clock in zip(clocks.to_dict(), clocks.clocks, strict=True)]
+
+
+def describe_clocks(clocks: Clocks, seasons: Sequence[int], schedule: Schedule) -> list[str]:
+    """Return what the forecaster does with the clocks that a series proposes, in sentences.
+
+    >>> from cwrnn.estimators.clocks import Clock
+    >>> clocks = Clocks((Clock(1), Clock(6), Clock(24, "day")))
+    >>> describe_clocks(clocks, (24,), Schedule((1, 2), (4, 4)))
+    ['season: 24 steps; modules (period:units): 1:4,2:4 (--schedule proposed takes the clocks above)']
+    """
+    known = [str(season) for season in seasons if season > 1]
+    steps = "none" if not known else f"{join_words(known)} steps"
+    hint = "" if schedule.periods == clocks.periods else " (--schedule proposed takes the clocks above)"
+    return [f"season{'s' if len(known) > 1 else ''}: {steps}; modules (period:units): {schedule.spec}{hint}"]
 
 
 def name_naive(forecaster: ClockworkForecaster) -> str:

@@ -73,6 +73,7 @@ def write_page(backtest: ForecasterBacktest, path: Path) -> None:
             classes=CLASSES,
             own=OWN,
             clocks=backtest.clocks.clocks,
+            schedule=result.schedule.spec,
             caption=CAPTION,
             titles=TITLES,
             drawings=drawings,

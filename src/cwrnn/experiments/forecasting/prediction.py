@@ -18,6 +18,7 @@ from ...writing import write_files
 from ..errors import ArgumentError
 from ..file_names import check_new_file, check_path, replace_undecodable
 from ..json_safe import make_json_safe
+from ..networks.descent import use_one_thread
 from ..report.numbers import join_words
 from .loading import describe_frequency, name_problems
 
@@ -160,7 +161,7 @@ def make_forecast(
     if missing is not None:
         forecaster.missing = missing
     path = check_path("data", data)
-    with name_problems(path):
+    with name_problems(path), use_one_thread():
         table = _read_data(forecaster, path, time_format, encoding)
         new_steps = _follow_data(forecaster, table)
         X = _find_future(forecaster, table)
