@@ -96,7 +96,7 @@ def _compute_tick(
     if W is None:
         tl.debug_barrier()
     operand = round_operand(h, PRECISION)
-    gate = N.to(tl.int64) * N
+    gate = tl.cast(N, tl.int64) * N
     if LSTM:
         a_i = _add_product(W, 0, operand, own[0] + incoming[0], weight, before, K, N, B, k, b, BI, PRECISION)
         a_f = _add_product(W, 1, operand, own[1] + incoming[1], weight + gate, before, K, N, B, k, b, BI, PRECISION)
@@ -170,7 +170,7 @@ def scan_gated_module(
     else:
         c = h.to(tl.float32)
     one = (G > 0).to(weight.dtype.element_ty)
-    gate = N.to(tl.int64) * N
+    gate = tl.cast(N, tl.int64) * N
     # with RESIDENT = 2, the last gates are in shared memory
     W = None
     if RESIDENT > 0:
