@@ -18,7 +18,7 @@ from .rnn import ClockworkRNN
 from .schedule import Operations, Schedule
 from .step import LSTMState, State
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "ClockworkGRU",
