@@ -10,7 +10,7 @@ from support.network_cases import USABLE, schedules
 from support.rnn_pairs import make_pair, named_gradients
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from cwrnn import ClockworkLSTM, ClockworkRNN, Schedule, clockwork_reference
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Schedule, clockwork_reference
 from cwrnn.backends import BACKENDS
 from cwrnn.cells import CELLS, NONLINEARITIES
 
@@ -237,6 +237,20 @@ def test_an_initial_state_that_is_never_held_spoils_no_gradient_of_a_readout(bac
     expected = torch.autograd.grad((ticks.hold() @ weight.T).sum(), weight)
     torch.testing.assert_close(torch.autograd.grad(ticks.linear(weight).sum(), weight), expected, equal_nan=True)
     assert expected[0].isfinite().any()
+
+
+@pytest.mark.parametrize("T", [0, 1, 6])
+@pytest.mark.parametrize("module", [0, 1, 2])
+@pytest.mark.parametrize("layer", [ClockworkRNN, ClockworkLSTM, ClockworkGRU])
+def test_an_infinite_initial_state_of_one_module_leaves_the_readout_right(layer, module, T):
+    network = layer(2, 9, schedule=[1, 2, 4])
+    h, weight = torch.randn(1, 2, 9), torch.randn(4, 9, requires_grad=True)
+    h[..., network.schedule.slices[module].start] = torch.inf
+    ticks, _ = network.ticks(torch.randn(T, 2, 2), (h, torch.randn(1, 2, 9)) if layer is ClockworkLSTM else h)
+    held, multiplied = ticks.hold() @ weight.T, ticks.linear(weight)
+    torch.testing.assert_close(multiplied, held, equal_nan=True)
+    gradients = (torch.autograd.grad(output.sum(), weight) for output in (multiplied, held))
+    torch.testing.assert_close(*gradients, equal_nan=True)
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
