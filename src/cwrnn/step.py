@@ -194,14 +194,14 @@ def keep_messages(
 ) -> Any:
     """The state of type `plain` with the tensors `joined` and the clock t, and the messages for the next step.
 
-    h and c of an LSTMState share the memory of `joined`.
+    h and c of an LSTMState share the memory of `joined`. Without any messages the state has no more than its own type,
+    which torch.export can save.
     """
+    N = joined.shape[-1] // 2
+    if not any(messages):
+        return State(joined, t) if plain is State else LSTMState(joined[..., :N], joined[..., N:], t)
     state: RunningState | RunningLSTMState
-    if plain is State:
-        state = RunningState(joined, t)
-    else:
-        N = joined.shape[-1] // 2
-        state = RunningLSTMState(joined[..., :N], joined[..., N:], t)
+    state = RunningState(joined, t) if plain is State else RunningLSTMState(joined[..., :N], joined[..., N:], t)
     state.joined = joined
     state.backend = backend
     state.messages = messages
