@@ -52,6 +52,9 @@ class State(NamedTuple):
 class LSTMState(NamedTuple):
     """The state of a stream through a ClockworkLSTM: h, c, and the clock of the next step.
 
+    `step` returns h and c as two views of one tensor, which are not contiguous if B > 1 or num_layers > 1: use
+    `reshape` in place of `view`.
+
     >>> import cwrnn
     >>> lstm = cwrnn.ClockworkLSTM(3, 8)
     >>> output, state = lstm(torch.randn(5, 2, 3), return_state=True)
