@@ -135,7 +135,7 @@ class MessageCache(Protocol):
     """The messages that a backend keeps from one step of a layer to the next."""
 
     def step_if_unchanged(
-        self, input: Any, h: Tensor, t: int, nonlinearity: str, schedule: Schedule, parameters: Mapping[str, Any]
+        self, input: Any, h: Tensor, t: int, cell: str, schedule: Schedule, parameters: Mapping[str, Any]
     ) -> tuple[Tensor, Tensor] | None:
         """The output (B, N) and the next state (1, B, N), if only input, state and time have changed; else None."""
 
