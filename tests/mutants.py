@@ -303,7 +303,7 @@ MUTANTS = [
     Mutant("cascade: infinite states beyond the end of a sequence have products", "cascade.py",
            "if lengths is not None and _may_spoil(", "if False and _may_spoil(", NONFINITE),
     Mutant("readout: an initial state that is never held has a product", "held.py",
-           "first = 0 if are_known_finite(values[0]) else 1", "first = 0", NONFINITE),
+           "if matters and not are_known_finite(values[0]):", "if False:", NONFINITE),
     Mutant("kernel: infinite weights of units that do not hear a message are multiplied", "kernels/cpu/backward.h",
            "        if (heard == active)\n", "        if (1)\n", NONFINITE),
     Mutant("precision: the output is not rounded", "kernels/backend.py",

@@ -106,6 +106,10 @@ class SavedNetwork:
                 "only a ClockworkRNN, a ClockworkLSTM or a ClockworkGRU with its readout can be saved, "
                 f"got a {type(layer).__name__}"
             )
+        options = {"num_layers": layer.num_layers, "bidirectional": layer.bidirectional, "bias": layer.bias}
+        for (name, value), stored in zip(options.items(), (1, False, True), strict=True):
+            if value != stored:
+                raise ValueError(f"only a layer with {name}={stored} can be saved, got {name}={value}")
         if not _fits(self.method, layer.cell, layer.schedule):
             raise ValueError(
                 f"there is no {self.method!r} with the cell {layer.cell!r} and the schedule {layer.schedule.spec}"

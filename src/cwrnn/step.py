@@ -52,6 +52,9 @@ class State(NamedTuple):
 class LSTMState(NamedTuple):
     """The state of a stream through a ClockworkLSTM: h, c, and the clock of the next step.
 
+    `step` returns h and c as two views of one tensor, which are not contiguous if B > 1 or num_layers > 1: use
+    `reshape` in place of `view`.
+
     >>> import cwrnn
     >>> lstm = cwrnn.ClockworkLSTM(3, 8)
     >>> output, state = lstm(torch.randn(5, 2, 3), return_state=True)
@@ -132,7 +135,7 @@ class MessageCache(Protocol):
     """The messages that a backend keeps from one step of a layer to the next."""
 
     def step_if_unchanged(
-        self, input: Any, h: Tensor, t: int, nonlinearity: str, schedule: Schedule, parameters: Mapping[str, Any]
+        self, input: Any, h: Tensor, t: int, cell: str, schedule: Schedule, parameters: Mapping[str, Any]
     ) -> tuple[Tensor, Tensor] | None:
         """The output (B, N) and the next state (1, B, N), if only input, state and time have changed; else None."""
 
@@ -194,14 +197,14 @@ def keep_messages(
 ) -> Any:
     """The state of type `plain` with the tensors `joined` and the clock t, and the messages for the next step.
 
-    h and c of an LSTMState share the memory of `joined`.
+    h and c of an LSTMState share the memory of `joined`. Without any messages the state has no more than its own type,
+    which torch.export can save.
     """
+    N = joined.shape[-1] // 2
+    if not any(messages):
+        return State(joined, t) if plain is State else LSTMState(joined[..., :N], joined[..., N:], t)
     state: RunningState | RunningLSTMState
-    if plain is State:
-        state = RunningState(joined, t)
-    else:
-        N = joined.shape[-1] // 2
-        state = RunningLSTMState(joined[..., :N], joined[..., N:], t)
+    state = RunningState(joined, t) if plain is State else RunningLSTMState(joined[..., :N], joined[..., N:], t)
     state.joined = joined
     state.backend = backend
     state.messages = messages

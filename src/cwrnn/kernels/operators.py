@@ -163,7 +163,7 @@ def _expect_network(
     """The shapes of the tensors that forward and backward share."""
     if cell not in CELLS:
         names = ", ".join(f"'{name}'" for name in CELLS)
-        raise ValueError(f"Unknown nonlinearity '{cell}'. Select from {names}.")
+        raise ValueError(f"Unknown cell '{cell}'. Select from {names}.")
     if weight_ch is not None and cell != "lstm":
         raise ValueError(f"only an LSTM has peepholes, got weight_ch for {cell!r}")
     if input.dim() != 3:

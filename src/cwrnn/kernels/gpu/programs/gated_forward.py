@@ -208,8 +208,8 @@ def scan_gated_module(
             sender = flags + (G + i * G + j) * tiles + tile
             wait_for_rows(sender, i * 0, tl.load(module_row(table, i) + MODULE.value.ticks).to(tl.int32) + 1)
 
-    # the loads for a tick are issued two ticks before it: a, d and e are the drives of the next three ticks, a2, d2 and
-    # e2 the messages that they receive
+    # the loads for a tick are issued one tick before it: a and d are the drives of the next two ticks, a2 and d2 the
+    # messages that they receive
     ready = j * 0
     a, a2, ready = _load_tick(table, drive + planes_size, messages, messages2, flag2, ready, first - 1, mask & (n > 0), n > 0,
                               G, j, start, first2, P2, row_size2, plane, plane2, tile, tiles, B, offsets, GATES, BT, NESTED, ALIGN)  # fmt: skip
