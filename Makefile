@@ -15,7 +15,7 @@ help:
 	@echo "make chaos         kill commands, fill their disk, kill their cluster, compare the results: KILLS=200, 20 to 40 minutes"
 	@echo "make sanitize      run the C files under gcc's sanitizers, analyzer and warnings, on Linux: about 5 minutes"
 	@echo "make mutants       break the code on purpose; every break must make a test fail"
-	@echo "make integrations  install Lightning, Accelerate and skorch; fit a small network with each, and with FSDP2"
+	@echo "make integrations  install Lightning, Accelerate and skorch; fit with each, with FSDP2, and with the defaults of the estimators"
 	@echo "make docs          build the documentation into out/docs"
 	@echo "make bench         time the layer against torch's layers"
 	@echo "make gpu           run the GPU tests from source; PYTHON=python3 must have torch, pytest and hypothesis"

@@ -32,6 +32,12 @@ PROCESSES.set_forkserver_preload(["numpy", "pytest", "torch"])
 # two threads that start a process at the same time would both start the server
 STARTING = Lock()
 BACKENDS = "tests/core/test_battery.py"
+TRAINING = "tests/estimators/test_training.py"
+SEQUENCES = "tests/estimators/test_sequences.py"
+SEQUENCE_FILES = "tests/estimators/test_sequence_files.py"
+WEIGHTS = "tests/estimators/test_scikit_learn.py::test_a_heavy_class_is_predicted_more_often"
+LAST_LAYER = "tests/estimators/test_classifier.py::test_the_readout_reads_the_last_layer_at_both_ends"
+ALONE = "tests/estimators/test_classifier.py::test_a_sequence_is_classified_alike_alone_and_among_longer_ones"
 LAYER = "tests/core/test_layer.py"
 OTHER_CLOCKS = "tests/core/test_state_dicts.py::test_weights_of_other_clocks_are_refused_and_both_schedules_are_named"
 ASSIGNED = "tests/core/test_state_dicts.py::test_assigning_does_not_write_into_the_callers_tensors"
@@ -468,15 +474,15 @@ MUTANTS = [
            "return self.error > self.series_error", "return False", VERDICT),
     Mutant("verdict: the printed command forgets the user's data", "experiments/clocks/verdict.py",
            'for argument in ("--data", text)]', 'for argument in ("--data", "bundle")]', VERDICT),
-    Mutant("saved: a changed bit goes unnoticed", "saved.py",
-           'if metadata.pop("sha256", None) != _digest(metadata, arrays):', 'if metadata.pop("sha256", None) is None:',
-           SAVED),
+    Mutant("saved: a changed bit goes unnoticed", "tensor_files.py",
+           'if metadata.pop("sha256", None) != compute_digest(metadata, arrays):',
+           'if metadata.pop("sha256", None) is None:', SAVED),
     Mutant("untrusted: a reader waits for a pipe", "untrusted.py",
            "if not stat.S_ISREG(status.st_mode):", "if status.st_size < 0:", ENDLESS),
     Mutant("untrusted: half of a surrogate pair is a text", "untrusted.py", "_check_text(item)", "pass", BAD_JSON),
     Mutant("untrusted: JSON may be nested to any depth", "untrusted.py",
            "    if level:\n", "    if False:\n", BAD_JSON),
-    Mutant("saved: a shape beside a zero may be of any size", "saved.py",
+    Mutant("saved: a shape beside a zero may be of any size", "tensor_files.py",
            "math.prod(max(size, 1) for size in shape)", "math.prod(shape)", BAD_HEADER),
     Mutant("writing: written in place", "writing.py", 'file = temporary.open("xb")', 'file = path.open("wb")', SAVING),
     Mutant("writing: what a killed process left stays", "writing.py", "os.unlink(folder / name)", "pass", ABANDONED),
@@ -524,9 +530,31 @@ MUTANTS = [
            "return chosen, -start % every", "return chosen, start % every", LEARNED_PHASES),
     Mutant("learned: the difference of the outputs is not measured", "learned.py",
            "difference = after - before\n", "difference = before - before\n", LEARNED_MOVED),
+    Mutant("estimators: the last weights stay, not the best", "estimators/training.py",
+           "self.network.load_state_dict(best)", "pass", TRAINING),
+    Mutant("estimators: a training seeds the global generators", "estimators/training.py",
+           "fork_rng(devices=cuda)", "fork_rng(devices=cuda, enabled=False)", TRAINING),
+    Mutant("estimators: the gradient is not clipped", "estimators/training.py",
+           "if settings.clip is not None:", "if False:", TRAINING),
+    Mutant("estimators: a small batch counts as much as a large one", "estimators/training.py",
+           "total += count * loss.item()", "total += len(items) / len(losses) * loss.item()", TRAINING),
+    Mutant("estimators: the patience has no end", "estimators/training.py",
+           "epoch - best_epoch >= settings.patience", "epoch - best_epoch > settings.patience", TRAINING),
+    Mutant("estimators: padding is read", "estimators/sequences.py",
+           "return self.values[places], on_device", "return self.values[places], None", ALONE),
+    Mutant("estimators: NaN within a sequence is taken for its end", "estimators/sequences.py",
+           "inside = missing.any(axis=2) & ~is_padding", "inside = missing.any(axis=2) & False", SEQUENCES),
+    Mutant("estimators: the weights of sequences do not count", "estimators/sequence_estimator.py",
+           "(losses * shares[items]).mean()", "losses.mean()", WEIGHTS),
+    Mutant("estimators: the readout reads the first layer", "estimators/sequence_network.py",
+           "hidden[-self.layer.num_directions :]", "hidden[: self.layer.num_directions]", LAST_LAYER),
+    Mutant("estimators: a file has weights that its schedule forbids", "estimators/saving.py",
+           "if weights.reshape(gates, N, N)[:, ~schedule.mask()].any():", "if False:", SEQUENCE_FILES),
+    Mutant("estimators: a file has tensors that nobody reads", "estimators/sequence_files.py",
+           "    if unknown:\n", "    if False:\n", SEQUENCE_FILES),
     Mutant("imports: a saved network needs the experiments", "saved.py",
-           "from .extras import require\n",
-           "from .extras import require\nfrom .experiments.progress import Progress as Progress\n", IMPORTS),
+           "from .cells import CELLS\n",
+           "from .cells import CELLS\nfrom .experiments.progress import Progress as Progress\n", IMPORTS),
     Mutant("imports: the layer calls a kernel", "layer.py",
            "from .schedule import Schedule\n",
            "from .schedule import Schedule\nfrom .kernels.cpu import loader as loader\n", IMPORTS),

@@ -18,8 +18,8 @@ ORDER = [
     "kernels", "backends", "environment",
     "state_dicts", "parameters", "fx_tracing", "layer", "rnn", "lstm", "gru",
     "readout", "init", "soft_clocks", "learned",
-    "network", "saved", "inspection", "__init__",
-    "bench", "experiments", "commands", "__main__",
+    "network", "tensor_files", "saved", "inspection", "__init__",
+    "estimators", "bench", "experiments", "commands", "__main__",
 ]  # fmt: skip
 
 KERNEL_IMPORTERS = {
@@ -71,6 +71,7 @@ def test_only_commands_import_typer():
 
 
 def test_importing_cwrnn_imports_no_optional_package():
-    code = "import sys, cwrnn; print([name for name in ('scipy', 'typer', 'matplotlib') if name in sys.modules])"
+    names = ("scipy", "typer", "matplotlib", "sklearn", "pandas")
+    code = f"import sys, cwrnn; print([name for name in {names} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

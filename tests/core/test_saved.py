@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 import torch
 
-from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, saved
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, tensor_files
 from cwrnn.experiments.networks.build import build_network
 from cwrnn.network import Network
 from cwrnn.saved import ModelError, SavedNetwork
@@ -45,7 +45,7 @@ def parts(path):
 def write(path, metadata, arrays):
     """Writes metadata and tensors with the right checksum; values that are ... are left out."""
     metadata = {name: value for name, value in metadata.items() if value is not ... and name != "sha256"}
-    text = json.dumps(metadata | {"sha256": saved._digest(metadata, arrays)})
+    text = json.dumps(metadata | {"sha256": tensor_files.compute_digest(metadata, arrays)})
     path.write_bytes(safetensors.numpy.save(arrays, {"cwrnn": text}))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import bench, clocks, inspect, report, reproduce, words
+from . import bench, clocks, forecast, inspect, report, reproduce, words
 
 # plain help and plain errors: the same text on a terminal, in a pipe and in a log
 app = typer.Typer(
@@ -15,6 +15,7 @@ app = typer.Typer(
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(clocks.app, name="clocks")
 app.add_typer(words.app, name="words")
+app.add_typer(forecast.app, name="forecast")
 app.command("report")(report.report)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 bench.add_to(app)
@@ -41,4 +42,4 @@ def _main(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Experiments with the Clockwork RNN: repeat those of the paper, compare clocks, recognise words."""
+    """Clockwork RNNs: forecast a table, repeat the experiments of the paper, compare clocks, recognise words."""

@@ -90,7 +90,7 @@ def join_file(parts: Parts) -> bytes:
 
 
 def compute_checksum(parts: Parts) -> str:
-    """Return the checksum as `saved.py` defines it."""
+    """Return the checksum as `tensor_files.py` defines it."""
     arrays = {name: (FLOAT_TYPES.get(dtype, dtype), shape, data) for name, dtype, shape, data in parts.tensors}
     shapes = {name: [dtype, shape] for name, (dtype, shape, _) in arrays.items()}
     digest = hashlib.sha256(json.dumps([json.loads(parts.about), shapes], sort_keys=True).encode())
@@ -141,7 +141,9 @@ def mutate_tensor(
     if kind == 4:
         shape = [random.choice(INTEGERS) for _ in range(random.choice((1, 2, 3)))]
         return name, dtype, shape if 0 in shape else [0, *shape], b""
-    numbers = np.frombuffer(data, FLOAT_TYPES.get(dtype, "u1")).copy()
+    kind_of_number = np.dtype(FLOAT_TYPES.get(dtype, "u1"))
+    # a tensor that has got another dtype may end within a number
+    numbers = np.frombuffer(data[: len(data) - len(data) % kind_of_number.itemsize], kind_of_number).copy()
     if dtype in FLOAT_TYPES and len(numbers):
         # all numbers, or some
         chosen = slice(None) if random.random() < 0.3 else [random.randrange(len(numbers)) for _ in range(3)]

@@ -7,7 +7,6 @@ measure the result: if they chose the network as well, their error would be too 
 import math
 import os
 import shlex
-import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,10 +21,10 @@ from ....environment import environment
 from ....extras import require
 from ....saved import SavedNetwork
 from ....schedule import Schedule
-from ....untrusted import escape_controls, shorten
+from ....untrusted import escape_controls
 from ... import paper
 from ...errors import ArgumentError, ExperimentError
-from ...file_names import replace_undecodable
+from ...file_names import check_new_file, replace_undecodable
 from ...limits import LARGEST_SEED
 from ...networks.build import hidden_for
 from ...networks.methods import METHODS, check_method, find_method
@@ -211,7 +210,7 @@ def train_recogniser(
     """
     path = None if out is None else Path(out)
     if path is not None:
-        _check_out(path, force)
+        check_new_file("out", path, force)
     check_method("method", method)
     if learning_rate is None:
         learning_rate = LEARNING_RATES[method]
@@ -329,38 +328,6 @@ def fit_recogniser(
 def lowest_cross_entropy(result: TrainingResult) -> float:
     """Return the lowest mean cross entropy of the training words, which is that of the weights that are kept."""
     return float(result.curve[:, 1].min()) if len(result.curve) else math.inf
-
-
-def _check_out(out: Path, force: bool) -> None:
-    """Refuse a file that could not be written, before time is spent on training."""
-    name, mode = escape_controls(str(out)), _read_mode(out)
-    if mode is not None and stat.S_ISDIR(mode):
-        raise ArgumentError("out", f"{name} is a folder: name a file")
-    if mode is not None and not stat.S_ISREG(mode):
-        raise ArgumentError("out", f"{name} is not a regular file, so it cannot be replaced")
-    if mode is not None and not force:
-        raise ArgumentError("out", f"{name} exists already: add --force (force=True) to replace it")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArgumentError("out", f"cannot make its folder: {error.strerror}") from error
-    if not os.access(out.parent, os.W_OK):
-        raise ArgumentError("out", f"the folder {escape_controls(str(out.parent))} cannot be written to")
-    # again, because a name that is too long is noticed only in a folder that exists
-    _read_mode(out)
-
-
-def _read_mode(out: Path) -> int | None:
-    """Return the kind of file that a path has, as `os.stat` writes it; None if there is none."""
-    try:
-        return out.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        # a ValueError is a NUL byte in the name
-        reason = error.strerror if isinstance(error, OSError) else error
-        name = shorten(escape_controls(str(out)), 200)
-        raise ArgumentError("out", f"{name} cannot be written: {reason}") from error
 
 
 def _choose_schedule(

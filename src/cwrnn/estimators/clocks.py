@@ -1,0 +1,440 @@
+"""Clocks from data: the calendar and the peaks of the spectrum become the periods of a schedule.
+
+    calendar    the cycles of the calendar that fit the frequency: 24 and 168 steps for hourly data
+    peak        a rhythm that stands out from the spectrum around it, whatever the calendar says
+    between     divisors of these, which close the gaps: 1, 3, 6 and 12 below 24
+
+A clock of 24 steps in hourly data ticks at the same hour of every day, so its module compares days; one of 16 or 32
+steps ticks at another hour each time.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..extras import require
+from ..schedule import Schedule
+
+CYCLES = {"minute": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0, "year": 365.2425 * 86400.0}
+"""The cycles of the calendar in seconds."""
+
+SHORTEST_CYCLE = 4
+"""The fewest steps of a cycle of the calendar: one of 2 or 3 steps needs no clock of its own."""
+
+FEWEST_CYCLES = 2
+"""A period of the calendar must fit this often into the data, or no rhythm of that length can be learned."""
+
+CYCLES_OF_A_PEAK = 4
+"""A peak must repeat this often: slower waves cannot be told from a trend or a random walk."""
+
+SHORTEST_SERIES = 16
+"""The fewest steps in which a peak is looked for."""
+
+CHANCE = 3e-4
+"""The nominal probability of a peak in noise. In 100 steps, whose background is known badly, it is some percent."""
+
+SMALLEST_SHARE = 0.005
+"""The smallest share of the variance, or of that of the differences, that makes a peak worth a clock."""
+
+MOST_PEAKS = 2
+"""The most rhythms that are taken from the spectrum alone."""
+
+MOST_MODULES = 8
+"""The most modules of a proposed schedule."""
+
+WIDEST_GAP = 8
+"""The largest ratio of neighbouring periods that is left open if no divisor lies between them."""
+
+MOST_SEQUENCES = 500
+"""The most sequences whose spectra are averaged; of a larger set, evenly spaced ones are taken."""
+
+
+class Peak(NamedTuple):
+    """A rhythm that stands out of the spectrum."""
+
+    period: int
+    """Its period in steps."""
+    share: float
+    """Its share of the variance, after the trend."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """One proposed period, and where it comes from."""
+
+    period: int
+    cycle: str = ""
+    """The name of the cycle of the calendar, such as "day"; empty if it is none."""
+    share: float = 0.0
+    """The share of the variance of the spectrum's peak at this period; 0 if there is no peak."""
+
+    @property
+    def source(self) -> str:
+        """The origin of the period in words.
+
+        >>> Clock(24, "day", 0.31).source
+        'calendar: day; peak with 31 % of the variance'
+        >>> Clock(6).source
+        'between'
+        """
+        reasons = [f"calendar: {self.cycle}"] if self.cycle else []
+        reasons += [f"peak with {100 * self.share:.2g} % of the variance"] if self.share else []
+        return "; ".join(reasons) or "between"
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The proposed periods in increasing order, each with its source.
+
+    >>> print(Clocks((Clock(1), Clock(12), Clock(24, "day", 0.5))))
+    period  source
+         1  between
+        12  between
+        24  calendar: day; peak with 50 % of the variance
+    """
+
+    clocks: tuple[Clock, ...]
+
+    @property
+    def periods(self) -> tuple[int, ...]:
+        """The periods in increasing order."""
+        return tuple(clock.period for clock in self.clocks)
+
+    @property
+    def rhythms(self) -> tuple[int, ...]:
+        """The periods that come from the calendar or from a peak, in increasing order."""
+        return tuple(clock.period for clock in self.clocks if clock.cycle or clock.share)
+
+    @property
+    def cycles(self) -> tuple[int, ...]:
+        """The periods that come from the calendar, in increasing order."""
+        return tuple(clock.period for clock in self.clocks if clock.cycle)
+
+    def schedule(self, hidden_size: int) -> Schedule:
+        """The schedule of `hidden_size` units in modules of equal size, one per period.
+
+        If there are fewer units than periods, the periods with the least reason are left out.
+
+        >>> Clocks((Clock(1), Clock(12), Clock(24, "day"))).schedule(2).periods
+        (1, 24)
+        """
+        # the schedule refuses a wrong number of units
+        hidden_size = Schedule.from_periods(hidden_size, [1]).hidden_size
+        return Schedule.from_periods(hidden_size, _thin(self.clocks, hidden_size))
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The clocks as JSON-serialisable objects."""
+        return [{"period": clock.period, "cycle": clock.cycle, "share": clock.share} for clock in self.clocks]
+
+    def __str__(self) -> str:
+        return "\n".join(["period  source", *(f"{clock.period:6d}  {clock.source}" for clock in self.clocks)])
+
+
+def propose_schedule(
+    values: Any,
+    hidden_size: int,
+    frequency: Any = None,
+    *,
+    longest: int | None = None,
+    modules: int = MOST_MODULES,
+) -> Schedule:
+    """The schedule of `hidden_size` units whose periods the data suggest; `propose_clocks` explains them.
+
+    >>> hours = np.arange(24 * 7 * 8)
+    >>> load = np.sin(2 * np.pi * hours / 24) + np.sin(2 * np.pi * hours / 168)
+    >>> propose_schedule(load, 60, frequency="h").periods
+    (1, 3, 6, 12, 24, 168)
+    """
+    return propose_clocks(values, frequency, longest=longest, modules=modules).schedule(hidden_size)
+
+
+def propose_clocks(
+    values: Any, frequency: Any = None, *, longest: int | None = None, modules: int = MOST_MODULES
+) -> Clocks:
+    """The periods that the calendar and the spectrum of the data suggest, with their sources.
+
+    Args:
+        values: one series (T,) or (T, channels), in which NaN is a gap; or a list of sequences of that form, or an
+            array (n, T, channels) of them, whose spectra are averaged
+        frequency: the time between two steps, as pandas names it ("h", "30min", "D", "MS") or as one of its offsets;
+            None if the steps have no calendar
+        longest: the longest period. Default: half of the longest sequence
+        modules: the most periods. Default: 8
+
+    Without a calendar and without peaks, the periods are 1, 2, 4, ..., the series of the paper.
+
+    >>> rng = np.random.default_rng(0)
+    >>> t = np.arange(2000)
+    >>> print(propose_clocks(np.sin(2 * np.pi * t / 50) + rng.normal(size=2000)))
+    period  source
+         1  between
+         5  between
+        25  between
+        50  peak with 34 % of the variance
+    """
+    sequences = _list_sequences(values)
+    if isinstance(modules, bool) or not isinstance(modules, (int, np.integer)) or modules < 1:
+        raise ValueError(f"modules must be a positive integer, got {modules!r}")
+    steps = max(len(sequence) for sequence in sequences)
+    limit = max(1, steps // FEWEST_CYCLES)
+    if longest is not None:
+        if isinstance(longest, bool) or not isinstance(longest, (int, np.integer)) or longest < 1:
+            raise ValueError(f"longest must be a positive integer or None, got {longest!r}")
+        limit = min(limit, int(longest))
+    calendar = {period: name for name, period in find_cycles(frequency).items() if period <= limit}
+    peaks = [peak for peak in find_peaks(sequences, known=tuple(calendar)) if peak.period <= limit]
+    shares = {peak.period: peak.share for peak in peaks}
+    own = [peak.period for peak in peaks if peak.period not in calendar][:MOST_PEAKS]
+    rhythms = sorted({*calendar, *own})
+    if not rhythms:
+        powers = [2**i for i in range(modules) if 2**i <= limit]
+        return Clocks(tuple(Clock(period) for period in powers))
+    return fill_clocks(
+        [Clock(period, calendar.get(period, ""), shares.get(period, 0.0)) for period in rhythms], modules
+    )
+
+
+def fill_clocks(rhythms: Sequence[Clock], modules: int = MOST_MODULES) -> Clocks:
+    """The clocks of some rhythms and of the periods between them.
+
+    >>> fill_clocks([Clock(24, "day"), Clock(168, "week")]).periods
+    (1, 3, 6, 12, 24, 168)
+    """
+    known = {clock.period: clock for clock in rhythms}
+    clocks = [known.get(period, Clock(period)) for period in _fill(sorted(known))]
+    kept = set(_thin(clocks, modules))
+    return Clocks(tuple(clock for clock in clocks if clock.period in kept))
+
+
+def find_cycles(frequency: Any) -> dict[str, int]:
+    """The cycles of the calendar in steps of `frequency`, by their names; cycles that are not whole are left out.
+
+    >>> find_cycles("h")
+    {'day': 24, 'week': 168, 'year': 8766}
+    >>> find_cycles("30min")
+    {'day': 48, 'week': 336, 'year': 17532}
+    >>> find_cycles("MS"), find_cycles("B"), find_cycles(None)
+    ({'year': 12}, {'week': 5, 'year': 261}, {})
+    """
+    if frequency is None:
+        return {}
+    seconds = _measure_step(frequency)
+    cycles = {}
+    for name, length in CYCLES.items():
+        steps = length / seconds
+        # a cycle that drifts by more than 1 % is none: 3.5 steps of two days are a week, but no clock ticks so
+        if steps > SHORTEST_CYCLE - 0.5 and abs(steps - round(steps)) < 0.01 * steps:
+            cycles[name] = round(steps)
+    return cycles
+
+
+def find_peaks(sequences: Sequence[NDArray[np.float64]], known: Iterable[int] = ()) -> list[Peak]:
+    """The rhythms of sequences (T, channels), the strongest first.
+
+    A peak must stand out from the spectrum around it, both before and after differencing, because noise is flat in the
+    one case and a random walk in the other. Overtones of a stronger or a known rhythm are left out.
+
+    Args:
+        sequences: arrays (T, channels) of any lengths; NaN is a gap
+        known: periods that the calendar suggests: a peak that cannot be told from one of them has its period
+    """
+    T = max(len(sequence) for sequence in sequences)
+    channels = [channel for sequence in sequences for channel in _clean(sequence)]
+    if T < SHORTEST_SERIES or not channels:
+        return []
+    power = _average_power(channels, T)
+    steepened = _average_power([np.diff(channel) for channel in channels], T)
+    first, last = CYCLES_OF_A_PEAK, T // 3
+    threshold = _threshold(len(sequences), T)
+    stands_out = np.ones(len(power), dtype=bool)
+    for spectrum in (power, steepened):
+        stands_out &= spectrum > threshold * _background(spectrum, len(sequences))
+    correlation = _correlate(channels, T)
+    known = sorted(known)
+    peaks: list[Peak] = []
+    for k in sorted(range(first, last + 1), key=lambda k: (-power[k], k)):
+        if not (stands_out[k] and power[k] >= power[k - 1] and power[k] > power[k + 1]):
+            continue
+        period = _refine(k, T, known, correlation)
+        is_strong = max(_share(power, k), _share(steepened, k)) >= SMALLEST_SHARE
+        rhythms = [*known, *(peak.period for peak in peaks)]
+        is_new = period in known or not any(_is_overtone(k, T, rhythm, power) for rhythm in rhythms)
+        if is_strong and is_new and all(peak.period != period for peak in peaks):
+            peaks.append(Peak(period, _share(power, k)))
+    return peaks
+
+
+def _list_sequences(values: Any) -> list[NDArray[np.float64]]:
+    """The sequences (T, channels) of one series or of many, as float64; refuses other shapes, and infinity."""
+    many = isinstance(values, (list, tuple)) and len(values) > 0 and np.ndim(values[0]) > 0
+    if not many and np.ndim(values) == 3:
+        many = True
+    if many and len(values) > MOST_SEQUENCES:
+        values = [values[i] for i in np.linspace(0, len(values) - 1, MOST_SEQUENCES).round().astype(int)]
+    sequences = []
+    for sequence in values if many else [values]:
+        array = np.asarray(sequence, dtype=np.float64)
+        if array.ndim not in (1, 2) or len(array) == 0:
+            raise ValueError(f"values must be (T,) or (T, channels) with at least one step, got shape {array.shape}")
+        if np.isinf(array).any():
+            raise ValueError("values must not have infinity")
+        sequences.append(array.reshape(len(array), -1))
+    return sequences
+
+
+def _measure_step(frequency: Any) -> float:
+    """The mean time in seconds between two steps of a frequency of pandas."""
+    pandas = require("pandas", extra="estimators", purpose="clocks from the calendar")
+    try:
+        offset = pandas.tseries.frequencies.to_offset(frequency)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"frequency must be a frequency of pandas, such as 'h' or 'D', got {frequency!r}") from error
+    # months differ in length, and business days pause: 1000 steps have the mean, unless they leave pandas' calendar
+    for count in (1000, 100, 10):
+        try:
+            start = pandas.Timestamp("1970-01-05") + offset
+            return float((start + count * offset - start).total_seconds() / count)
+        except (OverflowError, pandas.errors.OutOfBoundsDatetime, pandas.errors.OutOfBoundsTimedelta):
+            continue
+    return math.inf
+
+
+def _clean(sequence: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """The channels of a sequence that vary: without gaps, without trend, with a variance of 1."""
+    channels = []
+    T = len(sequence)
+    times = np.arange(T, dtype=np.float64)
+    for channel in sequence.T:
+        present = ~np.isnan(channel)
+        if present.sum() < SHORTEST_SERIES:
+            continue
+        # a gap is bridged after the trend is gone
+        slope, level = np.polyfit(times[present] / T, channel[present] / _magnitude(channel[present]), 1)
+        rest = channel / _magnitude(channel[present]) - level - slope * times / T
+        rest = np.interp(times, times[present], rest[present])
+        deviation = rest.std()
+        if deviation > 1e-9:
+            channels.append((rest - rest.mean()) / deviation)
+    return channels
+
+
+def _magnitude(values: NDArray[np.float64]) -> float:
+    """The largest absolute value, or 1 if all are zero."""
+    return float(np.abs(values).max()) or 1.0
+
+
+def _average_power(channels: Sequence[NDArray[np.float64]], T: int) -> NDArray[np.float64]:
+    """The mean spectrum of all channels on the frequencies k / T, under Hann's window, which stops leakage."""
+    powers = [np.abs(np.fft.rfft(channel * np.hanning(len(channel) + 2)[1:-1], T)) ** 2 for channel in channels]
+    mean: NDArray[np.float64] = np.mean(powers, axis=0)
+    return mean
+
+
+def _correlate(channels: Sequence[NDArray[np.float64]], T: int) -> NDArray[np.float64]:
+    """The autocorrelation at every lag below T, averaged over all channels."""
+    total = np.zeros(T)
+    for channel in channels:
+        spectrum = np.fft.rfft(channel, 2 * T)
+        products = np.fft.irfft(np.abs(spectrum) ** 2, 2 * T)[:T]
+        total[: len(channel)] += products[: len(channel)] / np.arange(len(channel), 0, -1)
+    return total / len(channels)
+
+
+def _threshold(count: int, T: int) -> float:
+    """The height of a peak above noise of mean 1, in the mean of `count` spectra of T steps.
+
+    A spectrum of noise is exponentially distributed, and the mean of several has lighter tails.
+    """
+    surprise = math.log(max(T // 2, 2) / CHANCE)
+    return min(surprise, 1 + math.sqrt(2 * surprise / count) + surprise / count)
+
+
+def _background(power: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """The mean of the noise around every frequency, over an octave, or over 17 bins if that is more.
+
+    It is computed from the lower third of the bins, so that the four bins of a wave do not count.
+    """
+    last = len(power) - 1
+    # the lower third of a mean of exponential distributions, after Wilson and Hilferty
+    third = (1 - 1 / (9 * count) - 0.4307 / (3 * math.sqrt(count))) ** 3
+    centers = sorted({*range(1, min(16, last)), *np.geomspace(1, last, 128).round().astype(int).tolist()})
+    levels = []
+    for center in centers:
+        first = max(1, min(round(center / math.sqrt(2)), center - 8))
+        around = power[first : max(round(center * math.sqrt(2)), center + 8) + 1]
+        levels.append(np.quantile(around, 1 / 3) / third)
+    level: NDArray[np.float64] = np.interp(np.arange(len(power)), centers, levels)
+    return level
+
+
+def _refine(k: int, T: int, known: Sequence[int], correlation: NDArray[np.float64]) -> int:
+    """The period of a peak at frequency k / T: a known one within the resolution, or the best correlated one."""
+    shortest, longest = T / (k + 1.5), T / (k - 1.5)
+    fitting = [period for period in known if shortest < period < longest]
+    if fitting:
+        return min(fitting, key=lambda period: abs(T / period - k))
+    lags = range(math.ceil(T / (k + 1)), min(math.floor(T / (k - 1)), T - 1) + 1)
+    return max(lags, key=lambda lag: (correlation[lag : max(T // 2, lag + 1) : lag].mean(), -lag), default=round(T / k))
+
+
+def _share(power: NDArray[np.float64], k: int) -> float:
+    """The share of the variance at frequency k / T: Hann's window spreads a wave over four bins."""
+    return float(power[max(k - 2, 1) : k + 3].sum() / power[1:].sum())
+
+
+def _is_overtone(k: int, T: int, rhythm: int, power: NDArray[np.float64]) -> bool:
+    """Whether a peak at frequency k / T only belongs to the shape of a rhythm's wave.
+
+    Its frequency is then a multiple of the rhythm's, as far as T steps can tell. A strong multiple without those
+    below it is a rhythm of its own, as a day is beside a week.
+    """
+    base = T / rhythm
+    n = round(k / base)
+    if n < 1 or abs(k - n * base) > 1.5:
+        return False
+    below = [power[round(i * base)] for i in range(2, n)]
+    return not below or power[k] < 0.5 * power[round(base)] or power[k] < 4 * max(below)
+
+
+def _fill(rhythms: Sequence[int]) -> list[int]:
+    """The rhythms with divisors between them, from 1 on: each gap is halved, or divided by its next prime factor.
+
+    Gaps that have no divisors are filled with multiples of the lower period.
+    """
+    periods = {1, *rhythms}
+    for low, high in zip([1, *rhythms], rhythms, strict=False):
+        period = high if high % low == 0 else low
+        while period > low:
+            periods.add(period)
+            period //= _smallest_factor(period // low)
+    for low, high in itertools.pairwise(sorted(periods)):
+        parts = math.ceil(math.log(high / low, WIDEST_GAP) - 1e-9)
+        periods |= {low * round((high / low) ** (i / parts)) for i in range(1, parts)}
+    return sorted(periods)
+
+
+def _smallest_factor(number: int) -> int:
+    """The smallest prime factor of a number above 1."""
+    return next((factor for factor in range(2, math.isqrt(number) + 1) if number % factor == 0), number)
+
+
+def _thin(clocks: Sequence[Clock], count: int) -> tuple[int, ...]:
+    """The periods that stay if only `count` may: 1, the strongest rhythms, and others that leave the gaps most even."""
+    if len(clocks) <= count:
+        return tuple(clock.period for clock in clocks)
+    rhythms = [clock for clock in clocks[1:] if clock.cycle or clock.share]
+    rhythms.sort(key=lambda clock: (-clock.share, clock.period))
+    fixed = [1, *(clock.period for clock in rhythms[: count - 1])]
+    others = [clock.period for clock in clocks[1:] if not (clock.cycle or clock.share)]
+    choices = itertools.combinations(others, count - len(fixed))
+    return min((tuple(sorted([*fixed, *choice])) for choice in choices), key=_unevenness)
+
+
+def _unevenness(periods: Sequence[int]) -> float:
+    """The sum of the squared logarithms of the ratios of neighbouring periods."""
+    return sum(math.log(high / low) ** 2 for low, high in itertools.pairwise(periods))
