@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...extras import require
 from ...untrusted import open_regular_file
 from .. import paper
-from ..errors import ArgumentError
+from ..errors import DataError
 from ..file_names import check_path, replace_undecodable
 from ..sweep.run import Dataset
 
@@ -34,15 +34,8 @@ LOUDEST = 1e300
 """The largest sample. Scaling of larger ones could overflow."""
 
 
-class MusicError(ArgumentError):
+class MusicError(DataError):
     """A sequence cannot be read. The message names the file and the reason."""
-
-    def __init__(self, message: str, argument: str = "data") -> None:
-        super().__init__(argument, message)
-
-    def __str__(self) -> str:
-        # the file says more than the name of the argument
-        return self.message if self.argument == "data" else super().__str__()
 
 
 def load_sequences(
