@@ -20,6 +20,7 @@ from .networks.result import TrainingResult
 from .networks.settings import TrainingSettings
 from .progress import ProgressCallback
 from .report.numbers import format_error, format_percent
+from .tables import Table
 
 if TYPE_CHECKING:
     from .report.chapter import Chapter
@@ -109,7 +110,7 @@ class Task(ABC, Generic[D]):
 
     def load_data(
         self,
-        data: "str | PathLike[str] | Data | Sequence[str | PathLike[str] | Data]",
+        data: "str | PathLike[str] | Table | Data | Sequence[str | PathLike[str] | Table | Data]",
         progress: ProgressCallback | None = None,
         **options: Any,
     ) -> list[D]:
@@ -117,7 +118,7 @@ class Task(ABC, Generic[D]):
 
         Raises an ArgumentError if one cannot be loaded, is for another task, or has the name of another.
         """
-        is_one = isinstance(data, (str, PathLike)) or hasattr(data, "digest")
+        is_one = isinstance(data, (str, PathLike, Table)) or hasattr(data, "digest")
         sources: list[Any] = [data] if is_one else list(data)  # type: ignore[arg-type]
         if not sources or (self.takes_one_source and len(sources) > 1):
             expected = "one source" if self.takes_one_source else "one or more sources"
@@ -126,7 +127,8 @@ class Task(ABC, Generic[D]):
         # neighbouring sources are loaded at once
         for is_data, neighbours in groupby(sources, key=lambda source: hasattr(source, "digest")):
             group = list(neighbours)
-            datasets += group if is_data else self.load([fspath(source) for source in group], progress, **options)
+            named = [source if isinstance(source, Table) or is_data else fspath(source) for source in group]
+            datasets += named if is_data else self.load(named, progress, **options)
         for dataset in datasets:
             if dataset.kind != self.data_kind:
                 raise ArgumentError("data", f"expected data of {self.title}, got {dataset.name!r}: {dataset.kind}")
@@ -136,7 +138,9 @@ class Task(ABC, Generic[D]):
         return datasets
 
     @abstractmethod
-    def load(self, sources: Sequence[str], progress: ProgressCallback | None = None, **options: Any) -> list[D]:
+    def load(
+        self, sources: "Sequence[str | Table]", progress: ProgressCallback | None = None, **options: Any
+    ) -> list[D]:
         """The data sets of the sources; an ArgumentError if they cannot be loaded."""
 
     @abstractmethod

@@ -12,6 +12,7 @@ from ..networks.settings import TrainingSettings
 from ..progress import ProgressCallback
 from ..report.numbers import format_count
 from ..sweep.run import SEQUENCE, Dataset, Run
+from ..tables import Table
 from ..task import Task
 from . import plan, training
 from .music import load_sequences
@@ -49,15 +50,16 @@ class Generation(Task[Dataset]):
 
     def load(
         self,
-        sources: Sequence[str],
+        sources: Sequence[str | Table],
         progress: ProgressCallback | None = None,
         *,
         offset: float = 0.0,
-        length: int = paper.GENERATION_SAMPLES,
+        length: int | None = None,
+        target: str | None = None,
         **options: Any,
     ) -> list[Dataset]:
-        """The sequences of "bundle", files and folders."""
-        return load_sequences(sources, offset=offset, length=length)
+        """The sequences of "bundle", files, folders and tables."""
+        return load_sequences(sources, offset=offset, length=length, target=target)
 
     def plan(self, data: Sequence[Dataset], **options: Any) -> list[Run]:
         """Every run: each method in each size on each sequence with each seed."""

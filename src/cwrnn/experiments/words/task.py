@@ -7,10 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import paper
+from ..errors import ArgumentError
 from ..networks.result import TrainingResult
 from ..networks.settings import TrainingSettings
 from ..progress import ProgressCallback
 from ..sweep.run import Run
+from ..tables import Table
 from ..task import Task
 from . import bundle, plan, training
 from .clips import TEST, TRAIN
@@ -52,14 +54,17 @@ class Words(Task[Corpus]):
 
     def load(
         self,
-        sources: Sequence[str],
+        sources: Sequence[str | Table],
         progress: ProgressCallback | None = None,
         *,
         words: Sequence[str] | None = None,
         **options: Any,
     ) -> list[Corpus]:
         """The corpus of each source: "bundle", "timit:PATH", "nltk-timit:PATH" or "folder:PATH"."""
-        return [load_corpus(source, words=words, progress=progress) for source in sources]
+        for source in sources:
+            if isinstance(source, Table):
+                raise ArgumentError("data", f"expected recordings of words, got the table {source.name!r}")
+        return [load_corpus(str(source), words=words, progress=progress) for source in sources]
 
     def plan(self, data: Sequence[Corpus], **options: Any) -> list[Run]:
         """Every run: each method in each size on each corpus with each seed."""
