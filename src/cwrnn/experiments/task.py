@@ -23,8 +23,9 @@ from .report.numbers import format_error, format_percent
 from .tables import Table
 
 if TYPE_CHECKING:
+    from .clocks.training import Objective
     from .report.chapter import Chapter
-    from .sweep.run import Run
+    from .sweep.run import Record, Run
     from .sweep.store import Store
 
 
@@ -86,6 +87,16 @@ class Task(ABC, Generic[D]):
     """The paper's learning rates, by method."""
     searched_learning_rates: ClassVar[tuple[float, ...]]
     """The learning rates that a search tries."""
+    learned_epochs: ClassVar[int]
+    """Epochs of a training that learns clocks, unless given."""
+    learned_rate: ClassVar[float]
+    """The learning rate of the weights in a training that learns clocks, unless given."""
+    choice_name: ClassVar[str]
+    """The name of the error by which clocks are chosen: `choice_error`."""
+    errors_caption: ClassVar[str]
+    """Which errors a table about learned clocks shows."""
+    has_reproduction: ClassVar[bool] = True
+    """Whether `cwrnn reproduce` has a command of the task's name."""
     paper_errors: ClassVar[Mapping[tuple[str, int], str]]
     """Mean and deviation of the error in the paper, by method and size: table 3."""
 
@@ -157,6 +168,20 @@ class Task(ABC, Generic[D]):
     ) -> list[TrainingResult]:
         """The results of runs that differ in nothing but seed and data, with one data set per run."""
 
+    def choice_error(self, record: "Record") -> float:
+        """The error by which clocks are chosen; the test set must have no part in it."""
+        return record.error
+
+    @abstractmethod
+    def make_objectives(self, data: Sequence[D], runs: int, seed: int) -> "Sequence[tuple[Objective, list[int]]]":
+        """What networks with learned clocks are trained on at once, each with the seeds of its networks.
+
+        Args:
+            data: the data sets
+            runs: the networks for each data set
+            seed: the seed of the first network; the next ones count from there
+        """
+
     @abstractmethod
     def batch_key(self, data: D) -> Hashable:
         """A value that the data sets of runs must share to be trained at once."""
@@ -215,6 +240,14 @@ def find_task(name: str) -> Task[Any]:
         if name in task.stored_names:
             return task
     raise ValueError(f"task must be one of {', '.join(task.name for task in all_tasks())}, got {name!r}")
+
+
+def check_task(name: str) -> Task[Any]:
+    """The task of this name; an ArgumentError if there is none."""
+    names = [task.name for task in all_tasks()]
+    if name not in names:
+        raise ArgumentError("task", f"expected one of {', '.join(names)}, got {name!r}")
+    return find_task(name)
 
 
 def find_task_of_data(data: Data) -> Task[Any]:

@@ -16,6 +16,7 @@ from ..tables import Table
 from ..task import Task
 from . import plan, training
 from .music import load_sequences
+from .objective import SequenceObjective, make_objectives
 
 if TYPE_CHECKING:
     from ..report.chapter import Chapter
@@ -46,6 +47,8 @@ class Generation(Task[Dataset]):
     sizes, modules = paper.GENERATION_SIZES, paper.GENERATION_MODULES
     learning_rates, paper_learning_rates = plan.LEARNING_RATES, paper.GENERATION_LEARNING_RATES
     paper_errors = paper.GENERATION_ERRORS
+    learned_epochs, learned_rate, choice_name = 1000, 0.02, "NMSE"
+    errors_caption = "NMSE; of square waves, without their noise"
     searched_learning_rates = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 
     def load(
@@ -76,6 +79,12 @@ class Generation(Task[Dataset]):
         first = runs[0]
         targets, seeds = np.stack([dataset.samples for dataset in data]), [run.seed for run in runs]
         return training.train_many(first.method, first.hidden, targets, seeds, first.settings, progress=progress)
+
+    def make_objectives(
+        self, data: Sequence[Dataset], runs: int, seed: int
+    ) -> Sequence[tuple[SequenceObjective, list[int]]]:
+        """Sequences of one length are learned at once."""
+        return make_objectives(data, runs, seed)
 
     def batch_key(self, data: Dataset) -> Hashable:
         """Sequences of one length are trained at once."""

@@ -12,7 +12,7 @@ from ..file_names import check_path, format_page_path, is_folder, replace_undeco
 from ..json_safe import make_json_safe
 from ..networks.descent import use_one_thread
 from ..progress import ProgressCallback
-from ..task import all_tasks
+from ..task import check_task
 from .loading import InspectedNetwork, load_network
 from .sentences import describe_inspection
 
@@ -118,9 +118,8 @@ def inspect_network(
         print(result)
         print(result.inspection.modules[0].share)
     """
-    names = [known.name for known in all_tasks()]
-    if task is not None and task not in names:
-        raise ArgumentError("task", f"expected one of {', '.join(names)}, got {task!r}")
+    if task is not None:
+        check_task(task)
     page = None if out is None else check_path("out", out)
     if page is not None and is_folder(page):
         raise ArgumentError("out", f"{page} is a folder: name a file")

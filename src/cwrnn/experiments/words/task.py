@@ -11,13 +11,14 @@ from ..errors import ArgumentError
 from ..networks.result import TrainingResult
 from ..networks.settings import TrainingSettings
 from ..progress import ProgressCallback
-from ..sweep.run import Run
+from ..sweep.run import Record, Run
 from ..tables import Table
 from ..task import Task
 from . import bundle, plan, training
 from .clips import TEST, TRAIN
 from .corpus import Corpus, load_corpus
 from .features import FeatureSettings
+from .objective import WordObjective
 
 if TYPE_CHECKING:
     from ..report.chapter import Chapter
@@ -50,6 +51,8 @@ class Words(Task[Corpus]):
     sizes, modules = paper.WORDS_SIZES, paper.WORDS_MODULES
     learning_rates, paper_learning_rates = plan.LEARNING_RATES, paper.WORDS_LEARNING_RATES
     paper_errors = paper.WORDS_ERRORS
+    learned_epochs, learned_rate, choice_name = 200, 0.01, "cross entropy"
+    errors_caption = "Errors in percent of the test set"
     searched_learning_rates = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 
     def load(
@@ -83,6 +86,17 @@ class Words(Task[Corpus]):
         sets = corpus.normalised(TRAIN), corpus.normalised(TEST)
         seeds = [run.seed for run in runs]
         return training.train_many(first.method, first.hidden, *sets, seeds, first.settings, progress=progress)
+
+    def choice_error(self, record: Record) -> float:
+        """The lowest cross entropy of the training set, which is the second column of the curve."""
+        assert record.curve is not None
+        return float(record.curve[:, 1].min())
+
+    def make_objectives(
+        self, data: Sequence[Corpus], runs: int, seed: int
+    ) -> Sequence[tuple[WordObjective, list[int]]]:
+        """All networks learn the words of each corpus at once."""
+        return [(WordObjective(corpus), list(range(seed, seed + runs))) for corpus in data]
 
     def batch_key(self, data: Corpus) -> Hashable:
         """Runs on one corpus are trained at once."""
