@@ -207,7 +207,7 @@ MUTANTS = [
     Mutant("schedule: all periods are computed before one is refused", "schedule.py",
            "if period > LONGEST:", "if False:", ABSURD),
     Mutant("schedule: sizes may overflow", "schedule.py", "if sum(sizes) > LONGEST:", "if False:", ABSURD),
-    Mutant("inspect: weights need not fit their network", "experiments/inspect/loading.py",
+    Mutant("inspect: weights need not fit their network", "experiments/inspect/inspected.py",
            "except (RuntimeError, TypeError, ValueError) as error:", "except KeyError as error:", DAMAGED_STORE),
     Mutant("load: a pickled schedule is not checked", "schedule.py",
            "        self.__post_init__()\n", "        pass\n", FORGED),
@@ -539,7 +539,7 @@ MUTANTS = [
            "total[1 : (steps + 1) // 2] *= 2", "total[1 : (steps + 1) // 2] *= 1", SPECTRUM),
     Mutant("cost: a module sends messages to all modules", "inspection/cost.py",
            "[units.stop for units in schedule.slices]", "[N for units in schedule.slices]", COUNTED),
-    Mutant("inspect: other words are normalised by themselves", "experiments/inspect/loading.py",
+    Mutant("inspect: other words are normalised by themselves", "experiments/words/inspected.py",
            "mean, deviation = trained.mean, trained.deviation", "mean, deviation = 0.0, 1.0", INSPECTED),
 ]  # fmt: skip
 

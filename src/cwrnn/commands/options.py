@@ -80,6 +80,15 @@ Target = Annotated[
         show_default="the only column",
     ),
 ]
+Inputs = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs",
+        metavar="LIST",
+        help="For a table: the columns that networks read, with commas between them.",
+        show_default="none",
+    ),
+]
 Offset = Annotated[
     float,
     typer.Option(

@@ -23,7 +23,9 @@ from .report.numbers import format_error, format_percent
 from .tables import Table
 
 if TYPE_CHECKING:
+    from ..saved import SavedNetwork
     from .clocks.training import Objective
+    from .inspect.inspected import InspectedNetwork, InspectionOptions
     from .report.chapter import Chapter
     from .sweep.run import Record, Run
     from .sweep.store import Store
@@ -95,6 +97,8 @@ class Task(ABC, Generic[D]):
     """The name of the error by which clocks are chosen: `choice_error`."""
     errors_caption: ClassVar[str]
     """Which errors a table about learned clocks shows."""
+    inspects_saved: ClassVar[bool] = False
+    """Whether there are data to inspect a saved network with, unless the user names some."""
     has_reproduction: ClassVar[bool] = True
     """Whether `cwrnn reproduce` has a command of the task's name."""
     paper_errors: ClassVar[Mapping[tuple[str, int], str]]
@@ -201,6 +205,25 @@ class Task(ABC, Generic[D]):
     @abstractmethod
     def describe_errors(self, data: Sequence[D], runs: int, settings: TrainingSettings) -> str:
         """The caption of a table of errors: their measure, data and runs."""
+
+    @abstractmethod
+    def inspect_record(
+        self, record: "Record", data: D, facts: Mapping[str, str], options: "InspectionOptions"
+    ) -> "InspectedNetwork":
+        """The network of a record, with the data to inspect it with.
+
+        Args:
+            record: the record, which has weights
+            data: the data set that it was trained on
+            facts: where the network comes from, for people to read
+            options: what the user asks for
+        """
+
+    def inspect_saved(
+        self, saved: "SavedNetwork", facts: Mapping[str, str], options: "InspectionOptions"
+    ) -> "InspectedNetwork":
+        """A saved network of this task with data of its own; only if `inspects_saved`."""
+        raise NotImplementedError
 
     @abstractmethod
     def pack(self, data: D) -> tuple[dict[str, Any], bytes]:

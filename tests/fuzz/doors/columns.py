@@ -101,4 +101,4 @@ def read_columns(case: bytes, folder: Path) -> None:
         require(bool((np.abs(values) <= LARGEST_NUMBER).all()), "numbers that are not finite")
 
 
-DOORS = (Door("table", "read_table", (ArgumentError,), make_case, read_columns),)
+DOORS = (Door("columns", "read_table", (ArgumentError,), make_case, read_columns),)

@@ -11,7 +11,7 @@ from ..networks.result import TrainingResult
 from ..networks.settings import TrainingSettings
 from ..progress import ProgressCallback
 from ..report.numbers import format_count
-from ..sweep.run import SEQUENCE, Dataset, Run
+from ..sweep.run import SEQUENCE, Dataset, Record, Run
 from ..tables import Table
 from ..task import Task
 from . import plan, training
@@ -19,6 +19,7 @@ from .music import load_sequences
 from .objective import SequenceObjective, make_objectives
 
 if TYPE_CHECKING:
+    from ..inspect.inspected import InspectedNetwork, InspectionOptions
     from ..report.chapter import Chapter
     from ..sweep.store import Store
 
@@ -110,6 +111,15 @@ class Generation(Task[Dataset]):
             f"{settings.epochs} epochs. 0 is perfect, 1 is what the mean achieves; ± is the standard deviation. "
             f"Paper: mean and deviation over {paper.RUNS} runs of its largest networks, on other music (table 3)."
         )
+
+    def inspect_record(
+        self, record: Record, data: Dataset, facts: Mapping[str, str], options: "InspectionOptions"
+    ) -> "InspectedNetwork":
+        """The network, which generates its sequence."""
+        # imported here because the figures take long to import, and import this module
+        from .inspected import inspect_record
+
+        return inspect_record(record, data, facts, options)
 
     def pack(self, data: Dataset) -> tuple[dict[str, Any], bytes]:
         """The sample rate, and the samples as float64."""

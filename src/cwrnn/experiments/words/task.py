@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...saved import SavedNetwork
 from .. import paper
 from ..errors import ArgumentError
 from ..networks.result import TrainingResult
@@ -21,6 +22,7 @@ from .features import FeatureSettings
 from .objective import WordObjective
 
 if TYPE_CHECKING:
+    from ..inspect.inspected import InspectedNetwork, InspectionOptions
     from ..report.chapter import Chapter
     from ..sweep.store import Store
 
@@ -44,7 +46,7 @@ class Words(Task[Corpus]):
     name, search_name, title = "words", "words search", "spoken words"
     error_name, error_is_a_share = "error rate", True
     table_title = "Spoken words: the share of the test set that is taken for another word"
-    data_kind, takes_one_source = Corpus.kind, True
+    data_kind, takes_one_source, inspects_saved = Corpus.kind, True, True
     settings = training.WordSettings
     most_epochs = training.MOST_EPOCHS
     clocks_size = paper.WORDS_SIZES[2]
@@ -123,6 +125,23 @@ class Words(Task[Corpus]):
             f"The words are {'; '.join(corpus.source for corpus in data)}. Paper: mean and deviation over {paper.RUNS} "
             "runs of its largest networks, on words of TIMIT (table 3)."
         )
+
+    def inspect_record(
+        self, record: Record, data: Corpus, facts: Mapping[str, str], options: "InspectionOptions"
+    ) -> "InspectedNetwork":
+        """The network, with the test words of its corpus or of another source."""
+        # imported here because the recogniser imports this module
+        from .inspected import inspect_record
+
+        return inspect_record(record, data, facts, options)
+
+    def inspect_saved(
+        self, saved: SavedNetwork, facts: Mapping[str, str], options: "InspectionOptions"
+    ) -> "InspectedNetwork":
+        """The network of a recogniser, with the bundled words or those of another source."""
+        from .inspected import inspect_saved
+
+        return inspect_saved(saved, facts, options)
 
     def pack(self, data: Corpus) -> tuple[dict[str, Any], bytes]:
         """Words, speakers and lengths, and the features as float32."""
