@@ -214,7 +214,7 @@ MUTANTS = [
     Mutant("schedule: all periods are computed before one is refused", "schedule.py",
            "if period > LONGEST:", "if False:", ABSURD),
     Mutant("schedule: sizes may overflow", "schedule.py", "if sum(sizes) > LONGEST:", "if False:", ABSURD),
-    Mutant("inspect: weights need not fit their network", "experiments/inspect/loading.py",
+    Mutant("inspect: weights need not fit their network", "experiments/inspect/inspected.py",
            "except (RuntimeError, TypeError, ValueError) as error:", "except KeyError as error:", DAMAGED_STORE),
     Mutant("load: a pickled schedule is not checked", "schedule.py",
            "        self.__post_init__()\n", "        pass\n", FORGED),
@@ -497,8 +497,8 @@ MUTANTS = [
            "        if count > most:\n", "        if False:\n", BOMB),
     Mutant("features: a damaged cache is used", "experiments/words/feature_cache.py",
            "if arrays[\"digest\"].tobytes() != _digest(file, frames, lengths):", "if False:", DAMAGED_CACHE),
-    Mutant("features: a cache may ask for any memory", "experiments/words/array_files.py",
-           "if size > most or size != entry.file_size - member.tell():", "if False:", DAMAGED_CACHE),
+    Mutant("features: a cache may ask for any memory", "experiments/array_files.py",
+           "if size > most or size != total - file.tell():", "if False:", DAMAGED_CACHE),
     Mutant("recogniser: a probability may be no number", "experiments/words/recogniser/model.py",
            "if not np.isfinite(probabilities).all():", "if False:", NOT_FINITE),
     Mutant("words: a terminal obeys the name of a file", "experiments/words/recogniser/recognition.py",
@@ -568,7 +568,7 @@ MUTANTS = [
            "total[1 : (steps + 1) // 2] *= 2", "total[1 : (steps + 1) // 2] *= 1", SPECTRUM),
     Mutant("cost: a module sends messages to all modules", "inspection/cost.py",
            "[units.stop for units in schedule.slices]", "[N for units in schedule.slices]", COUNTED),
-    Mutant("inspect: other words are normalised by themselves", "experiments/inspect/loading.py",
+    Mutant("inspect: other words are normalised by themselves", "experiments/words/inspected.py",
            "mean, deviation = trained.mean, trained.deviation", "mean, deviation = 0.0, 1.0", INSPECTED),
 ]  # fmt: skip
 

@@ -1,6 +1,20 @@
 """All doors: the function behind each, and the errors that may leave it."""
 
-from . import command_lines, corpora, estimator_files, layers, model_files, npz_files, paths, schedules, sounds, stores
+from . import (
+    columns,
+    command_lines,
+    corpora,
+    estimator_files,
+    layers,
+    model_files,
+    npz_files,
+    paths,
+    schedules,
+    sounds,
+    stores,
+)
 
-FAMILIES = (model_files, estimator_files, sounds, corpora, npz_files, stores, paths, schedules, layers, command_lines)
+FAMILIES = (
+    model_files, estimator_files, sounds, corpora, npz_files, columns, stores, paths, schedules, layers, command_lines,
+)  # fmt: skip
 DOORS = {door.name: door for family in FAMILIES for door in family.DOORS}

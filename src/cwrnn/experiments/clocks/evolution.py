@@ -29,7 +29,7 @@ from ..task import Data, find_task
 from .request import ClockRequest, Source, find_shape, list_sources, load_data, make_request
 from .search import WORST, JudgedGeneration, SearchSpace, check_search, search_schedules
 from .series import make_paper_schedule
-from .verdict import CROSS_ENTROPY, SCHEDULE_FILE, Verdict, format_use
+from .verdict import SCHEDULE_FILE, Verdict, format_use
 
 LONGEST_PERIOD = 2**20
 
@@ -66,16 +66,14 @@ class Judge:
 def measure_error(records: Sequence[Record]) -> float:
     """Return the median error of the runs of a candidate; a run that did not finish counts as infinitely bad.
 
-    The error of a run on words is its lowest cross entropy on the training set: the test set must not choose clocks.
+    The task says which error chooses clocks: the test set must have no part in it.
     """
-    errors = []
-    for record in records:
-        if record.status != FINISHED or record.curve is None:
-            errors.append(math.inf)
-        elif record.curve.shape[1] > 2:
-            errors.append(float(record.curve[:, 1].min()))
-        else:
-            errors.append(record.error)
+    errors = [
+        find_task(record.run.task).choice_error(record)
+        if record.status == FINISHED and record.curve is not None
+        else math.inf
+        for record in records
+    ]
     return float(np.median(errors))
 
 
@@ -280,9 +278,7 @@ def evolve_clocks(
             )
         verdict = None
         if series is not None and series_error is not None:
-            known = find_task(task)
-            measure = CROSS_ENTROPY if known.error_is_a_share else known.error_name
-            verdict = Verdict("evolved", series, error, series_error, measure)
+            verdict = Verdict("evolved", series, error, series_error, find_task(task).choice_name)
         if out is not None:
             write_files({Path(out) / SCHEDULE_FILE: f"{best.spec}\n".encode()})
         return EvolvedClocks(

@@ -19,16 +19,12 @@ from ..networks.descent import use_one_thread
 from ..progress import Progress, ProgressCallback
 from ..sweep.driver import make_folder
 from ..sweep.interrupts import interrupts
-from ..task import Data
+from ..task import Data, check_task, find_task_of_data
 from .learned_clocks import NUMBERS_FILE, LearnedClocks, choose_best
-from .objectives import make_objectives
 from .request import Source, find_shape, list_sources, load_data, make_request
 from .series import make_paper_schedule
 from .training import LearningSettings, TrainedNetwork, train_networks
 from .verdict import SCHEDULE_FILE, format_use
-
-EPOCHS = {"generation": 1000, "words": 200}
-LEARNING_RATES = {"generation": 0.02, "words": 0.01}
 
 
 def learn_clocks(
@@ -78,13 +74,14 @@ def learn_clocks(
     >>> result.verdict.series.periods
     (1, 2)
     """
+    known = check_task(task)
     request = make_request(
         task,
         size=size,
         modules=modules,
         runs=runs,
-        epochs=EPOCHS.get(task) if epochs is None else epochs,
-        learning_rate=LEARNING_RATES.get(task) if learning_rate is None else learning_rate,
+        epochs=known.learned_epochs if epochs is None else epochs,
+        learning_rate=known.learned_rate if learning_rate is None else learning_rate,
         seed=seed,
     )
     if request.epochs < 2:
@@ -135,7 +132,7 @@ def train_both_kinds(
 
     Sequences of the same length are learned at once. Every network has initial weights of its own.
     """
-    objectives = make_objectives(data, runs, seed)
+    objectives = find_task_of_data(data[0]).make_objectives(data, runs, seed)
     total = 2 * settings.epochs * sum(objective.updates for objective, _ in objectives)
     started = time.monotonic()
     done = 0

@@ -16,7 +16,7 @@ from ..limits import LARGEST_EPOCHS, LARGEST_MODULES, LARGEST_RUNS, LARGEST_SEED
 from ..networks.methods import CLOCKED, check_method
 from ..progress import ProgressCallback
 from ..sweep.run import Dataset, Run
-from ..task import Data, all_tasks, find_task, find_task_of_data
+from ..task import Data, check_task, find_task, find_task_of_data
 from ..words.corpus import Corpus
 from .square_waves import PREFIX, load_square_waves
 
@@ -71,13 +71,10 @@ def make_request(
     >>> make_request("generation", size=None, modules=None, runs=20, epochs=None, learning_rate=None, seed=0).size
     1000
     """
-    names = [known.name for known in all_tasks()]
-    if task not in names:
-        raise ArgumentError("task", f"expected one of {', '.join(names)}, got {task!r}")
+    defaults = check_task(task)
     check_method("method", method, CLOCKED)
     if learning_rate is not None and not 0 < learning_rate <= 1e30:
         raise ArgumentError("learning_rate", f"expected a number above 0, up to 1e30, got {learning_rate}")
-    defaults = find_task(task)
     return ClockRequest(
         task=task,
         size=check_count("size", defaults.clocks_size if size is None else size, LARGEST_SIZE),
