@@ -23,13 +23,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .cells import CELLS
+from .cells import CELLS, PEEPHOLES
 from .extras import require
 from .gru import ClockworkGRU
 from .layer import AnyLayer, ClockworkLayer
 from .lstm import ClockworkLSTM
 from .network import Network
-from .parameters import PEEPHOLES
 from .rnn import ClockworkRNN
 from .schedule import Schedule
 from .untrusted import escape_controls, parse_json, read_regular_file, shorten
