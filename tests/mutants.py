@@ -68,6 +68,7 @@ KERNEL = "tests/kernels/test_sequence.py::test_any_sizes_and_lengths_equal_the_s
 KERNEL_SUMS = "tests/kernels/test_sequence.py::test_gradients_of_a_large_batch_are_summed_completely"
 KERNEL_TANH = "tests/kernels/test_sequence.py::test_tanh_is_exact_to_three_units_in_the_last_place"
 KERNEL_STATE = "tests/kernels/test_stepping.py::test_step_notices_a_changed_state"
+KERNEL_STEPS = "tests/kernels/test_stepping.py::test_steps_equal_the_specification"
 KERNEL_WEIGHTS = "tests/kernels/test_stepping.py::test_step_notices_changed_weights"
 KERNEL_LARGE = "tests/kernels/test_blocks.py::test_an_output_larger_than_the_caches_has_the_same_bits_as_in_parts"
 KEPT = "tests/kernels/test_blocks.py::test_the_next_tensor_of_that_size_gets_the_block"
@@ -77,6 +78,7 @@ KEPT_CLOCK = "tests/kernels/test_blocks.py::test_old_blocks_are_timed_by_a_clock
 KERNEL_DENORMALS = "tests/kernels/test_threads.py::test_all_threads_flush_denormal_numbers_as_the_caller_does"
 PRECISION = "tests/kernels/test_precision.py"
 NONFINITE = "tests/like_torch/test_nonfinite.py"
+KERNEL_INFINITE = f"{NONFINITE}::test_the_kernel_spoils_no_number_that_the_specification_does_not_spoil"
 KERNEL_NAN = "tests/kernels/test_sequence.py::test_nan_of_a_fast_module_does_not_reach_a_slower_one"
 SECOND_ORDER = "tests/like_torch/test_saved_tensors.py::test_second_order_gradients_of_checkpoints_equal_plain_ones"
 FORWARD_MODE = "tests/like_torch/test_transforms.py::test_forward_mode_equals_torchs"
@@ -404,8 +406,31 @@ MUTANTS = [
     Mutant("lstm: peepholes return no gradient to the cell", "kernels/cpu/lstm.c",
            "dc * f + dz_i * load(peephole + at) + dz_f * load(peephole + N * LANES + at));", "dc * f);", LSTM),
     Mutant("lstm: closed gates lose digits", "kernels/cpu/vectors.h",
-           "return choose(x < 0, spread(1), e + 1) / (e + 2);",
+           "return choose(x < 0, (vec)((mask)spread(1) & ~far), e + 1) / (e + 2);",
            "return choose(x < 0, 1 - (e + 1) / (e + 2), (e + 1) / (e + 2));", LSTM_GATES),
+    Mutant("gated kernel: a gate never closes completely", "kernels/cpu/vectors.h",
+           "(vec)((mask)spread(1) & ~far)", "spread(1)", KERNEL_INFINITE),
+    Mutant("gated kernel: the gradient of a closed output gate is NaN", "kernels/cpu/cells.h",
+           "choose(o == 0, spread(1), o)", "o", KERNEL_INFINITE),
+    Mutant("gated kernel: the peephole of o reads the c before the tick", "kernels/cpu/cells.h",
+           "a[3] + peephole[2] * u.c", "a[3] + peephole[2] * c", KERNEL),
+    Mutant("gated kernel: the gradient of c passes a closed forget gate", "kernels/cpu/cells.h",
+           "    d *= f;\n", "", KERNEL),
+    Mutant("gated kernel: messages are outside the GRU's reset product", "kernels/cpu/forward.h",
+           "a[sum_of(cell, k)] += load(heard", "a[k] += load(heard", KERNEL),
+    Mutant("gated kernel: modules that share a vector do not hold c", "kernels/cpu/forward.h",
+           "    if (cell == LSTM) now.c = choose(due, now.c, load(row->c + v));\n", "", KERNEL),
+    Mutant("gated kernel: the gradient of the forget gate reads the new c", "kernels/cpu/backward.h",
+           "kept_place(plan, m, r->chunk, number - 1, row) + CELL * K",
+           "kept_place(plan, m, r->chunk, number, row) + CELL * K", KERNEL),
+    Mutant("gated kernel: a GRU leaves no gradient to the state before", "kernels/cpu/backward.h",
+           "dues > 0 && c->cell != GRU ?", "dues > 0 ?", KERNEL),
+    Mutant("gated kernel: the sum of the GRU's inner bias is not cleared", "kernels/cpu/backward.h",
+           "        if (plan->call->cell == GRU) clear(sums + m->g_inner, m->kp);\n", "", KERNEL),
+    Mutant("gated kernel: a step forgets the c of modules that are not due", "kernels/cpu/step.h",
+           "parts == 2 && b < c->B; b++) copy(", "parts == 3 && b < c->B; b++) copy(", KERNEL_STEPS),
+    Mutant("gated kernel: a step adds messages outside the GRU's reset product", "kernels/cpu/step.h",
+           "if (gru) add(a + 3 * K, message", "if (gru) add(a + 2 * K, message", KERNEL_STEPS),
     Mutant("readout: every second output of the kernel lacks its bias", "kernels/cpu/readout.c",
            "*output++ = bias[o] + sum_of_lanes(sum);",
            "*output++ = (o % 2 ? 0 : bias[o]) + sum_of_lanes(sum);", READOUTS),

@@ -20,12 +20,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .cells import CELLS
+from .cells import CELLS, PEEPHOLES
 from .gru import ClockworkGRU
 from .layer import AnyLayer, ClockworkLayer
 from .lstm import ClockworkLSTM
 from .network import Network
-from .parameters import PEEPHOLES
 from .rnn import ClockworkRNN
 from .schedule import Schedule
 from .tensor_files import DTYPES, FormatError, ModelError, name_problems, quote, read_tensors, write_tensors

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree
 
-from .cells import CELLS, compute_drive, select_units, update
+from .cells import CELLS, PEEPHOLES, compute_drive, select_units, update
 from .checks import check_clock
 from .schedule import Schedule
 
@@ -241,7 +241,7 @@ def clockwork_step(
         message = F.linear(h[..., units.start : N], select_units(weight_hh[:, units.start :], gates, units))
         own_bias = None if bias is None else select_units(bias, biases, units)
         drive = compute_drive(cell, input, select_units(weight_ih, gates, units), own_bias)
-        peepholes = None if weight_ch is None else select_units(weight_ch, 3, units)
+        peepholes = None if weight_ch is None else select_units(weight_ch, PEEPHOLES, units)
         after = update(cell, drive, message, modules[i].flatten(-2), peepholes)
         modules[i] = after.unflatten(-1, (parts, schedule.sizes[i]))
     after = torch.cat(modules, dim=-1).flatten(-2)
