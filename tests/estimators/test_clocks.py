@@ -119,7 +119,7 @@ def test_noise_has_no_rhythm(kind, T):
 
 def test_a_trend_hides_no_rhythm():
     wave = make_waves(2000, 40)
-    assert peak_periods(wave + 0.5 * np.arange(2000)) == [40]
+    assert peak_periods(wave + 5 * np.arange(2000)) == [40]
     assert peak_periods(1e6 + wave) == [40]
     assert peak_periods(1e-12 * wave) == [40]
 
@@ -132,13 +132,13 @@ def test_gaps_hide_no_rhythm():
 
 
 def test_leakage_of_a_strong_wave_hides_no_weak_one():
-    # 1000 steps hold no whole number of cycles of either
-    t = np.arange(1000)
-    values = np.sin(2 * np.pi * t / 37) + 0.12 * np.sin(2 * np.pi * t / 11.5)
-    found = peak_periods(values + 1e-3 * np.random.default_rng(0).normal(size=1000))
+    # 400 steps hold no whole number of cycles of either
+    t = np.arange(400)
+    values = np.sin(2 * np.pi * t / 37 + 1) + 0.2 * np.sin(2 * np.pi * t / 24)
+    found = peak_periods(values + 0.01 * np.random.default_rng(0).normal(size=400))
     assert len(found) == 2
     assert found[0] == 37
-    assert found[1] in (11, 12)
+    assert found[1] in (23, 24)
 
 
 def test_channels_are_averaged():

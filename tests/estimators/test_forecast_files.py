@@ -170,9 +170,10 @@ def set_array(name, function):
         (set_parameter("coverage", 0), "coverage must be a number above 0 and below 1, got 0"),
         (set_array("network.readout.weight", lambda array: array * np.float32("nan")), "values that are not finite"),
         (set_array("network.weights", lambda array: array[1:]), "must be float32"),
-        (set_array("features.scales", lambda array: array * 0), "must be above 0"),
+        (set_array("features.scales", lambda array: array * 0), "must be between 1e-100 and 1e+100"),
         (set_array("features.mean", lambda array: array.astype("<f4")), "must be float64"),
         (set_array("history.values", lambda array: array[:3]), "history"),
+        (set_array("history.values", lambda array: array * 1e300), "must be between -1e+100 and 1e+100"),
         (set_array("history.profiles", lambda array: array[..., 1:]), "must be float64"),
         (set_array("state.h", lambda array: array[:, 1:]), "must be float32 (1, 8)"),
         (set_array("calibration.factors", lambda array: array[1:]), "must be float64"),
@@ -193,6 +194,14 @@ def test_files_that_make_no_sense_are_refused(change, edit, message):
     with pytest.raises(ModelError, match=re.escape(message)) as raised:
         ClockworkForecaster.load(path)
     assert str(raised.value).startswith(str(path))
+
+
+def test_weights_that_are_too_large_are_named(change):
+    huge = ClockworkForecaster.load(change(set_array("network.weights", lambda array: array * 0 + np.float32(3e38))))
+    with pytest.raises(FloatingPointError, match="the forecasts are not finite numbers"):
+        huge.predict()
+    # the interval does not follow such forecasts
+    assert np.isfinite(huge.update([70.0]).stream_.calibration.growth).all()
 
 
 def test_a_file_that_is_only_rewritten_is_accepted(change, saved):

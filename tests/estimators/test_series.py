@@ -87,6 +87,7 @@ def test_infinity_is_named():
     error = refuse("y: column 'load' is infinite at 2024-03-01 01:00:00 (row 1)", read_series, hourly([1, np.inf, 2]))
     assert (error.row, error.column) == (1, "load")
     refuse("column 0 is infinite at step 1", read_series, [1, -np.inf])
+    refuse("column 0 is -1e+200, beyond 1e+100, at step 1 (row 1)", read_series, [1, -1e200])
 
 
 def test_times_that_occur_twice_or_go_backwards_are_named():

@@ -36,6 +36,9 @@ LARGEST_INPUT = 8.0
 LARGEST_CANDIDATE = 6.0
 """Candidates are clipped here, in units of the scale."""
 
+LARGEST_COVARIATE = 1e6
+"""Covariates are clipped here before they are squared, in units of their standard deviation."""
+
 STEPS_AT_ONCE = 4096
 """The number of steps whose candidates are computed at once, to limit memory."""
 
@@ -163,7 +166,7 @@ class Features:
         return change / self.scales[steps % m]
 
     def _scale_covariates(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return (values - self.covariate_mean) / self.covariate_deviation
+        return np.clip((values - self.covariate_mean) / self.covariate_deviation, -LARGEST_COVARIATE, LARGEST_COVARIATE)
 
 
 def fit_features(

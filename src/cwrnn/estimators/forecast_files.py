@@ -39,6 +39,7 @@ from .saving import (
     restore_linear,
     write_model,
 )
+from .series import LARGEST
 from .stream import Stream
 from .time_axis import TimeAxis
 
@@ -176,8 +177,9 @@ def _restore_features(
     parts = []
     for name, shape in zip(FEATURES, shapes, strict=True):
         array = check_tensor(arrays, f"features.{name}", shape, "<f8").astype(np.float64)
-        if name not in ("mean", "covariate_mean") and not (array > 0).all():
-            raise FormatError(f"the tensor 'features.{name}' must be above 0")
+        smallest = -LARGEST if name in ("mean", "covariate_mean") else 1 / LARGEST
+        if not ((array >= smallest) & (array <= LARGEST)).all():
+            raise FormatError(f"the tensor 'features.{name}' must be between {smallest:g} and {LARGEST:g}")
         parts.append(array)
     return Features(tuple(seasons), horizon, *parts)
 
@@ -211,6 +213,9 @@ def _restore_history(start: int, arrays: Mapping[str, NDArray[Any]], features: F
     parts = {
         name: check_tensor(arrays, f"history.{name}", shape, "<f8").astype(np.float64) for name, shape in shapes.items()
     }
+    for name, array in parts.items():
+        if (np.abs(array) > LARGEST).any():
+            raise FormatError(f"the tensor 'history.{name}' must be between {-LARGEST:g} and {LARGEST:g}")
     return History(features.season, start, **parts)
 
 

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from ..untrusted import escape_controls, shorten
 from .time_axis import SeriesError, TimeAxis, check_order, format_time, read_axis
 
+LARGEST = 1e100
+"""The largest absolute value: with larger ones, variances would not be finite."""
+
 MISSING = ("error", "interpolate", "hold")
 """The ways to treat missing values: refuse them, draw a line between their neighbours, or keep the last value."""
 
@@ -263,10 +266,12 @@ def _read_numbers(frame: Any, argument: str) -> NDArray[np.float64]:
         else:
             raise SeriesError(f"{argument}: {_name(column)} must be numbers, got {series.dtype}", column=column)
         values = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
-        if np.isinf(values).any():
-            row = int(np.argmax(np.isinf(values)))
+        wrong = np.flatnonzero(np.abs(values) > LARGEST)
+        if wrong.size:
+            row = int(wrong[0])
+            problem = "infinite" if np.isinf(values[row]) else f"{values[row]:g}, beyond {LARGEST:g},"
             raise SeriesError(
-                f"{argument}: {_name(column)} is infinite at {format_time(frame.index[row])} (row {row})",
+                f"{argument}: {_name(column)} is {problem} at {format_time(frame.index[row])} (row {row})",
                 row=row,
                 column=column,
             )

@@ -77,6 +77,9 @@ class Stream:
         candidates = self.features.compute_candidates(self.history.foresee(covariates), self.steps - 1, 1)[0]
         with torch.no_grad():
             lines = self.network.combine(self.outputs[-1], torch.from_numpy(candidates))
+        if not torch.isfinite(lines).all():
+            # a file may have any weights
+            raise FloatingPointError("the forecasts are not finite numbers: the weights of the network are too large")
         return lines.double().numpy()
 
     def convert(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -99,5 +102,6 @@ class Stream:
         base = history.look_up(history.values, step + self.features.find_offsets(m, ahead) - ahead)
         targets = (history.values[step - history.start] - base) / self.features.scales[step % m]
         scores = np.full((self.features.horizon, self.features.channels), np.nan)
-        scores[: len(ahead)] = np.where(seen, score(lines.double().numpy(), targets), np.nan)
+        known = torch.where(torch.isfinite(lines), lines, torch.nan).double().numpy()
+        scores[: len(ahead)] = np.where(seen, score(known, targets), np.nan)
         self.calibration = self.calibration.follow(scores)
