@@ -94,6 +94,18 @@ def test_training_ends_when_the_validation_part_does_not_improve():
         assert result.epochs == result.best_epoch + 5 < 200
 
 
+def test_a_clock_that_fits_the_data_is_better():
+    """The target is the value of the input at the last multiple of 12, which a module of period 12 holds."""
+    x = np.random.default_rng(0).standard_normal((960, 1))
+    data = Columns("", "", x, x[np.arange(960) // 12 * 12, 0], ("x",), "y", 48)
+    right, wrong = (
+        train_many("cw", 8, data, [0, 1], RegressionSettings(0.01, epochs=40, modules=2, schedule=schedule))
+        for schedule in ("1:4,12:4", "1:4,8:4")
+    )
+    assert max(result.error for result in right) < 0.1
+    assert min(result.error for result in wrong) > 0.5
+
+
 def test_runs_that_diverge_are_kept_apart():
     settings = RegressionSettings(1e30, epochs=4, modules=2, inputs=2)
     results = train_many("cw", 6, make_columns(), [0, 1], settings)
