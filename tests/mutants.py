@@ -44,6 +44,11 @@ ASSIGNED = "tests/core/test_state_dicts.py::test_assigning_does_not_write_into_t
 ZEROS_LOADED = "tests/core/test_layer.py::test_forbidden_weights_are_loaded_as_zeros"
 TORCHS_WEIGHTS = "tests/core/test_state_dicts.py::test_the_state_dict_of_torchs_layer_loads_into_one_module_of_period_1"
 ABSURD = "tests/core/test_schedule.py::test_absurd_numbers_are_refused_before_they_cost_time_or_memory"
+TABLES = "tests/experiments/test_tables.py"
+COLUMNS = "tests/experiments/generation/test_columns.py"
+REGRESSION = "tests/experiments/regression"
+TABLE_CLOCKS = "tests/experiments/clocks/test_tables.py::test_series_are_compared_on_columns"
+RECORDED = "tests/core/test_recorded_layers.py"
 DAMAGED_STORE = "tests/experiments/inspect/test_loading.py::test_a_damaged_store_is_refused"
 FORGED = "tests/core/test_state.py::test_a_forged_schedule_in_a_checkpoint_is_refused"
 CHUNKS = "tests/core/test_state.py::test_a_stream_of_chunks_and_steps_needs_no_clock"
@@ -595,6 +600,41 @@ MUTANTS = [
            "[units.stop for units in schedule.slices]", "[N for units in schedule.slices]", COUNTED),
     Mutant("inspect: other words are normalised by themselves", "experiments/words/inspected.py",
            "mean, deviation = trained.mean, trained.deviation", "mean, deviation = 0.0, 1.0", INSPECTED),
+    Mutant("tables: a number may be infinite", "experiments/tables.py",
+           "            if abs(number) <= LARGEST_NUMBER:\n", "            if True:\n", TABLES),
+    Mutant("tables: rows may have any number of cells", "experiments/tables.py",
+           "if len(cells) != len(self.columns):", "if False:", TABLES),
+    Mutant("tables: the names of the columns are data", "experiments/tables.py",
+           "        if self._has_names:\n", "        if False:\n", TABLES),
+    Mutant("tables: NaN passes for a number", "experiments/tables.py",
+           "np.argwhere(~(np.abs(values) <= LARGEST_NUMBER))", "np.argwhere(np.abs(values) > LARGEST_NUMBER)", TABLES),
+    Mutant("arrays: pickled objects are not named", "experiments/array_files.py",
+           """if b"'descr': '|O'" in text:""", "if False:", TABLES),
+    Mutant("generation: a column begins at the first row", "experiments/generation/music.py",
+           "samples = values[start : start + wanted]", "samples = values[:wanted]", COLUMNS),
+    Mutant("regression: all rows decide the scale", "experiments/regression/columns.py",
+           "(self.inputs, self.target))[:rows]", "(self.inputs, self.target))", REGRESSION),
+    Mutant("regression: the test part ends the training", "experiments/regression/training.py",
+           "errors = np.array([nmse(output, self.validation.targets) for output in validation])",
+           "errors = np.array([nmse(output, self.test.targets) for output in test])", REGRESSION),
+    Mutant("regression: networks share a cut of the gradient", "experiments/regression/training.py",
+           "(sum_of_squares(gradient).sqrt() / CUT).clamp(min=1.0)[:, None]",
+           "(sum_of_squares(gradient).max().sqrt() / CUT).clamp(min=1.0)", REGRESSION),
+    Mutant("regression: the last error chooses clocks", "experiments/regression/task.py",
+           "return float(record.curve[:, 1].min())", "return record.error", TABLE_CLOCKS),
+    Mutant("model: a module speaks on behind the readout", "inspection/model.py",
+           "if module == self._replaced", "if module == -1", RECORDED),
+    Mutant("model: other modules hear a silenced one", "inspection/model.py",
+           "if replacement is not None and replacement.everywhere:", "if False:", RECORDED),
+    Mutant("model: a final state keeps the silenced module", "inspection/model.py",
+           "            hidden = self._change_hidden(hidden)\n", "", RECORDED),
+    Mutant("model: padding is a part of the sequence", "inspection/model.py",
+           "layout.lengths.tolist()", "[len(x)] * x.shape[1]", RECORDED),
+    Mutant("model: a stream may start anywhere", "inspection/model.py",
+           "if t0 != 0 or any(", "if False and any(", RECORDED),
+    Mutant("model: dropout stays on", "inspection/feeding.py", "    model.eval()\n", "", RECORDED),
+    Mutant("model: every run draws other numbers", "inspection/feeding.py",
+           "            torch.manual_seed(0)\n", "", RECORDED),
 ]  # fmt: skip
 
 

@@ -310,5 +310,13 @@ def test_random_models_are_compared_on_the_same_random_numbers():
     with torch.no_grad():
         # the fast module reads nothing of the slow one, and the output is the fast module alone
         model.rnn.weight_hh_l0[:2, 2:] = 0
-    recorded = record_layer(model, torch.randn(5, 2, 3))
+    x = torch.randn(5, 2, 3)
+    recorded = record_layer(model, x)
     assert recorded.respond(Replacement(1, torch.ones(2).double(), True)) == {"change": 0.0}
+    # and a page does not depend on what the user has drawn before
+    replacement = Replacement(0, torch.ones(2).double(), True)
+    changes = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        changes.append(record_layer(model, x).respond(replacement)["change"])
+    assert changes[0] == changes[1] > 0

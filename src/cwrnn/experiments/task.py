@@ -71,6 +71,8 @@ class Task(ABC, Generic[D]):
     """The title of a table of errors."""
     data_kind: ClassVar[str]
     """The kind of the data sets, as stores know it."""
+    selects: ClassVar[tuple[str, ...]] = ()
+    """The options of `load` that choose a part of the data: "target", "inputs", "offset" and "length"."""
     takes_one_source: ClassVar[bool] = False
     """Whether all networks are trained on one data set, so that there can be only one source."""
     settings: ClassVar[type[TrainingSettings]]
@@ -95,6 +97,8 @@ class Task(ABC, Generic[D]):
     """The learning rate of the weights in a training that learns clocks, unless given."""
     choice_name: ClassVar[str]
     """The name of the error by which clocks are chosen: `choice_error`."""
+    choice_part: ClassVar[str] = "training"
+    """The part of the data by whose error clocks are chosen."""
     errors_caption: ClassVar[str]
     """Which errors a table about learned clocks shows."""
     inspects_saved: ClassVar[bool] = False
@@ -248,9 +252,10 @@ def all_tasks() -> tuple[Task[Any], ...]:
     """Every task. To add one, make a folder for it and add its instance here."""
     # imported here because the tasks import this module
     from .generation.task import GENERATION
+    from .regression.task import REGRESSION
     from .words.task import WORDS
 
-    return GENERATION, WORDS
+    return GENERATION, WORDS, REGRESSION
 
 
 def find_task(name: str) -> Task[Any]:

@@ -148,7 +148,8 @@ class LearnedClocks:
             "",
             str(self.verdict),
             f"The best schedule is {self.schedule.spec}, with {self._count_parameters(self.best)} parameters:",
-            "of all networks it has the lowest training error, relative to the exponential series.",
+            f"of all networks it has the lowest {find_task(self.task).choice_part} error, relative to the exponential "
+            "series.",
             f"To use it{' all the same' if self.verdict.worse else ''}:",
             f"  {self.use}",
         ]

@@ -41,7 +41,7 @@ class Generation(Task[Dataset]):
     name, search_name, title = "generation", "search", "sequence generation"
     error_name, error_is_a_share = "NMSE", False
     table_title = "Sequence generation: the error of the generated sequences"
-    data_kind = SEQUENCE
+    data_kind, selects = SEQUENCE, ("target", "offset", "length")
     settings = training.GenerationSettings
     most_epochs = paper.GENERATION_EPOCHS
     clocks_size = paper.GENERATION_SIZES[-1]
