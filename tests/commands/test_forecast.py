@@ -66,7 +66,7 @@ def test_two_commands_lead_from_a_table_to_a_picture(command, files, tmp_path, c
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "load in old.csv: 60 steps from 2024-01-01 00:00:00 to 2024-02-29 00:00:00, one every day"
-    assert re.fullmatch(r" +7 +\d+  calendar: week.*", lines[lines.index("") + 3])
+    assert re.fullmatch(r" +1 +\d+  between", lines[lines.index("") + 2])
     assert any(line.startswith("  load: mean absolute error ") for line in lines)
     assert any("of the values lie inside their 80 % intervals" in line for line in lines)
     # the command runs as it is printed
