@@ -268,7 +268,6 @@ MUTANTS = [
            "if forward_ad._current_level >= 0:", "if False:", FORWARD_TWICE),
     Mutant("layers: the reverse clock starts at t0", "layer.py",
            "else (layout.reverse(x), 0)", "else (layout.reverse(x), t0)", LAYER),
-    Mutant("lengths: the padding is read", "cascade.py", "input = mask(input, lengths)", "input = input", LAYER),
     Mutant("lengths: the state at the end of the batch, not of the sequence", "held.py",
            "if lengths is None:\n            return torch.cat([signal.values[-1]",
            "if True:\n            return torch.cat([signal.values[-1]", LAYER),
