@@ -88,7 +88,7 @@ def word_store(tmp_path_factory):
 def inspected(sequence_store):
     """The measurements of the best network of the store of sequences."""
     from cwrnn.experiments.inspect.loading import load_network
-    from cwrnn.experiments.inspect.network import measure_network
+    from cwrnn.experiments.inspect.measuring import measure_network
 
     return measure_network(load_network(sequence_store))
 

@@ -61,6 +61,11 @@ ASSIGNED = "tests/core/test_state_dicts.py::test_assigning_does_not_write_into_t
 ZEROS_LOADED = "tests/core/test_layer.py::test_forbidden_weights_are_loaded_as_zeros"
 TORCHS_WEIGHTS = "tests/core/test_state_dicts.py::test_the_state_dict_of_torchs_layer_loads_into_one_module_of_period_1"
 ABSURD = "tests/core/test_schedule.py::test_absurd_numbers_are_refused_before_they_cost_time_or_memory"
+TABLES = "tests/experiments/test_tables.py"
+COLUMNS = "tests/experiments/generation/test_columns.py"
+REGRESSION = "tests/experiments/regression"
+TABLE_CLOCKS = "tests/experiments/clocks/test_tables.py::test_series_are_compared_on_columns"
+RECORDED = "tests/core/test_recorded_layers.py"
 DAMAGED_STORE = "tests/experiments/inspect/test_loading.py::test_a_damaged_store_is_refused"
 FORGED = "tests/core/test_state.py::test_a_forged_schedule_in_a_checkpoint_is_refused"
 CHUNKS = "tests/core/test_state.py::test_a_stream_of_chunks_and_steps_needs_no_clock"
@@ -85,6 +90,7 @@ KERNEL = "tests/kernels/test_sequence.py::test_any_sizes_and_lengths_equal_the_s
 KERNEL_SUMS = "tests/kernels/test_sequence.py::test_gradients_of_a_large_batch_are_summed_completely"
 KERNEL_TANH = "tests/kernels/test_sequence.py::test_tanh_is_exact_to_three_units_in_the_last_place"
 KERNEL_STATE = "tests/kernels/test_stepping.py::test_step_notices_a_changed_state"
+KERNEL_STEPS = "tests/kernels/test_stepping.py::test_steps_equal_the_specification"
 KERNEL_WEIGHTS = "tests/kernels/test_stepping.py::test_step_notices_changed_weights"
 KERNEL_LARGE = "tests/kernels/test_blocks.py::test_an_output_larger_than_the_caches_has_the_same_bits_as_in_parts"
 KEPT = "tests/kernels/test_blocks.py::test_the_next_tensor_of_that_size_gets_the_block"
@@ -94,6 +100,7 @@ KEPT_CLOCK = "tests/kernels/test_blocks.py::test_old_blocks_are_timed_by_a_clock
 KERNEL_DENORMALS = "tests/kernels/test_threads.py::test_all_threads_flush_denormal_numbers_as_the_caller_does"
 PRECISION = "tests/kernels/test_precision.py"
 NONFINITE = "tests/like_torch/test_nonfinite.py"
+KERNEL_INFINITE = f"{NONFINITE}::test_the_kernel_spoils_no_number_that_the_specification_does_not_spoil"
 KERNEL_NAN = "tests/kernels/test_sequence.py::test_nan_of_a_fast_module_does_not_reach_a_slower_one"
 SECOND_ORDER = "tests/like_torch/test_saved_tensors.py::test_second_order_gradients_of_checkpoints_equal_plain_ones"
 FORWARD_MODE = "tests/like_torch/test_transforms.py::test_forward_mode_equals_torchs"
@@ -198,7 +205,8 @@ MUTANTS = [
     Mutant("hold: held signals merge whose clocks do not nest", "held.py",
            "if other.period % signal.period == 0:", "if other.period > signal.period:", BACKENDS),
     Mutant("mask: fast modules send messages to slow ones", "reference.py",
-           "for j in modules[i:])", "for j in modules)", PAPER),
+           "torch.cat(previous[i:], dim=-1) @ W_hh[i][k].T",
+           "torch.cat(previous, dim=-1) @ weight_hh[_rows(k, i, schedule)].T", PAPER),
     Mutant("mask: a step reads the forbidden weights", "step.py",
            "F.linear(h[..., units.start : N], select_units(weight_hh[:, units.start :],",
            "F.linear(h[..., :N].roll(1, -1), select_units(weight_hh,", LAYER),
@@ -230,7 +238,7 @@ MUTANTS = [
     Mutant("schedule: all periods are computed before one is refused", "schedule.py",
            "if period > LONGEST:", "if False:", ABSURD),
     Mutant("schedule: sizes may overflow", "schedule.py", "if sum(sizes) > LONGEST:", "if False:", ABSURD),
-    Mutant("inspect: weights need not fit their network", "experiments/inspect/loading.py",
+    Mutant("inspect: weights need not fit their network", "experiments/inspect/inspected.py",
            "except (RuntimeError, TypeError, ValueError) as error:", "except KeyError as error:", DAMAGED_STORE),
     Mutant("load: a pickled schedule is not checked", "schedule.py",
            "        self.__post_init__()\n", "        pass\n", FORGED),
@@ -277,7 +285,6 @@ MUTANTS = [
            "if forward_ad._current_level >= 0:", "if False:", FORWARD_TWICE),
     Mutant("layers: the reverse clock starts at t0", "layer.py",
            "else (layout.reverse(x), 0)", "else (layout.reverse(x), t0)", LAYER),
-    Mutant("lengths: the padding is read", "cascade.py", "input = mask(input, lengths)", "input = input", LAYER),
     Mutant("lengths: the state at the end of the batch, not of the sequence", "held.py",
            "if lengths is None:\n            return torch.cat([signal.values[-1]",
            "if True:\n            return torch.cat([signal.values[-1]", LAYER),
@@ -325,7 +332,7 @@ MUTANTS = [
     Mutant("cascade: infinite states beyond the end of a sequence have products", "cascade.py",
            "if lengths is not None and _may_spoil(", "if False and _may_spoil(", NONFINITE),
     Mutant("readout: an initial state that is never held has a product", "held.py",
-           "first = 0 if are_known_finite(values[0]) else 1", "first = 0", NONFINITE),
+           "if matters and not are_known_finite(values[0]):", "if False:", NONFINITE),
     Mutant("kernel: infinite weights of units that do not hear a message are multiplied", "kernels/cpu/backward.h",
            "        if (heard == active)\n", "        if (1)\n", NONFINITE),
     Mutant("precision: the output is not rounded", "kernels/backend.py",
@@ -420,8 +427,31 @@ MUTANTS = [
     Mutant("lstm: peepholes return no gradient to the cell", "kernels/cpu/lstm.c",
            "dc * f + dz_i * load(peephole + at) + dz_f * load(peephole + N * LANES + at));", "dc * f);", LSTM),
     Mutant("lstm: closed gates lose digits", "kernels/cpu/vectors.h",
-           "return choose(x < 0, spread(1), e + 1) / (e + 2);",
+           "return choose(x < 0, (vec)((mask)spread(1) & ~far), e + 1) / (e + 2);",
            "return choose(x < 0, 1 - (e + 1) / (e + 2), (e + 1) / (e + 2));", LSTM_GATES),
+    Mutant("gated kernel: a gate never closes completely", "kernels/cpu/vectors.h",
+           "(vec)((mask)spread(1) & ~far)", "spread(1)", KERNEL_INFINITE),
+    Mutant("gated kernel: the gradient of a closed output gate is NaN", "kernels/cpu/cells.h",
+           "choose(o == 0, spread(1), o)", "o", KERNEL_INFINITE),
+    Mutant("gated kernel: the peephole of o reads the c before the tick", "kernels/cpu/cells.h",
+           "a[3] + peephole[2] * u.c", "a[3] + peephole[2] * c", KERNEL),
+    Mutant("gated kernel: the gradient of c passes a closed forget gate", "kernels/cpu/cells.h",
+           "    d *= f;\n", "", KERNEL),
+    Mutant("gated kernel: messages are outside the GRU's reset product", "kernels/cpu/forward.h",
+           "a[sum_of(cell, k)] += load(heard", "a[k] += load(heard", KERNEL),
+    Mutant("gated kernel: modules that share a vector do not hold c", "kernels/cpu/forward.h",
+           "    if (cell == LSTM) now.c = choose(due, now.c, load(row->c + v));\n", "", KERNEL),
+    Mutant("gated kernel: the gradient of the forget gate reads the new c", "kernels/cpu/backward.h",
+           "kept_place(plan, m, r->chunk, number - 1, row) + CELL * K",
+           "kept_place(plan, m, r->chunk, number, row) + CELL * K", KERNEL),
+    Mutant("gated kernel: a GRU leaves no gradient to the state before", "kernels/cpu/backward.h",
+           "dues > 0 && c->cell != GRU ?", "dues > 0 ?", KERNEL),
+    Mutant("gated kernel: the sum of the GRU's inner bias is not cleared", "kernels/cpu/backward.h",
+           "        if (plan->call->cell == GRU) clear(sums + m->g_inner, m->kp);\n", "", KERNEL),
+    Mutant("gated kernel: a step forgets the c of modules that are not due", "kernels/cpu/step.h",
+           "parts == 2 && b < c->B; b++) copy(", "parts == 3 && b < c->B; b++) copy(", KERNEL_STEPS),
+    Mutant("gated kernel: a step adds messages outside the GRU's reset product", "kernels/cpu/step.h",
+           "if (gru) add(a + 3 * K, message", "if (gru) add(a + 2 * K, message", KERNEL_STEPS),
     Mutant("readout: every second output of the kernel lacks its bias", "kernels/cpu/readout.c",
            "*output++ = bias[o] + sum_of_lanes(sum);",
            "*output++ = (o % 2 ? 0 : bias[o]) + sum_of_lanes(sum);", READOUTS),
@@ -513,8 +543,8 @@ MUTANTS = [
            "        if count > most:\n", "        if False:\n", BOMB),
     Mutant("features: a damaged cache is used", "experiments/words/feature_cache.py",
            "if arrays[\"digest\"].tobytes() != _digest(file, frames, lengths):", "if False:", DAMAGED_CACHE),
-    Mutant("features: a cache may ask for any memory", "experiments/words/array_files.py",
-           "if size > most or size != entry.file_size - member.tell():", "if False:", DAMAGED_CACHE),
+    Mutant("features: a cache may ask for any memory", "experiments/array_files.py",
+           "if size > most or size != total - file.tell():", "if False:", DAMAGED_CACHE),
     Mutant("recogniser: a probability may be no number", "experiments/words/recogniser/model.py",
            "if not np.isfinite(probabilities).all():", "if False:", NOT_FINITE),
     Mutant("words: a terminal obeys the name of a file", "experiments/words/recogniser/recognition.py",
@@ -669,8 +699,8 @@ MUTANTS = [
            "    multiple = shorter[-1] * round(period / shorter[-1])\n",
            "    return period\n    multiple = shorter[-1] * round(period / shorter[-1])\n", SEASONS),
     Mutant("imports: a saved network needs the experiments", "saved.py",
-           "from .cells import CELLS\n",
-           "from .cells import CELLS\nfrom .experiments.progress import Progress as Progress\n", IMPORTS),
+           "from .cells import CELLS, PEEPHOLES\n",
+           "from .cells import CELLS, PEEPHOLES\nfrom .experiments.progress import Progress as Progress\n", IMPORTS),
     Mutant("imports: the layer calls a kernel", "layer.py",
            "from .schedule import Schedule\n",
            "from .schedule import Schedule\nfrom .kernels.cpu import loader as loader\n", IMPORTS),
@@ -684,8 +714,43 @@ MUTANTS = [
            "total[1 : (steps + 1) // 2] *= 2", "total[1 : (steps + 1) // 2] *= 1", SPECTRUM),
     Mutant("cost: a module sends messages to all modules", "inspection/cost.py",
            "[units.stop for units in schedule.slices]", "[N for units in schedule.slices]", COUNTED),
-    Mutant("inspect: other words are normalised by themselves", "experiments/inspect/loading.py",
+    Mutant("inspect: other words are normalised by themselves", "experiments/words/inspected.py",
            "mean, deviation = trained.mean, trained.deviation", "mean, deviation = 0.0, 1.0", INSPECTED),
+    Mutant("tables: a number may be infinite", "experiments/tables.py",
+           "            if abs(number) <= LARGEST_NUMBER:\n", "            if True:\n", TABLES),
+    Mutant("tables: rows may have any number of cells", "experiments/tables.py",
+           "if len(cells) != len(self.columns):", "if False:", TABLES),
+    Mutant("tables: the names of the columns are data", "experiments/tables.py",
+           "        if self._has_names:\n", "        if False:\n", TABLES),
+    Mutant("tables: NaN passes for a number", "experiments/tables.py",
+           "np.argwhere(~(np.abs(values) <= LARGEST_NUMBER))", "np.argwhere(np.abs(values) > LARGEST_NUMBER)", TABLES),
+    Mutant("arrays: pickled objects are not named", "experiments/array_files.py",
+           """if b"'descr': '|O'" in text:""", "if False:", TABLES),
+    Mutant("generation: a column begins at the first row", "experiments/generation/music.py",
+           "samples = values[start : start + wanted]", "samples = values[:wanted]", COLUMNS),
+    Mutant("regression: all rows decide the scale", "experiments/regression/columns.py",
+           "(self.inputs, self.target))[:rows]", "(self.inputs, self.target))", REGRESSION),
+    Mutant("regression: the test part ends the training", "experiments/regression/training.py",
+           "errors = np.array([nmse(output, self.validation.targets) for output in validation])",
+           "errors = np.array([nmse(output, self.test.targets) for output in test])", REGRESSION),
+    Mutant("regression: networks share a cut of the gradient", "experiments/regression/training.py",
+           "(sum_of_squares(gradient).sqrt() / CUT).clamp(min=1.0)[:, None]",
+           "(sum_of_squares(gradient).max().sqrt() / CUT).clamp(min=1.0)", REGRESSION),
+    Mutant("regression: the last error chooses clocks", "experiments/regression/task.py",
+           "return float(record.curve[:, 1].min())", "return record.error", TABLE_CLOCKS),
+    Mutant("model: a module speaks on behind the readout", "inspection/model.py",
+           "if module == self._replaced", "if module == -1", RECORDED),
+    Mutant("model: other modules hear a silenced one", "inspection/model.py",
+           "if replacement is not None and replacement.everywhere:", "if False:", RECORDED),
+    Mutant("model: a final state keeps the silenced module", "inspection/model.py",
+           "            hidden = self._change_hidden(hidden)\n", "", RECORDED),
+    Mutant("model: padding is a part of the sequence", "inspection/model.py",
+           "layout.lengths.tolist()", "[len(x)] * x.shape[1]", RECORDED),
+    Mutant("model: a stream may start anywhere", "inspection/model.py",
+           "if t0 != 0 or any(", "if False and any(", RECORDED),
+    Mutant("model: dropout stays on", "inspection/feeding.py", "    model.eval()\n", "", RECORDED),
+    Mutant("model: every run draws other numbers", "inspection/feeding.py",
+           "            torch.manual_seed(0)\n", "", RECORDED),
 ]  # fmt: skip
 
 

@@ -7,6 +7,9 @@
 torch.Size([200, 4, 104])
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from . import init
 from .gru import ClockworkGRU
 from .held import Ticks
@@ -18,7 +21,10 @@ from .rnn import ClockworkRNN
 from .schedule import Operations, Schedule
 from .step import LSTMState, State
 
-__version__ = "0.3.0"
+if TYPE_CHECKING:
+    from .experiments.inspect.model import inspect
+
+__version__ = "0.4.0"
 
 __all__ = [
     "ClockworkGRU",
@@ -34,4 +40,14 @@ __all__ = [
     "Ticks",
     "clockwork_reference",
     "init",
+    "inspect",
 ]
+
+_LAZY = {"inspect": ".experiments.inspect.model"}
+"""The modules of public names that are imported when a name is first used, because they import much."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name], __name__), name)

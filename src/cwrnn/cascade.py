@@ -33,7 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .cells import CELLS, add_message, compute_drive, select_units
+from .cells import CELLS, PEEPHOLES, add_message, compute_drive, select_units
 from .checks import are_known_finite, can_read
 from .held import HeldSignal, Pass, SignalPass, accumulate, initial_state, last_tick_before
 from .scan import scan
@@ -104,7 +104,7 @@ def _compute_states(
 
         column = weight_hh[:, units]
         state = initial.unflatten(-1, (parts, schedule.hidden_size))[..., units].flatten(-2)
-        peepholes = None if weight_ch is None else select_units(weight_ch, 3, units)
+        peepholes = None if weight_ch is None else select_units(weight_ch, PEEPHOLES, units)
         states = scan(drive, select_units(column, gates, units), state, cell, peepholes)
         modules.append(HeldSignal(states[..., :size], period, start))
         if parts > 1:

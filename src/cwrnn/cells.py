@@ -34,6 +34,9 @@ class Cell(NamedTuple):
 CELLS = {"tanh": Cell(1, 1, 1), "relu": Cell(1, 1, 1), "lstm": Cell(4, 4, 2), "gru": Cell(3, 4, 1)}
 """The cells by name."""
 
+PEEPHOLES = 3
+"""The peepholes of an LSTM's unit, to the gates i, f and o."""
+
 NONLINEARITIES: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
 """The functions of the Elman cells, by their names in torch."""
 

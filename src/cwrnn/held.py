@@ -131,10 +131,11 @@ class Pass:
         products = []
         for (values, period, start), column in zip(self.modules, columns, strict=True):
             # a module that ticks at t0 never holds its initial state, and 0 times infinity would be NaN. A device is
-            # not waited for, and finite calls multiply all rows, because other shapes may give other bits
-            if torch.is_grad_enabled() and can_read(values) and values.is_cpu and start + period == self.t0:
-                first = 0 if are_known_finite(values[0]) else 1
-                values, start = values[first:], start + first * period
+            # not waited for, and finite calls multiply the tensor as it is
+            never_held = start + period == self.t0 or self.T == 0
+            matters = torch.is_grad_enabled() and can_read(values) and values.is_cpu and never_held
+            if matters and not are_known_finite(values[0]):
+                values = torch.cat((torch.zeros_like(values[:1]), values[1:]))
             products.append(HeldSignal(F.linear(values, column), period, start))
         return products
 

@@ -161,7 +161,8 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
         Only the modules that are due at the state's clock are computed. Under `torch.no_grad()`, `step` runs in the C
         kernel and caches each module's last message in the state. The cache is rebuilt when the state or the weights
         change. If you change single weights in the middle of a stream in a way that autograd does not see (`.data`,
-        numpy), continue from a fresh `State(h, t)`, or `LSTMState(h, c, t)`.
+        numpy), continue from a fresh `State(h, t)`, or `LSTMState(h, c, t)`. h and c of the LSTMState that it returns
+        are views of one tensor.
 
         Args:
             input: (B, I), or (I,) unbatched

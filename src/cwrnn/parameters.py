@@ -7,12 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from .backends import release_weights
-from .cells import CELLS
+from .cells import CELLS, PEEPHOLES
 from .schedule import Schedule
 from .state_dicts import clear_forbidden, pack_integers, prepare_entries
-
-PEEPHOLES = 3
-"""The peepholes of an LSTM's unit, to the gates i, f and o."""
 
 
 class LayerParameters(nn.Module):

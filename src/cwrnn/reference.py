@@ -73,7 +73,12 @@ def clockwork_reference(
     [[1.0, 1.0], [2.0, 1.0], [2.0, 2.0], [3.0, 2.0]]
     """
     s, tanh = torch.sigmoid, torch.tanh
-    N, slices, modules = schedule.hidden_size, schedule.slices, range(schedule.modules)
+    N, gates, slices, modules = schedule.hidden_size, range(CELLS[cell].gates), schedule.slices, range(schedule.modules)
+    # eq. (1): the block-rows of module i, one for each gate, which begin at the diagonal
+    W_ih = [[weight_ih[_rows(k, i, schedule)] for k in gates] for i in modules]
+    W_hh = [[weight_hh[_rows(k, i, schedule), slices[i].start :] for k in gates] for i in modules]
+    b = [[0 if bias is None else bias[_rows(k, i, schedule)] for k in range(CELLS[cell].biases)] for i in modules]
+    p = [[weight_ch[_rows(k, i, schedule)] for k in range(3)] for i in modules] if weight_ch is not None else []
     h = [h0[..., units] for units in slices]
     c = [h0[..., N + units.start : N + units.stop] for units in slices] if cell == "lstm" else []
     output = []
@@ -83,24 +88,18 @@ def clockwork_reference(
         for i in modules:
             if t % schedule.periods[i] != 0:
                 continue
-            a, m = [], []
-            for gate in range(CELLS[cell].gates):
-                rows = _rows(gate, i, schedule)
-                # eq. (1): the block-row of module i, which begins at the diagonal
-                a.append(x @ weight_ih[rows].T + (0 if bias is None else bias[rows]))
-                m.append(sum(previous[j] @ weight_hh[rows, slices[j]].T for j in modules[i:]))
+            a = [x @ W_ih[i][k].T + b[i][k] for k in gates]
+            m = [torch.cat(previous[i:], dim=-1) @ W_hh[i][k].T for k in gates]
             if cell == "lstm":
-                input_gate, forget_gate, g, output_gate = (a[gate] + m[gate] for gate in range(4))
-                if weight_ch is not None:
-                    p_i, p_f, p_o = (weight_ch[_rows(gate, i, schedule)] for gate in range(3))
-                    input_gate, forget_gate = input_gate + p_i * c[i], forget_gate + p_f * c[i]
+                input_gate, forget_gate, g, output_gate = (a[k] + m[k] for k in gates)
+                if p:
+                    input_gate, forget_gate = input_gate + p[i][0] * c[i], forget_gate + p[i][1] * c[i]
                 c[i] = s(forget_gate) * c[i] + s(input_gate) * tanh(g)
-                if weight_ch is not None:
-                    output_gate = output_gate + p_o * c[i]
+                if p:
+                    output_gate = output_gate + p[i][2] * c[i]
                 h[i] = s(output_gate) * tanh(c[i])
             elif cell == "gru":
-                d = 0 if bias is None else bias[_rows(3, i, schedule)]
-                n = tanh(a[2] + s(a[0] + m[0]) * (m[2] + d))
+                n = tanh(a[2] + s(a[0] + m[0]) * (m[2] + b[i][3]))
                 z = s(a[1] + m[1])
                 h[i] = (1 - z) * n + z * previous[i]
             else:
@@ -115,7 +114,7 @@ def clockwork_reference(
     return torch.cat((states, nobody), dim=-1)
 
 
-def _rows(gate: int, i: int, schedule: Schedule) -> slice:
-    """The rows of module i among all units of a gate."""
+def _rows(k: int, i: int, schedule: Schedule) -> slice:
+    """The rows of module i among all units of gate k."""
     units = schedule.slices[i]
-    return slice(gate * schedule.hidden_size + units.start, gate * schedule.hidden_size + units.stop)
+    return slice(k * schedule.hidden_size + units.start, k * schedule.hidden_size + units.stop)

@@ -20,12 +20,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .cells import CELLS
+from .cells import CELLS, PEEPHOLES
 from .gru import ClockworkGRU
 from .layer import AnyLayer, ClockworkLayer
 from .lstm import ClockworkLSTM
 from .network import Network
-from .parameters import PEEPHOLES
 from .rnn import ClockworkRNN
 from .schedule import Schedule
 from .tensor_files import DTYPES, FormatError, ModelError, name_problems, quote, read_tensors, write_tensors
@@ -82,6 +81,10 @@ class SavedNetwork:
                 "only a ClockworkRNN, a ClockworkLSTM or a ClockworkGRU with its readout can be saved, "
                 f"got a {type(layer).__name__}"
             )
+        options = {"num_layers": layer.num_layers, "bidirectional": layer.bidirectional, "bias": layer.bias}
+        for (name, value), stored in zip(options.items(), (1, False, True), strict=True):
+            if value != stored:
+                raise ValueError(f"only a layer with {name}={stored} can be saved, got {name}={value}")
         if not _fits(self.method, layer.cell, layer.schedule):
             raise ValueError(
                 f"there is no {self.method!r} with the cell {layer.cell!r} and the schedule {layer.schedule.spec}"

@@ -76,8 +76,7 @@ def _backward(
     if cell in NONLINEARITIES:
         return *_backward_elman(gradient, states, weight, cell), None
     assert drive is not None
-    backward = _backward_lstm if cell == "lstm" else _backward_gru
-    return backward(gradient, states, weight, drive, weight_ch)
+    return _BACKWARDS[cell](gradient, states, weight, drive, weight_ch)
 
 
 def _backward_elman(gradient: Tensor, states: Tensor, weight: Tensor, cell: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -168,6 +167,9 @@ def _backward_gru(
         return torch.zeros_like(drive), torch.zeros_like(weight), arriving.clone(), None
     weight_gradient = _multiply_pairs(torch.stack(to_message[::-1]), before)
     return torch.stack(to_drive[::-1]), weight_gradient, arriving, None
+
+
+_BACKWARDS = {"lstm": _backward_lstm, "gru": _backward_gru}
 
 
 def _multiply_pairs(changes: Tensor, states: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree
 
-from .cells import CELLS, compute_drive, select_units, update
+from .cells import CELLS, PEEPHOLES, compute_drive, select_units, update
 from .checks import check_clock
 from .schedule import Schedule
 
@@ -51,6 +51,9 @@ class State(NamedTuple):
 
 class LSTMState(NamedTuple):
     """The state of a stream through a ClockworkLSTM: h, c, and the clock of the next step.
+
+    `step` returns h and c as two views of one tensor, which are not contiguous if B > 1 or num_layers > 1: use
+    `reshape` in place of `view`.
 
     >>> import cwrnn
     >>> lstm = cwrnn.ClockworkLSTM(3, 8)
@@ -132,7 +135,7 @@ class MessageCache(Protocol):
     """The messages that a backend keeps from one step of a layer to the next."""
 
     def step_if_unchanged(
-        self, input: Any, h: Tensor, t: int, nonlinearity: str, schedule: Schedule, parameters: Mapping[str, Any]
+        self, input: Any, h: Tensor, t: int, cell: str, schedule: Schedule, parameters: Mapping[str, Any]
     ) -> tuple[Tensor, Tensor] | None:
         """The output (B, N) and the next state (1, B, N), if only input, state and time have changed; else None."""
 
@@ -194,14 +197,14 @@ def keep_messages(
 ) -> Any:
     """The state of type `plain` with the tensors `joined` and the clock t, and the messages for the next step.
 
-    h and c of an LSTMState share the memory of `joined`.
+    h and c of an LSTMState share the memory of `joined`. Without any messages the state has no more than its own type,
+    which torch.export can save.
     """
+    N = joined.shape[-1] // 2
+    if not any(messages):
+        return State(joined, t) if plain is State else LSTMState(joined[..., :N], joined[..., N:], t)
     state: RunningState | RunningLSTMState
-    if plain is State:
-        state = RunningState(joined, t)
-    else:
-        N = joined.shape[-1] // 2
-        state = RunningLSTMState(joined[..., :N], joined[..., N:], t)
+    state = RunningState(joined, t) if plain is State else RunningLSTMState(joined[..., :N], joined[..., N:], t)
     state.joined = joined
     state.backend = backend
     state.messages = messages
@@ -238,7 +241,7 @@ def clockwork_step(
         message = F.linear(h[..., units.start : N], select_units(weight_hh[:, units.start :], gates, units))
         own_bias = None if bias is None else select_units(bias, biases, units)
         drive = compute_drive(cell, input, select_units(weight_ih, gates, units), own_bias)
-        peepholes = None if weight_ch is None else select_units(weight_ch, 3, units)
+        peepholes = None if weight_ch is None else select_units(weight_ch, PEEPHOLES, units)
         after = update(cell, drive, message, modules[i].flatten(-2), peepholes)
         modules[i] = after.unflatten(-1, (parts, schedule.sizes[i]))
     after = torch.cat(modules, dim=-1).flatten(-2)

@@ -12,7 +12,7 @@ from support.made_corpora import make_corpus
 from cwrnn.commands.main import main
 from cwrnn.experiments.inspect import page
 from cwrnn.experiments.inspect.loading import load_network
-from cwrnn.experiments.inspect.network import measure_network
+from cwrnn.experiments.inspect.measuring import measure_network
 from cwrnn.experiments.inspect.page import TITLES
 from cwrnn.experiments.inspect.sentences import describe_inspection
 from cwrnn.experiments.report.svg import VARIABLES
@@ -63,8 +63,8 @@ def test_page_is_written_beside_the_network(run, unwritten, word_store, tmp_path
     assert run(save_recogniser(tmp_path / "words.safetensors", make_corpus()), "--data", "bundle")[0] == 1
     assert run(save_recogniser(tmp_path / "words.safetensors"), "--word", "making")[0] == 0
     assert [path for _, path in unwritten] == [word_store / "inspect.html"] * 2 + [tmp_path / "inspect.html"]
-    target = unwritten[-1][0].target
-    assert target.words[target.label] == "making"
+    display = unwritten[-1][0].display
+    assert display.words[display.label] == "making"
 
 
 def test_json_has_the_measurements(run, unwritten, sequence_store, tmp_path):

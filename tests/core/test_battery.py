@@ -124,6 +124,13 @@ def test_any_batch_size_equals_the_specification(run, cell, B, close, dtype, dev
     check(Case(COPRIME, T=17, B=B, I=2, t0=3, cell=cell), run, close, dtype, device)
 
 
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_single_unit_equals_the_specification(run, cell, close, dtype, device):
+    # a size of 1 is a constant to the GPU's compiler
+    check(Case(Schedule((1,), (1,)), T=5, B=1, I=1, t0=0, cell=cell, peepholes=True), run, close, dtype, device)
+    check(Case(Schedule((3,), (1,)), T=7, B=2, I=0, t0=1, cell=cell), run, close, dtype, device)
+
+
 @SMOOTH
 def test_saturated_units_equal_the_specification(run, cell, close, dtype, device):
     check(Case(DIVISIBLE, T=19, B=2, I=2, t0=3, scale=30.0, cell=cell, peepholes=True), run, close, dtype, device)

@@ -23,7 +23,7 @@ def test_the_package_offers_its_public_names_and_modules_only():
         for name, value in vars(cwrnn).items()
         if getattr(value, "__module__", "").startswith("cwrnn") and not name.startswith("_")
     }
-    assert classes_and_functions | {"init"} == set(cwrnn.__all__)
+    assert classes_and_functions | {"init", "inspect"} == set(cwrnn.__all__)
 
 
 def test_the_citation_has_the_version_of_the_package():

@@ -125,6 +125,14 @@ def test_only_clockwork_layers_can_be_saved():
         SavedNetwork("words", "srn", network())
 
 
+@pytest.mark.parametrize("option", [{"num_layers": 2}, {"bidirectional": True}, {"bias": False}])
+@pytest.mark.parametrize("layer", [ClockworkRNN, ClockworkLSTM, ClockworkGRU])
+def test_a_layer_that_a_file_cannot_hold_is_refused(layer, option):
+    network = Network(layer(3, 8, schedule=[1, 2], **option), 2)
+    with pytest.raises(ValueError, match=f"only a layer with {next(iter(option))}="):
+        SavedNetwork("words", "cw", network)
+
+
 @pytest.mark.parametrize(
     ("method", "layer"),
     [

@@ -177,7 +177,7 @@ def test_detach_ends_the_history_and_to_converts(kind):
 def test_a_state_that_was_copied_continues_the_stream(take, kind):
     rnn, x = make(kind=kind), randn(6, 2, 2)
     state = make_running(rnn, x[0])
-    assert isinstance(state, RunningLSTMState if kind == "LSTM" else RunningState)
+    assert isinstance(state, (RunningLSTMState, RunningState)) is HAS_KERNEL
     copied = take(state)
     assert isinstance(copied, LSTMState if kind == "LSTM" else State)
     assert repr(copied).startswith("LSTMState(h=tensor(" if kind == "LSTM" else "State(h=tensor(")
@@ -267,3 +267,36 @@ def test_schedules_that_earlier_versions_pickled_load():
     forged = pickle.loads(pickle_schedule({"periods": (1, 2), "sizes": (4, 5), "hidden_size": 2**60, "slices": ()}))
     assert (forged, forged.slices, forged.hidden_size) == (schedule, schedule.slices, 9)
     assert pickle.loads(pickle.dumps(schedule)) == copy.deepcopy(schedule) == schedule
+
+
+def test_a_program_with_a_step_can_be_saved(kind):
+    class Stepper(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = CLOCKWORK[kind](3, 8, schedule=[1, 2, 4])
+
+        def forward(self, x, state):
+            return self.layer.step(x, state)
+
+    stepper, x = Stepper(), torch.randn(4, 3)
+    _, state = stepper.layer(torch.randn(3, 4, 3), return_state=True)
+    state, file = state.detach(), io.BytesIO()
+    torch.export.save(torch.export.export(stepper, (x, state)), file)
+    file.seek(0)
+    output, after = torch.export.load(file).module()(x, state)
+    expected, right = stepper(x, state)
+    torch.testing.assert_close((output, *after), (expected, *right))
+    assert type(after) is type(state)
+
+
+def test_a_compiled_step_continues_from_a_state_with_messages(kind):
+    layer, x = CLOCKWORK[kind](3, 8, schedule=[1, 2, 4]), torch.randn(6, 4, 3)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer.step, fullgraph=True, backend="eager")
+    with torch.no_grad():
+        state = None
+        for x_t in x[:-1]:
+            _, state = layer.step(x_t, state)
+        output, after = compiled(x[-1], state)
+        expected, right = layer.step(x[-1], state)
+    torch.testing.assert_close((output, *after), (expected, *right))

@@ -196,11 +196,13 @@ def test_a_search_tries_every_learning_rate_once():
 
 def test_every_task_is_found_by_its_names_and_its_data():
     names = [name for task in all_tasks() for name in task.stored_names]
-    assert names == ["generation", "search", "clocks generation", "words", "words search", "clocks words"]
-    assert {find_task(name).name for name in names} == {"generation", "words"}
+    of_words = ["words", "words search", "clocks words"]
+    of_regression = ["regression", "regression search", "clocks regression"]
+    assert names == ["generation", "search", "clocks generation", *of_words, *of_regression]
+    assert {find_task(name).name for name in names} == {"generation", "words", "regression"}
     assert find_task_of_data(small_sweeps.wave()).name == "generation"
     assert find_task_of_data(make_corpus()).name == "words"
-    with pytest.raises(ValueError, match="task must be one of generation, words, got 'chess'"):
+    with pytest.raises(ValueError, match="task must be one of generation, words, regression, got 'chess'"):
         find_task("chess")
 
 

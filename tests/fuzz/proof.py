@@ -57,7 +57,7 @@ FAULTS = (
           "except (RuntimeError, ValueError) as error:", "except RuntimeError as error:"),
     Fault("store: deep JSON is no reason", "store", "experiments/sweep/store_file.py",
           "KeyError, OverflowError, RecursionError,", "KeyError, OverflowError,"),
-    Fault("inspect: weights need not fit", "inspect", "experiments/inspect/loading.py",
+    Fault("inspect: weights need not fit", "inspect", "experiments/inspect/inspected.py",
           "except (RuntimeError, TypeError, ValueError) as error:", "except KeyError as error:"),
     Fault("schedule: periods without end", "schedule", "schedule.py", "if period > LONGEST:", "if False:"),
     Fault("schedule: units without end", "schedule-text", "schedule.py", "if sum(sizes) > LONGEST:", "if False:"),

@@ -177,7 +177,7 @@ def test_operator_of_the_gradients_refuses_tensors_that_do_not_fit(name):
     ("wrong", "message"),
     [
         ({8: -1}, "t0 must be zero"),
-        ({9: "sine"}, "Unknown nonlinearity 'sine'"),
+        ({9: "sine"}, "Unknown cell 'sine'"),
         ({0: torch.zeros(2, 2)}, r"input must have the shape \(T, B, I\)"),
         ({2: torch.zeros(5, 4)}, r"weight_hh must have the shape \(5, 5\)"),
     ],

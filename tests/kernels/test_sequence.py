@@ -12,6 +12,7 @@ from torch import nn
 
 from cwrnn import ClockworkRNN, Schedule, clockwork_reference
 from cwrnn.backends import BACKENDS
+from cwrnn.cells import CELLS
 from cwrnn.kernels.cpu import loader
 
 pytestmark = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
@@ -22,7 +23,7 @@ DTYPES = [torch.float32, torch.float64]
 
 def evaluate_lengths(case: Case, lengths, hold: bool, run) -> dict[str, torch.Tensor]:
     """Output, final state and gradients of `run` on a batch of sequences of different lengths."""
-    tensors = case.tensors()
+    tensors = [*case.tensors(), case.weight_ch()]
     output, final = run(tensors, lengths, hold)
     generator = torch.Generator().manual_seed(case.seed + 1)
     loss = torch.zeros((), dtype=torch.float64, requires_grad=True)
@@ -37,7 +38,8 @@ def by_kernel(case: Case):
     """The run of `evaluate_lengths` with the kernel."""
 
     def run(tensors, lengths, hold):
-        done = BACKENDS["cpu"].run(*tensors, case.schedule, case.t0, case.cell, lengths, hold)
+        *others, weight_ch = tensors
+        done = BACKENDS["cpu"].run(*others, case.schedule, case.t0, case.cell, lengths, hold, weight_ch)
         return done.hold(), done.final()
 
     return run
@@ -47,13 +49,14 @@ def by_specification(case: Case):
     """The run of `evaluate_lengths` with the specification, sequence by sequence."""
 
     def run(tensors, lengths, hold):
-        input, weight_ih, weight_hh, bias, h0 = tensors
+        input, weight_ih, weight_hh, bias, h0, weight_ch = tensors
         h0 = case.zeros() if h0 is None else h0
         outputs, finals = [], []
         for b, length in enumerate(lengths.tolist()):
-            arguments = weight_ih, weight_hh, bias, h0[b : b + 1], case.schedule, case.t0, case.cell
-            output = clockwork_reference(input[:length, b : b + 1], *arguments)
-            finals.append(output[-1])
+            arguments = weight_ih, weight_hh, bias, h0[b : b + 1], case.schedule, case.t0, case.cell, weight_ch
+            states = clockwork_reference(input[:length, b : b + 1], *arguments)
+            output = states[..., : case.schedule.hidden_size]
+            finals.append(states[-1])
             outputs.append(nn.functional.pad(output, (0, 0, 0, 0, 0, case.T - length)))
         return torch.cat(outputs, dim=1), torch.cat(finals)
 
@@ -61,9 +64,10 @@ def by_specification(case: Case):
 
 
 @pytest.mark.parametrize("isa_", ISAS)
-@settings(max_examples=40)
+@pytest.mark.parametrize("cell", CELLS)
+@settings(max_examples=20)
 @given(data=st.data())
-def test_any_sizes_and_lengths_equal_the_specification(isa_, close, data):
+def test_any_sizes_and_lengths_equal_the_specification(isa_, cell, close, data):
     schedule = data.draw(schedules(longest=9, modules=4, size=40))
     case = Case(
         schedule,
@@ -72,7 +76,8 @@ def test_any_sizes_and_lengths_equal_the_specification(isa_, close, data):
         I=data.draw(st.sampled_from([0, 1, 3, 16, 19])),
         t0=data.draw(st.integers(0, 20)),
         bias=data.draw(st.booleans()),
-        cell=data.draw(st.sampled_from(("tanh", "relu"))),
+        cell=cell,
+        peepholes=data.draw(st.booleans()),
         initial=data.draw(st.booleans()),
         seed=data.draw(st.integers(0, 100)),
     )

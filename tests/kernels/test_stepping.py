@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.network_cases import Case, schedules
+from support.rnn_pairs import MAKERS
 from torch import nn
 
-from cwrnn import ClockworkRNN, Schedule, State, clockwork_reference
+from cwrnn import ClockworkRNN, LSTMState, Schedule, State, clockwork_reference
 from cwrnn.kernels.cpu import loader, stepping
 
 pytestmark = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel was not built")
@@ -19,35 +20,35 @@ ISAS = loader.executable_isas()
 
 
 @pytest.mark.parametrize("isa_", ISAS)
-@settings(max_examples=40)
+@pytest.mark.parametrize("maker", MAKERS)
+@settings(max_examples=20)
 @given(
     schedule=schedules(size=20),
     B=st.sampled_from([1, 2, 9]),
     I=st.integers(0, 3),
     t0=st.integers(0, 20),
-    nonlinearity=st.sampled_from(("tanh", "relu")),
     bias=st.booleans(),
     seed=st.integers(0, 100),
 )
-def test_steps_equal_the_specification(isa_, schedule, B, I, t0, nonlinearity, bias, seed, close):
-    T = 2 * schedule.periods[-1] + 1
-    case = Case(schedule, T, B, I, t0, bias=bias, cell=nonlinearity, seed=seed)
-    options = {"nonlinearity": nonlinearity, "bias": bias, "dtype": torch.float64}
-    layer = ClockworkRNN(I, schedule.hidden_size, schedule=schedule, **options)
-    input, weight_ih, weight_hh, b, h0 = (None if x is None else x.detach() for x in case.tensors())
-    expected = clockwork_reference(input, weight_ih, weight_hh, b, h0, schedule, t0, nonlinearity)
+def test_steps_equal_the_specification(isa_, maker, schedule, B, I, t0, bias, seed, close):
+    T, N = 2 * schedule.periods[-1] + 1, schedule.hidden_size
+    layer = MAKERS[maker](I, N, schedule=schedule, bias=bias, dtype=torch.float64)
+    case = Case(schedule, T, B, I, t0, bias=bias, cell=layer.cell, peepholes=layer.peepholes, seed=seed)
+    input, *weights, h0 = case.tensors()
+    weight_ch = case.weight_ch()
+    expected = clockwork_reference(input, *weights, h0, schedule, t0, layer.cell, weight_ch).detach()
     usual = loader.current_isa()
     loader.use_isa(isa_)
     try:
         with torch.no_grad():
-            parameters = (weight_ih, weight_hh, b)[: 3 if bias else 2]
-            for parameter, value in zip(layer.parameters(), parameters, strict=True):
-                parameter.copy_(value)
-            state = State(h0.unsqueeze(0), t0)
+            values = dict(zip(("weight_ih", "weight_hh", "bias", "weight_ch"), (*weights, weight_ch), strict=True))
+            for name, parameter in layer.named_parameters():
+                parameter.copy_(values[name.removesuffix("_l0")])
+            state = State(h0[None], t0) if layer.cell != "lstm" else LSTMState(*h0[None].split(N, dim=-1), t0)
             for x_t, right in zip(input, expected, strict=True):
                 y, state = layer.step(x_t, state)
-                close(y, right)
-                close(state.h[0], right)
+                close(y, right[:, :N])
+                close(torch.cat(state[:-1], dim=-1)[0], right)
     finally:
         loader.use_isa(usual)
     assert state.t == t0 + case.T

@@ -9,7 +9,6 @@ from ..experiments.clocks.comparison import compare_clocks
 from ..experiments.clocks.evolution import GenerationReport, evolve_clocks
 from ..experiments.clocks.learning import learn_clocks
 from ..experiments.clocks.series import SERIES
-from ..experiments.generation.task import GENERATION
 from ..experiments.limits import LARGEST_EPOCHS, LARGEST_GENERATIONS, LARGEST_POPULATION, LARGEST_RUNS
 from ..experiments.sweep.store_file import FILE
 from . import options
@@ -21,6 +20,7 @@ from .clocks_options import (
     ModulesOption,
     SizeOption,
     TaskOption,
+    format_defaults,
     make_size_option,
 )
 from .console import (
@@ -42,6 +42,8 @@ cwrnn clocks compare                                         on the bundled musi
 cwrnn clocks compare --task words --size 2500 --runs 10      on the bundled words
 cwrnn clocks compare --series exponential-2,fibonacci --data song.flac
 cwrnn clocks compare --method cw-lstm --series exponential-2,linear   LSTMs with clocks
+cwrnn clocks compare --data load.csv --target load            networks that generate a column of a table
+cwrnn clocks compare --data load.csv --inputs temperature,wind --target load   networks that read other columns
 cwrnn clocks compare --data squares:3,7,21x20 --schedule 1:4,3:4,7:4,21:4 --modules 4 --size 240
 
 exit codes: 0 every run has a record and none failed, 1 failed runs or another error, 2 wrong usage, 130 interrupted
@@ -55,6 +57,7 @@ cwrnn clocks evolve --data song.flac --generations 30              for a piece o
 cwrnn clocks evolve --task words --size 1000 --sizes               for words, and the sizes of the modules too
 cwrnn clocks evolve --data song.flac --resume                      continues after an interruption
 cwrnn clocks evolve --data song.flac --method cw-gru               for GRUs with clocks
+cwrnn clocks evolve --data load.csv --inputs temperature,wind --target load --longest 200
 
 exit codes: 0 a schedule was found and no run failed, 1 failed runs or another error, 2 wrong usage, 130 interrupted
 """
@@ -65,6 +68,7 @@ LEARN_EXAMPLES = """examples:
 cwrnn clocks learn --data squares:3,7,21x40 --runs 1 --modules 4 --size 200   on square waves
 cwrnn clocks learn --data song.flac --longest 64             for a piece of music
 cwrnn clocks learn --task words --size 1000 --runs 10        for the bundled words
+cwrnn clocks learn --data load.npz --inputs x.0,x.1 --target load
 cwrnn clocks learn --json --out out/mine                     all numbers, also in out/mine/learned.json
 
 Learning takes minutes. It cannot be resumed: an interrupted training is lost.
@@ -82,8 +86,12 @@ app = typer.Typer(
 @app.command("compare", epilog=COMPARE_EXAMPLES)
 def compare(
     context: typer.Context,
-    task: TaskOption = GENERATION.name,
+    task: TaskOption = None,
     data: DataOption = None,
+    target: options.Target = None,
+    inputs: options.Inputs = None,
+    offset: options.Offset = 0.0,
+    length: options.Length = None,
     series: Annotated[
         str,
         typer.Option("--series", metavar="LIST", help="Series to compare; the others are compared with the first."),
@@ -131,6 +139,10 @@ def compare(
             result = compare_clocks(
                 task,
                 data,
+                target=target,
+                inputs=options.parse_words(inputs),
+                offset=offset,
+                length=length,
                 series=[name.strip().lower() for name in series.split(",")],
                 schedules=schedule or [],
                 method=method,
@@ -156,8 +168,12 @@ def compare(
 @app.command("evolve", epilog=EVOLVE_EXAMPLES)
 def evolve(
     context: typer.Context,
-    task: TaskOption = GENERATION.name,
+    task: TaskOption = None,
     data: DataOption = None,
+    target: options.Target = None,
+    inputs: options.Inputs = None,
+    offset: options.Offset = 0.0,
+    length: options.Length = None,
     method: MethodOption = "cw",
     size: SizeOption = None,
     modules: ModulesOption = None,
@@ -208,8 +224,8 @@ def evolve(
 
     Prints the best schedule, which every other command takes as --schedule, whether it is better than the series
     1, 2, 4, ..., and a command that uses it on the same data. A candidate is judged by the median error of its
-    networks; for words by the cross entropy of the training set, so that the test set does not choose. A run that
-    diverges counts as the worst.
+    networks; for words by the cross entropy of the training set, and with --inputs by the NMSE of the validation part,
+    so that the test set does not choose. A run that diverges counts as the worst.
     """
     folder, stderr = out or EVOLVE_FOLDER, make_error_console()
 
@@ -224,6 +240,10 @@ def evolve(
             result = evolve_clocks(
                 task,
                 data,
+                target=target,
+                inputs=options.parse_words(inputs),
+                offset=offset,
+                length=length,
                 method=method,
                 size=size,
                 modules=modules,
@@ -251,8 +271,12 @@ def evolve(
 
 @app.command("learn", epilog=LEARN_EXAMPLES)
 def learn(
-    task: TaskOption = GENERATION.name,
+    task: TaskOption = None,
     data: DataOption = None,
+    target: options.Target = None,
+    inputs: options.Inputs = None,
+    offset: options.Offset = 0.0,
+    length: options.Length = None,
     size: Annotated[
         int | None,
         make_size_option(
@@ -269,7 +293,7 @@ def learn(
             min=1,
             max=LARGEST_RUNS,
             metavar="N",
-            help="Networks of each kind for every sequence; for words, in all.",
+            help="Networks of each kind for every sequence; for words and tables, in all.",
         ),
     ] = 8,
     epochs: Annotated[
@@ -280,13 +304,16 @@ def learn(
             max=LARGEST_EPOCHS,
             metavar="N",
             help="Epochs of each training.",
-            show_default="1000, words: 200",
+            show_default=format_defaults(lambda task: task.learned_epochs),
         ),
     ] = None,
     learning_rate: Annotated[
         float | None,
         typer.Option(
-            "--learning-rate", metavar="R", help="Learning rate of the weights.", show_default="0.02, words: 0.01"
+            "--learning-rate",
+            metavar="R",
+            help="Learning rate of the weights.",
+            show_default=format_defaults(lambda task: task.learned_rate),
         ),
     ] = None,
     seed: Annotated[
@@ -314,6 +341,10 @@ def learn(
             result = learn_clocks(
                 task,
                 data,
+                target=target,
+                inputs=options.parse_words(inputs),
+                offset=offset,
+                length=length,
                 size=size,
                 modules=modules,
                 longest=longest,

@@ -11,16 +11,20 @@ from ..experiments.task import Task, all_tasks
 from .options import TASK_NAMES
 
 
-def _format_defaults(get_default: Callable[[Task[Any]], int]) -> str:
+def format_defaults(get_default: Callable[[Task[Any]], float]) -> str:
     """The default of each task: "9, words: 7"."""
     first, *others = all_tasks()
     return ", ".join([str(get_default(first)), *(f"{task.name}: {get_default(task)}" for task in others)])
 
 
 TaskOption = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--task", metavar=TASK_NAMES, help="What networks learn: to generate a sequence, or to tell spoken words apart."
+        "--task",
+        metavar=TASK_NAMES,
+        help="What networks learn: to generate a sequence, to tell spoken words apart, or to return a column of a "
+        "table for others that they read.",
+        show_default="generation; with --inputs: regression",
     ),
 ]
 DataOption = Annotated[
@@ -29,7 +33,8 @@ DataOption = Annotated[
         "--data",
         metavar="SOURCE",
         help="As in `cwrnn reproduce`; or squares:3,7,21x20 for twenty sequences of square waves that switch every 3, "
-        "7 and 21 steps, with noise; squares:3,7,21x20+2 for noise with seeds from 2 on. May be repeated.",
+        "7 and 21 steps, with noise; squares:3,7,21x20+2 for noise with seeds from 2 on; or a table: a CSV, .npy or "
+        ".npz file. May be repeated.",
         show_default="bundle",
     ),
 ]
@@ -62,14 +67,14 @@ ModulesOption = Annotated[
         max=LARGEST_MODULES,
         metavar="N",
         help="Number of modules.",
-        show_default=_format_defaults(lambda task: task.modules),
+        show_default=format_defaults(lambda task: task.modules),
     ),
 ]
 
 
 def make_size_option(help: str) -> object:
     """Return the option --size with this help."""
-    shown = _format_defaults(lambda task: task.clocks_size)
+    shown = format_defaults(lambda task: task.clocks_size)
     return typer.Option("--size", min=1, max=LARGEST_SIZE, metavar="N", help=help, show_default=shown)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ..experiments.inspect.network import find_default_page, inspect_network
+from ..experiments.limits import LARGEST_LENGTH
 from . import options
 from .console import handle_errors, print_result, show_progress
 
@@ -17,6 +18,7 @@ cwrnn inspect out/generation --run 3f9c             another network, by the firs
 cwrnn inspect out/reproduce --task words --word making
 cwrnn inspect words.safetensors                     a recogniser, with the bundled words
 cwrnn inspect words.safetensors --data folder:recordings --out page.html
+cwrnn inspect net.safetensors --data load.csv --inputs temperature,wind --target load
 
 exit codes: 0 the page is written, 1 an error, 2 wrong usage, 130 interrupted
 """
@@ -28,7 +30,8 @@ def inspect(
         typer.Argument(
             parser=options.parse_path,
             metavar="MODEL",
-            help="The --out of `cwrnn reproduce`, or the file that `cwrnn words train` wrote.",
+            help="The --out of `cwrnn reproduce` or `cwrnn clocks`, the file that `cwrnn words train` wrote, or "
+            "another saved network (cwrnn.saved).",
         ),
     ],
     task: Annotated[
@@ -55,8 +58,30 @@ def inspect(
             "--data",
             metavar="SOURCE",
             help="For a network that tells words apart, where to take test words from: bundle, timit:PATH, "
-            "nltk-timit:PATH or folder:PATH.",
-            show_default="the data in the store; for a file: bundle",
+            "nltk-timit:PATH or folder:PATH. For any other saved network, and for one that reads a table: a CSV, .npy "
+            "or .npz file.",
+            show_default="the data in the store; for a recogniser: bundle",
+        ),
+    ] = None,
+    inputs: options.Inputs = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="COLUMN",
+            help="For a table: the column that the output is compared with.",
+            show_default="that of the training; for a file none: the change of the output is shown",
+        ),
+    ] = None,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            "--length",
+            min=2,
+            max=LARGEST_LENGTH,
+            metavar="ROWS",
+            help="For a table: the rows of each sequence.",
+            show_default="as in training; for a file 320, or all of a shorter table",
         ),
     ] = None,
     word: Annotated[
@@ -82,7 +107,7 @@ def inspect(
     remembers, what the output loses without it, the weights, and the multiply-adds: how the network allocates its
     resources.
 
-    In Python: cwrnn.experiments.inspect_network.
+    In Python: cwrnn.experiments.inspect_network; and cwrnn.inspect(model, data) for any model of yours.
     """
     with handle_errors(option_names={"model": "MODEL"}):
         with show_progress(quiet=quiet, lines=False) as progress:
@@ -92,6 +117,9 @@ def inspect(
                 run=run,
                 data=data,
                 word=word,
+                inputs=options.parse_words(inputs),
+                target=target,
+                length=length,
                 out=find_default_page(model) if out is None else out,
                 progress=progress,
             )

@@ -9,8 +9,9 @@ import typer
 
 from ..experiments.errors import ArgumentError
 from ..experiments.file_names import check_path
-from ..experiments.limits import LARGEST_EPOCHS, LARGEST_RUNS, LARGEST_SEED, LARGEST_WORKERS
+from ..experiments.limits import LARGEST_EPOCHS, LARGEST_LENGTH, LARGEST_RUNS, LARGEST_SEED, LARGEST_WORKERS
 from ..experiments.networks.methods import METHODS
+from ..experiments.paper import GENERATION_SAMPLES
 from ..experiments.paper import METHODS as PAPER_METHODS
 from ..experiments.sweep.driver import DASK, LOCAL
 from ..experiments.task import all_tasks
@@ -68,6 +69,44 @@ ScheduleOption = Annotated[
         help="The modules of the networks with clocks, period:size,period:size,... as `cwrnn clocks` prints them. "
         "Replaces --sizes for these networks.",
         show_default="even modules with periods 1, 2, 4, ...",
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="COLUMN",
+        help="For a table: the column to learn. Columns without names are called 0, 1, 2, ...",
+        show_default="the only column",
+    ),
+]
+Inputs = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs",
+        metavar="LIST",
+        help="For a table: the columns that networks read, with commas between them.",
+        show_default="none",
+    ),
+]
+Offset = Annotated[
+    float,
+    typer.Option(
+        "--offset",
+        min=0.0,
+        metavar="SECONDS",
+        help="Where in each sound file the sequence begins; in a table, the row, counted from 0.",
+    ),
+]
+Length = Annotated[
+    int | None,
+    typer.Option(
+        "--length",
+        min=2,
+        max=LARGEST_LENGTH,
+        metavar="SAMPLES",
+        help="Length of each sequence: samples, or rows of a table.",
+        show_default=f"{GENERATION_SAMPLES}, or all of a shorter table",
     ),
 ]
 Words = Annotated[

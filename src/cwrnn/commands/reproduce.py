@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from ..experiments.file_names import format_page_path
-from ..experiments.limits import LARGEST_EPOCHS, LARGEST_LENGTH
-from ..experiments.paper import GENERATION_EPOCHS, GENERATION_SAMPLES, GENERATION_SEQUENCES, WORDS_NOISE
+from ..experiments.limits import LARGEST_EPOCHS
+from ..experiments.paper import GENERATION_EPOCHS, GENERATION_SEQUENCES, WORDS_NOISE
 from ..experiments.reproduction import (
     GENERATION_PAPER,
     GENERATION_QUICK,
@@ -63,6 +63,8 @@ cwrnn reproduce generation --paper --out out/paper           all of the paper's 
 cwrnn reproduce generation --paper --out out/paper --resume  continue after an interruption
 cwrnn reproduce generation --data song.flac --offset 12.5    your own music
 cwrnn reproduce generation --data snippets/*.wav --runs 20   several sound files
+cwrnn reproduce generation --data load.csv --target load     a column of a table, rows 0 to 319
+cwrnn reproduce generation --data load.npy --target 2 --offset 5000 --length 500
 cwrnn reproduce generation --methods lstm --no-peepholes --out out/plain
 cwrnn reproduce generation --methods srn,lstm,cw,gru,cw-lstm,cw-gru --out out/six
 cwrnn reproduce generation --search --data song.flac         find the best learning rate
@@ -120,11 +122,13 @@ def generation(
         list[str] | None,
         typer.Option(
             metavar="bundle|FILE|FOLDER",
-            help="The music: bundle (five snippets of a song), a WAV, FLAC or OGG file, or a folder of such files. May "
-            "be repeated, and several files may follow, as in --data *.wav.",
+            help="The music: bundle (five snippets of a song), a WAV, FLAC or OGG file, or a folder of such files; or "
+            "a table: a CSV, .npy or .npz file with a column to generate. May be repeated, and several files may "
+            "follow, as in --data *.wav.",
             show_default="bundle",
         ),
     ] = None,
+    target: options.Target = None,
     methods: options.Methods = DEFAULT_METHODS,
     sizes: Annotated[
         str | None,
@@ -145,12 +149,8 @@ def generation(
     learning_rate: options.LearningRate = None,
     peepholes: options.Peepholes = True,
     schedule: options.ScheduleOption = None,
-    offset: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Where in each sound file the sequence begins.")
-    ] = 0.0,
-    length: Annotated[
-        int, typer.Option(min=2, max=LARGEST_LENGTH, metavar="SAMPLES", help="Length of each sequence.")
-    ] = (GENERATION_SAMPLES),
+    offset: options.Offset = 0.0,
+    length: options.Length = None,
     engine_name: options.Engine = EngineName.LOCAL,
     scheduler: options.Scheduler = None,
     workers: options.Workers = None,
@@ -169,6 +169,7 @@ def generation(
         with show_progress(quiet=quiet, store=folder / FILE) as progress:
             result = reproduce_generation(
                 [*(data or []), *(more or [])] or "bundle",
+                target=target,
                 methods=options.parse_methods(methods),
                 sizes=options.parse_sizes(sizes),
                 runs=runs,

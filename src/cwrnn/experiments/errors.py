@@ -18,3 +18,18 @@ class ArgumentError(ValueError):
         self.argument = argument
         """The name of the argument, which is also that of the command's option."""
         self.message = message
+
+
+class DataError(ArgumentError):
+    """Data cannot be read. The message names the file and the reason.
+
+    >>> str(DataError("song.wav: too short"))
+    'song.wav: too short'
+    """
+
+    def __init__(self, message: str, argument: str = "data") -> None:
+        super().__init__(argument, message)
+
+    def __str__(self) -> str:
+        # the file says more than the name of the argument
+        return self.message if self.argument == "data" else super().__str__()

@@ -25,12 +25,13 @@ from .errors import ArgumentError
 from .generation.task import GENERATION
 from .limits import LARGEST_EPOCHS, LARGEST_LENGTH, LARGEST_RUNS, LARGEST_SEED, LARGEST_SIZE, check_count, check_plan
 from .networks.methods import METHODS
-from .paper import GENERATION_EPOCHS, GENERATION_SAMPLES, GENERATION_SIZES, RUNS, WORDS_NOISE, WORDS_SIZES
+from .paper import GENERATION_EPOCHS, GENERATION_SIZES, RUNS, WORDS_NOISE, WORDS_SIZES
 from .paper import METHODS as PAPER_METHODS
 from .progress import ProgressCallback
 from .reproduction_result import Reproduction, TaskReproduction
 from .sweep.driver import LOCAL, check_engine, open_sweep
 from .sweep.run import Dataset, Run
+from .tables import Table
 from .task import Data, Task
 from .words.corpus import Corpus, select_words
 from .words.task import WORDS
@@ -66,8 +67,9 @@ WORDS_SEARCH = Scale(runs=2, sizes=WORDS_SIZES[-1:])
 
 
 def reproduce_generation(
-    data: str | PathLike[str] | Dataset | Sequence[str | PathLike[str] | Dataset] = "bundle",
+    data: str | PathLike[str] | Table | Dataset | Sequence[str | PathLike[str] | Table | Dataset] = "bundle",
     *,
+    target: str | None = None,
     methods: Sequence[str] = PAPER_METHODS,
     sizes: Sequence[int] | None = None,
     runs: int | None = None,
@@ -79,7 +81,7 @@ def reproduce_generation(
     peepholes: bool = True,
     schedule: Schedule | str | None = None,
     offset: float = 0.0,
-    length: int = GENERATION_SAMPLES,
+    length: int | None = None,
     engine: str = LOCAL,
     scheduler: str | None = None,
     workers: int | None = None,
@@ -93,8 +95,9 @@ def reproduce_generation(
     SRN, LSTM and CW-RNN with about the same number of parameters learn each sequence by heart.
 
     Args:
-        data: "bundle" for the five bundled snippets, a WAV, FLAC or OGG file, a folder of such files, a `Dataset`, or
-            several of these
+        data: "bundle" for the five bundled snippets, a WAV, FLAC or OGG file, a folder of such files, a CSV or NumPy
+            file, a `Table`, a `Dataset`, or several of these
+        target: the column of each table that networks learn to generate. Default: the only one
         methods: some of "srn", "lstm", "cw", "gru", "cw-lstm" and "cw-gru". Default: the first three, the paper's
         sizes: parameters of the networks. Default: the paper's 100, 250, 500 and 1000; for a search 1000
         runs: initial weights for each method, size and sequence. Default: 6; with `paper` 100; with `search` 2
@@ -106,8 +109,9 @@ def reproduce_generation(
             paper's, and ours for the methods that it does not have
         peepholes: whether LSTMs, with clocks or without, have peephole connections
         schedule: the modules of the networks with clocks, such as "1:4,2:4,4:4"; takes the place of their sizes
-        offset: seconds from the start of each sound file
-        length: samples of each sequence that is read from a sound file
+        offset: seconds from the start of each sound file, rows from the start of each table
+        length: samples or rows of each sequence that is read from a file. Default: 320, or all rows of a table that has
+            fewer
         engine: "local" for the cores of this machine, "dask" for a Dask cluster
         scheduler: the address of an existing Dask cluster. Default: one on this machine
         workers: processes on this machine. Default: one per core
@@ -130,8 +134,9 @@ def reproduce_generation(
     check_engine(engine, scheduler, workers)
     scale = _choose_scale(paper, search, GENERATION_QUICK, GENERATION_PAPER, GENERATION_SEARCH)
     asked = _check_arguments(methods, sizes, runs, epochs, seed, schedule, scale)
-    check_count("length", length, LARGEST_LENGTH, least=2)
-    datasets = GENERATION.load_data(data, progress, offset=offset, length=length)
+    if length is not None:
+        check_count("length", length, LARGEST_LENGTH, least=2)
+    datasets = GENERATION.load_data(data, progress, target=target, offset=offset, length=length)
     plan = _plan(GENERATION, datasets, search, learning_rate, peepholes=peepholes, **asked)
     where: dict[str, Any] = {"engine": engine, "scheduler": scheduler, "workers": workers, "out": out, "resume": resume}
     return _train([plan], **where, command=command, progress=progress)

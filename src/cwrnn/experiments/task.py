@@ -20,10 +20,14 @@ from .networks.result import TrainingResult
 from .networks.settings import TrainingSettings
 from .progress import ProgressCallback
 from .report.numbers import format_error, format_percent
+from .tables import Table
 
 if TYPE_CHECKING:
+    from ..saved import SavedNetwork
+    from .clocks.training import Objective
+    from .inspect.inspected import InspectedNetwork, InspectionOptions
     from .report.chapter import Chapter
-    from .sweep.run import Run
+    from .sweep.run import Record, Run
     from .sweep.store import Store
 
 
@@ -67,6 +71,8 @@ class Task(ABC, Generic[D]):
     """The title of a table of errors."""
     data_kind: ClassVar[str]
     """The kind of the data sets, as stores know it."""
+    selects: ClassVar[tuple[str, ...]] = ()
+    """The options of `load` that choose a part of the data: "target", "inputs", "offset" and "length"."""
     takes_one_source: ClassVar[bool] = False
     """Whether all networks are trained on one data set, so that there can be only one source."""
     settings: ClassVar[type[TrainingSettings]]
@@ -85,6 +91,20 @@ class Task(ABC, Generic[D]):
     """The paper's learning rates, by method."""
     searched_learning_rates: ClassVar[tuple[float, ...]]
     """The learning rates that a search tries."""
+    learned_epochs: ClassVar[int]
+    """Epochs of a training that learns clocks, unless given."""
+    learned_rate: ClassVar[float]
+    """The learning rate of the weights in a training that learns clocks, unless given."""
+    choice_name: ClassVar[str]
+    """The name of the error by which clocks are chosen: `choice_error`."""
+    choice_part: ClassVar[str] = "training"
+    """The part of the data by whose error clocks are chosen."""
+    errors_caption: ClassVar[str]
+    """Which errors a table about learned clocks shows."""
+    inspects_saved: ClassVar[bool] = False
+    """Whether there are data to inspect a saved network with, unless the user names some."""
+    has_reproduction: ClassVar[bool] = True
+    """Whether `cwrnn reproduce` has a command of the task's name."""
     paper_errors: ClassVar[Mapping[tuple[str, int], str]]
     """Mean and deviation of the error in the paper, by method and size: table 3."""
 
@@ -109,7 +129,7 @@ class Task(ABC, Generic[D]):
 
     def load_data(
         self,
-        data: "str | PathLike[str] | Data | Sequence[str | PathLike[str] | Data]",
+        data: "str | PathLike[str] | Table | Data | Sequence[str | PathLike[str] | Table | Data]",
         progress: ProgressCallback | None = None,
         **options: Any,
     ) -> list[D]:
@@ -117,7 +137,7 @@ class Task(ABC, Generic[D]):
 
         Raises an ArgumentError if one cannot be loaded, is for another task, or has the name of another.
         """
-        is_one = isinstance(data, (str, PathLike)) or hasattr(data, "digest")
+        is_one = isinstance(data, (str, PathLike, Table)) or hasattr(data, "digest")
         sources: list[Any] = [data] if is_one else list(data)  # type: ignore[arg-type]
         if not sources or (self.takes_one_source and len(sources) > 1):
             expected = "one source" if self.takes_one_source else "one or more sources"
@@ -126,7 +146,8 @@ class Task(ABC, Generic[D]):
         # neighbouring sources are loaded at once
         for is_data, neighbours in groupby(sources, key=lambda source: hasattr(source, "digest")):
             group = list(neighbours)
-            datasets += group if is_data else self.load([fspath(source) for source in group], progress, **options)
+            named = [source if isinstance(source, Table) or is_data else fspath(source) for source in group]
+            datasets += named if is_data else self.load(named, progress, **options)
         for dataset in datasets:
             if dataset.kind != self.data_kind:
                 raise ArgumentError("data", f"expected data of {self.title}, got {dataset.name!r}: {dataset.kind}")
@@ -136,7 +157,9 @@ class Task(ABC, Generic[D]):
         return datasets
 
     @abstractmethod
-    def load(self, sources: Sequence[str], progress: ProgressCallback | None = None, **options: Any) -> list[D]:
+    def load(
+        self, sources: "Sequence[str | Table]", progress: ProgressCallback | None = None, **options: Any
+    ) -> list[D]:
         """The data sets of the sources; an ArgumentError if they cannot be loaded."""
 
     @abstractmethod
@@ -152,6 +175,20 @@ class Task(ABC, Generic[D]):
         self, runs: "Sequence[Run]", data: Sequence[D], progress: Callable[[int], None] | None = None
     ) -> list[TrainingResult]:
         """The results of runs that differ in nothing but seed and data, with one data set per run."""
+
+    def choice_error(self, record: "Record") -> float:
+        """The error by which clocks are chosen; the test set must have no part in it."""
+        return record.error
+
+    @abstractmethod
+    def make_objectives(self, data: Sequence[D], runs: int, seed: int) -> "Sequence[tuple[Objective, list[int]]]":
+        """What networks with learned clocks are trained on at once, each with the seeds of its networks.
+
+        Args:
+            data: the data sets
+            runs: the networks for each data set
+            seed: the seed of the first network; the next ones count from there
+        """
 
     @abstractmethod
     def batch_key(self, data: D) -> Hashable:
@@ -172,6 +209,25 @@ class Task(ABC, Generic[D]):
     @abstractmethod
     def describe_errors(self, data: Sequence[D], runs: int, settings: TrainingSettings) -> str:
         """The caption of a table of errors: their measure, data and runs."""
+
+    @abstractmethod
+    def inspect_record(
+        self, record: "Record", data: D, facts: Mapping[str, str], options: "InspectionOptions"
+    ) -> "InspectedNetwork":
+        """The network of a record, with the data to inspect it with.
+
+        Args:
+            record: the record, which has weights
+            data: the data set that it was trained on
+            facts: where the network comes from, for people to read
+            options: what the user asks for
+        """
+
+    def inspect_saved(
+        self, saved: "SavedNetwork", facts: Mapping[str, str], options: "InspectionOptions"
+    ) -> "InspectedNetwork":
+        """A saved network of this task with data of its own; only if `inspects_saved`."""
+        raise NotImplementedError
 
     @abstractmethod
     def pack(self, data: D) -> tuple[dict[str, Any], bytes]:
@@ -196,9 +252,10 @@ def all_tasks() -> tuple[Task[Any], ...]:
     """Every task. To add one, make a folder for it and add its instance here."""
     # imported here because the tasks import this module
     from .generation.task import GENERATION
+    from .regression.task import REGRESSION
     from .words.task import WORDS
 
-    return GENERATION, WORDS
+    return GENERATION, WORDS, REGRESSION
 
 
 def find_task(name: str) -> Task[Any]:
@@ -211,6 +268,14 @@ def find_task(name: str) -> Task[Any]:
         if name in task.stored_names:
             return task
     raise ValueError(f"task must be one of {', '.join(task.name for task in all_tasks())}, got {name!r}")
+
+
+def check_task(name: str) -> Task[Any]:
+    """The task of this name; an ArgumentError if there is none."""
+    names = [task.name for task in all_tasks()]
+    if name not in names:
+        raise ArgumentError("task", f"expected one of {', '.join(names)}, got {name!r}")
+    return find_task(name)
 
 
 def find_task_of_data(data: Data) -> Task[Any]:

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..cells import CELLS
-from ..parameters import PEEPHOLES
+from ..cells import CELLS, PEEPHOLES
 from ..schedule import Schedule
 from .states import Array
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 
 from ..cells import add_message
 from ..layer import AnyLayer
-from .states import Array, as_sequences, copy_layer, copy_readout, run_layer, run_network
+from ..schedule import Schedule
+from .states import Array, as_sequences, compute_states, copy_layer, copy_readout, run_network
 
 Measure = Callable[[Sequence[Array]], Mapping[str, float]]
 """A function from the outputs (T, O) of all sequences to errors by name; lower is better."""
@@ -29,6 +31,21 @@ class Silenced:
     mean: Mapping[str, float]
     """The errors if the readout and all modules read that mean: the network lacks the module's changes over time, but
     has its mean, which a bias could replace."""
+
+
+class Replacement(NamedTuple):
+    """A constant that takes the place of the state of one module."""
+
+    module: int
+    """The place of the module in the schedule."""
+    value: Tensor
+    """(units,) float64: the constant."""
+    everywhere: bool
+    """Whether the other modules read the constant too, or the readout only."""
+
+
+Respond = Callable[[Replacement | None], Mapping[str, float]]
+"""A function that returns the errors of a network with a replacement, or of the intact network for None."""
 
 
 def silence_modules(
@@ -51,30 +68,63 @@ def silence_modules(
     >>> list(intact), len(silenced), list(silenced[1].zero)
     (['variance'], 2, ['variance'])
     """
-    copy, linear, sequences = copy_layer(layer), copy_readout(readout), as_sequences(layer, inputs)
-    intact = measure(run_network(copy, linear, sequences))
-    mean = torch.from_numpy(np.concatenate(run_layer(copy, sequences)).mean(axis=0))
+    respond = respond_by_readout(layer, readout, inputs, measure)
+    return silence_each(layer.schedule, compute_states(layer, inputs), respond)
+
+
+def silence_each(
+    schedule: Schedule, states: Sequence[Array], respond: Respond
+) -> tuple[Mapping[str, float], list[Silenced]]:
+    """The errors of any intact network, and its errors with each module of one of its layers silenced in turn.
+
+    Args:
+        schedule: the modules of the layer
+        states: (T, N) for each sequence: the states of the layer, whose means take the places of states
+        respond: returns the errors of the network
+    """
+    intact = respond(None)
+    mean = torch.from_numpy(np.concatenate(states).mean(axis=0))
     silenced = []
-    for units in layer.schedule.slices:
+    for module, units in enumerate(schedule.slices):
         errors = {}
         for name, value in (("zero", torch.zeros_like(mean)), ("mean", mean)):
             for suffix, everywhere in (("_readout", False), ("", True)):
-                changed = _replace_state(copy, linear, units, value[units], everywhere)
-                errors[name + suffix] = measure(run_network(*changed, sequences))
+                errors[name + suffix] = respond(Replacement(module, value[units], everywhere))
         silenced.append(Silenced(**errors))
     return intact, silenced
+
+
+def respond_by_readout(layer: AnyLayer, readout: nn.Linear, inputs: Sequence[ArrayLike], measure: Measure) -> Respond:
+    """The function that returns the errors of a layer with a linear readout."""
+    copy, linear, sequences = copy_layer(layer), copy_readout(readout), as_sequences(layer, inputs)
+
+    def respond(replacement: Replacement | None) -> Mapping[str, float]:
+        if replacement is None:
+            return measure(run_network(copy, linear, sequences))
+        units = layer.schedule.slices[replacement.module]
+        changed = _replace_state(copy, linear, units, replacement.value, replacement.everywhere)
+        return measure(run_network(*changed, sequences))
+
+    return respond
+
+
+def silence_readers(layer: AnyLayer, units: slice, value: Tensor) -> AnyLayer:
+    """A float64 copy of a layer whose modules read `value` in place of the state of `units`."""
+    layer = copy_layer(layer)
+    weight, bias = layer.get_parameter("weight_hh_l0"), layer.get_parameter("bias_l0")
+    # a weighted constant is a bias
+    bias.copy_(add_message(layer.cell, bias, weight[:, units] @ value))
+    weight[:, units] = 0
+    return layer
 
 
 def _replace_state(
     layer: AnyLayer, readout: nn.Linear, units: slice, value: Tensor, everywhere: bool
 ) -> tuple[AnyLayer, nn.Linear]:
     """A network whose readout, and with `everywhere` all modules, read `value` in place of the state of `units`."""
-    layer, readout = copy_layer(layer), copy_readout(readout)
-    # a weighted constant is a bias
+    readout = copy_readout(readout)
     readout.bias.add_(readout.weight[:, units] @ value)
     readout.weight[:, units] = 0
     if everywhere:
-        weight, bias = layer.get_parameter("weight_hh_l0"), layer.get_parameter("bias_l0")
-        bias.copy_(add_message(layer.cell, bias, weight[:, units] @ value))
-        weight[:, units] = 0
+        layer = silence_readers(layer, units, value)
     return layer, readout

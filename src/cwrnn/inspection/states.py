@@ -61,14 +61,18 @@ def copy_layer(layer: AnyLayer) -> AnyLayer:
             f"got num_layers={layer.num_layers}, bidirectional={layer.bidirectional}"
         )
     options = {name: getattr(layer, name) for name in ("nonlinearity", "peepholes") if getattr(layer, name, False)}
-    copy = type(layer)(
-        layer.input_size,
-        layer.hidden_size,
-        dtype=torch.float64,
-        schedule=layer.schedule,
-        backend="torch",
-        **options,
-    )
+    # a subclass may have a constructor of its own
+    kind = next(base for base in type(layer).__mro__ if base.__module__.split(".")[0] == __name__.split(".")[0])
+    # the initial values of the copy must not change the user's random numbers
+    with torch.random.fork_rng(devices=[]):
+        copy: AnyLayer = kind(
+            layer.input_size,
+            layer.hidden_size,
+            dtype=torch.float64,
+            schedule=layer.schedule,
+            backend="torch",
+            **options,
+        )
     _copy_parameters(layer, copy)
     copy.clear_forbidden_weights()
     return copy.requires_grad_(False)
@@ -76,7 +80,8 @@ def copy_layer(layer: AnyLayer) -> AnyLayer:
 
 def copy_readout(readout: nn.Linear) -> nn.Linear:
     """A float64 copy of the readout that has a bias and needs no gradient."""
-    copy = nn.Linear(readout.in_features, readout.out_features, dtype=torch.float64)
+    with torch.random.fork_rng(devices=[]):
+        copy = nn.Linear(readout.in_features, readout.out_features, dtype=torch.float64)
     _copy_parameters(readout, copy)
     return copy.requires_grad_(False)
 

@@ -11,7 +11,7 @@ from ..layer import AnyLayer
 from ..schedule import Schedule
 from .cost import Cost, count_operations
 from .memory import Memory, measure_memory
-from .silence import Measure, Silenced, silence_modules
+from .silence import Measure, Respond, Silenced, respond_by_readout, silence_each
 from .spectrum import Spectrum, measure_spectrum
 from .states import compute_states
 from .weights import WeightNorms, measure_weights
@@ -42,7 +42,7 @@ class ModuleSummary:
     input_weight: float
     """The norm of its weights from the input."""
     output_weight: float
-    """The norm of the readout's weights for it."""
+    """The norm of the readout's weights for it; NaN without a readout."""
     silenced: Silenced
     """The errors of the network when this module is silenced."""
 
@@ -84,20 +84,49 @@ def inspect(
     >>> [module.period for module in inspection.modules]
     [1, 4]
     """
+    respond = respond_by_readout(layer, readout, inputs, measure)
+    return inspect_layer(layer, inputs, respond, readout=readout, longest=longest)
+
+
+def inspect_layer(
+    layer: AnyLayer,
+    inputs: Sequence[ArrayLike],
+    respond: Respond,
+    *,
+    readout: nn.Linear | None = None,
+    longest: int | None = None,
+    remembered: Sequence[ArrayLike] | None = None,
+) -> Inspection:
+    """All measurements of a layer inside any network, and a summary of each module.
+
+    Args:
+        layer: a ClockworkRNN, ClockworkLSTM or ClockworkGRU of one layer and one direction
+        inputs: the sequences (T, I) that it reads
+        respond: returns the errors of the network with a module silenced
+        readout: the linear layer that alone reads its hidden units; None if something else does
+        longest: the longest lag of the memory. Default: all lags
+        remembered: the sequences on which the memory is measured, which takes longest. Default: `inputs`
+
+    >>> from cwrnn import ClockworkRNN
+    >>> rnn, inputs = ClockworkRNN(3, 8, schedule=[1, 4]), [np.random.randn(20, 3)]
+    >>> inspection = inspect_layer(rnn, inputs, lambda replacement: {"error": float(replacement is not None)})
+    >>> inspection.intact, inspection.modules[0].silenced.mean
+    ({'error': 0.0}, {'error': 1.0})
+    """
     schedule = layer.schedule
     states = compute_states(layer, inputs)
     spectrum = measure_spectrum(states, schedule)
-    memory = measure_memory(layer, inputs, longest)
+    memory = measure_memory(layer, inputs if remembered is None else remembered, longest)
     weights = measure_weights(layer, readout)
     cost = count_operations(
         schedule,
         layer.input_size,
-        readout.out_features,
+        0 if readout is None else readout.out_features,
         bias=layer.bias,
         cell=layer.cell,
         peepholes=layer.peepholes,
     )
-    intact, silenced = silence_modules(layer, readout, inputs, measure)
+    intact, silenced = silence_each(schedule, states, respond)
     variance = np.concatenate(states).var(axis=0)
     modules = [
         ModuleSummary(

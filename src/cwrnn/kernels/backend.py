@@ -94,7 +94,7 @@ def record_plain(
         input, weight_ih, weight_hh, bias, None, None,
         schedule.periods, schedule.sizes, t0, cell, True, keep_ticks, weight_ch,
     )  # fmt: skip
-    return states[keep_ticks], state
+    return states[1 if keep_ticks else 0], state
 
 
 def _run_transformed(
@@ -124,7 +124,7 @@ def _run_transformed(
         input, weight_ih, weight_hh, bias, h0, lengths,
         schedule.periods, schedule.sizes, t0, cell, hold, keep_ticks, weight_ch,
     )  # fmt: skip
-    ticks, held = states[0] if keep_ticks else None, states[keep_ticks] if hold else None
+    ticks, held = states[0] if keep_ticks else None, states[1 if keep_ticks else 0] if hold else None
     return KernelPass(t0, input.shape[0], lengths, schedule, h0, state, ticks, held)
 
 

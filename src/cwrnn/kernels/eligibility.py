@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from ..cells import CELLS
+from ..cells import CELLS, PEEPHOLES
 from ..checks import is_autocast_on, is_functionalized
 
 ORDINARY = frozenset({Tensor, Parameter, type(None)})
@@ -79,7 +79,7 @@ def is_plain_call(
         and weight_ih.device == device
         and weight_hh.device == device
         and (bias is None or _is_fit(bias, (biases * hidden_size,), dtype, device))
-        and (weight_ch is None or _is_fit(weight_ch, (3 * hidden_size,), dtype, device))
+        and (weight_ch is None or _is_fit(weight_ch, (PEEPHOLES * hidden_size,), dtype, device))
         and not is_autocast_on(device)
     )
 

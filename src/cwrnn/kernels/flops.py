@@ -9,7 +9,8 @@ A multiply-add counts as two operations. Per sequence and gate, module i of K un
 The backend "torch" multiplies exactly these if all sequences have one length; it also computes the padding of shorter
 ones, which the kernels leave out. Backward multiplies twice as much: once for the gradients of states and input, once
 for those of the weights. Gradients that are not wanted are not computed, apart from those of the states, and in the
-backend "torch" those of a module's weights to itself.
+backend "torch" those of a module's weights to itself. For gated cells, the backend "torch" also computes the messages
+of a module to itself again.
 
 The FLOP counter takes long to import, because it imports Triton. So the formulas are registered when a counter is used.
 """

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch._library.autograd import Info, make_autograd_impl
 
-from ..cells import CELLS
+from ..cells import CELLS, PEEPHOLES
 from ..held import count_rows
 from ..schedule import Schedule
 from .autograd import (
@@ -163,7 +163,7 @@ def _expect_network(
     """The shapes of the tensors that forward and backward share."""
     if cell not in CELLS:
         names = ", ".join(f"'{name}'" for name in CELLS)
-        raise ValueError(f"Unknown nonlinearity '{cell}'. Select from {names}.")
+        raise ValueError(f"Unknown cell '{cell}'. Select from {names}.")
     if weight_ch is not None and cell != "lstm":
         raise ValueError(f"only an LSTM has peepholes, got weight_ch for {cell!r}")
     if input.dim() != 3:
@@ -175,7 +175,7 @@ def _expect_network(
         "weight_ih": (weight_ih, (gates * N, I)),
         "weight_hh": (weight_hh, (gates * N, N)),
         "bias": (bias, (biases * N,)),
-        "weight_ch": (weight_ch, (3 * N,)),
+        "weight_ch": (weight_ch, (PEEPHOLES * N,)),
         "lengths": (lengths, (B,)),
     }
 
@@ -332,7 +332,7 @@ def _describe_gradients(
     """The outputs of `recurrence_backward` without their values."""
     N = sum(sizes)
     _, biases, parts = CELLS[nonlinearity]
-    shapes = input.shape, weight_ih.shape, weight_hh.shape, (biases * N,), (input.shape[1], parts * N), (3 * N,)
+    shapes = input.shape, weight_ih.shape, weight_hh.shape, (biases * N,), (input.shape[1], parts * N), (PEEPHOLES * N,)
     wanted = _check_wanted(wanted, bias, weight_ch)
     return [ticks.new_empty(shape) for shape, want in zip(shapes, wanted, strict=True) if want]
 

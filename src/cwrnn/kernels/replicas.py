@@ -6,7 +6,7 @@ A network gives the same bits alone as among others, on any number of threads. O
 import torch
 from torch import Tensor
 
-from ..cells import CELLS
+from ..cells import CELLS, PEEPHOLES
 from ..schedule import Schedule
 from .autograd import Recurrence, run_eager
 from .cpu import sequence
@@ -97,5 +97,5 @@ def _check_replicas(
         weight_ih=(weight_ih, (S, gates * N, I)),
         weight_hh=(weight_hh, (S, gates * N, N)),
         bias=(bias, (S, biases * N)),
-        weight_ch=(weight_ch, (S, 3 * N)),
+        weight_ch=(weight_ch, (S, PEEPHOLES * N)),
     )

@@ -10,7 +10,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from ..cells import CELLS
+from ..cells import CELLS, PEEPHOLES
 
 LOW_ADDRESS = 1 << 36
 """A first element below this address may be an offset into memory that does not exist: ask `with_memory`."""
@@ -115,7 +115,7 @@ def check_network(
     if weight_ch is not None:
         if cell != "lstm":
             raise ValueError(f"only the cell 'lstm' has peepholes, and weight_ch was given to {cell!r}")
-        _check_parameter("weight_ch", weight_ch, (3 * N,), input.device)
+        _check_parameter("weight_ch", weight_ch, (PEEPHOLES * N,), input.device)
     if h is not None and h.shape[-2:] != (input.shape[-2], parts * N):
         raise ValueError(f"the state must be {(input.shape[-2], parts * N)}, got {tuple(h.shape[-2:])}")
 

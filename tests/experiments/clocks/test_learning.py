@@ -12,15 +12,17 @@ import torch
 from support import made_corpora
 
 from cwrnn import ClockworkRNN, Schedule
-from cwrnn.experiments.clocks import objectives, training
+from cwrnn.experiments.clocks import training
 from cwrnn.experiments.clocks.figures import draw_learning
 from cwrnn.experiments.clocks.learned_clocks import LearnedClocks, choose_best, explains_period
 from cwrnn.experiments.clocks.learning import learn_clocks
-from cwrnn.experiments.clocks.objectives import SequenceObjective, WordObjective
 from cwrnn.experiments.clocks.square_waves import make_square_waves
 from cwrnn.experiments.clocks.training import Errors, LearningSettings, NetworkBatch, TrainedNetwork, train_networks
 from cwrnn.experiments.errors import ArgumentError, ExperimentError
+from cwrnn.experiments.generation.objective import SequenceObjective
 from cwrnn.experiments.report.drawing import NMSE
+from cwrnn.experiments.words import objective as word_objective
+from cwrnn.experiments.words.objective import WordObjective
 
 SHORT = LearningSettings(hidden=12, modules=4, longest=10, epochs=140, learning_rate=0.03)
 FEW = LearningSettings(hidden=8, modules=4, longest=10, epochs=4, learning_rate=0.03)
@@ -54,7 +56,7 @@ def test_planted_periods_are_found_and_hardening_changes_nothing():
 @pytest.mark.parametrize("learned", [False, True])
 def test_a_network_is_the_same_alone_and_among_others(learned, monkeypatch):
     # several batches; the network that has the longest word differs from batch to batch
-    monkeypatch.setattr(objectives, "BATCH", 3)
+    monkeypatch.setattr(word_objective, "BATCH", 3)
     data, corpus = make_waves(3, 7, count=3, noise=0.1), made_corpora.make_corpus()
     for whole, part in (
         (SequenceObjective(data), SequenceObjective(data[1:2])),

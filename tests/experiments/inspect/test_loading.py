@@ -17,10 +17,13 @@ from support.inspected_networks import (
 from support.made_corpora import make_corpus
 
 from cwrnn.experiments.errors import ExperimentError
-from cwrnn.experiments.inspect import loading
-from cwrnn.experiments.inspect.loading import InspectionError, SpokenWord, load_network
-from cwrnn.experiments.inspect.network import measure_network
+from cwrnn.experiments.inspect.inspected import InspectionError
+from cwrnn.experiments.inspect.loading import load_network
+from cwrnn.experiments.inspect.measuring import measure_network
+from cwrnn.experiments.networks.methods import METHODS
+from cwrnn.experiments.words import inspected
 from cwrnn.experiments.words.bundle import load_bundled_corpus
+from cwrnn.experiments.words.inspected import SpokenWord
 from cwrnn.saved import ModelError, SavedNetwork
 
 
@@ -38,7 +41,7 @@ def test_default_is_the_best_clockwork_rnn_of_the_largest_size(sequence_store):
 
 def test_srn_is_loaded_if_there_is_no_clockwork_rnn(tmp_path):
     found = load_network(make_sequence_store(tmp_path, methods=["srn"], sizes=[100], runs=1))
-    assert (found.method, found.layer.schedule.periods) == ("srn", (1,))
+    assert (found.name, found.layer.schedule.periods) == ("SRN", (1,))
 
 
 def test_run_is_found_by_its_key(sequence_store):
@@ -60,11 +63,11 @@ def test_words_are_measured_as_in_training(word_store):
 
 def test_chosen_word_is_shown(word_store):
     found = load_network(word_store, word="word2")
-    assert isinstance(found.target, SpokenWord)
-    assert found.target.words[found.target.label] == "word2"
+    assert isinstance(found.display, SpokenWord)
+    assert found.display.words[found.display.label] == "word2"
     corpus = make_corpus()
     expected = next(each for each in corpus.test if each.word == "word2")
-    assert found.target.speaker == expected.speaker
+    assert found.display.speaker == expected.speaker
     np.testing.assert_allclose(
         found.inputs[found.shown], (expected.features - corpus.mean) / corpus.deviation, rtol=1e-5, atol=1e-6
     )
@@ -73,7 +76,7 @@ def test_chosen_word_is_shown(word_store):
 def test_other_data_are_normalised_as_the_training_data(word_store, monkeypatch):
     other = make_corpus(seed=5)
     asked = {}
-    monkeypatch.setattr(loading, "load_corpus", lambda source, **options: asked.update(options) or other)
+    monkeypatch.setattr(inspected, "load_corpus", lambda source, **options: asked.update(options) or other)
     found = load_network(word_store, data="folder:elsewhere")
     trained = make_corpus()
     assert asked["words"] == trained.words
@@ -107,11 +110,11 @@ def test_every_method_is_loaded(tmp_path):
     """Without a Clockwork RNN, the default is another method with clocks, or else one without."""
     store = make_sequence_store(tmp_path, methods=["gru", "cw-gru", "lstm", "cw-lstm"], sizes=[100], runs=1)
     found = load_network(store)
-    assert (found.method, found.layer.schedule.modules) == ("cw-lstm", 4)
+    assert (found.name, found.layer.schedule.modules) == ("CW-LSTM", 4)
     assert "CW-LSTM of 5 units" in found.description
     for record in read_records(store):
         found = load_network(store, run=record.key)
-        assert found.method == record.run.method
+        assert found.name == METHODS[record.run.method].label
         assert measure_network(found).intact["nmse"] == pytest.approx(record.error, rel=1e-4)
 
 
@@ -138,7 +141,7 @@ def test_recogniser_has_no_task_or_run_to_choose(tmp_path):
 def test_words_with_other_feature_settings_are_refused(word_store, monkeypatch):
     corpus = make_corpus()
     other = dataclasses.replace(corpus, settings=dataclasses.replace(corpus.settings, step=5.0))
-    monkeypatch.setattr(loading, "load_corpus", lambda source, **options: other)
+    monkeypatch.setattr(inspected, "load_corpus", lambda source, **options: other)
     with pytest.raises(InspectionError, match="not those that the network was trained with"):
         load_network(word_store, data="bundle")
 

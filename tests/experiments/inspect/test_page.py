@@ -6,21 +6,26 @@ import torch
 from support.html_pages import Page
 
 from cwrnn import ClockworkRNN
+from cwrnn.experiments.generation.inspected import GeneratedSequence
 from cwrnn.experiments.inspect import figures
-from cwrnn.experiments.inspect.loading import InspectedNetwork, SpokenWord, load_network
-from cwrnn.experiments.inspect.network import inspect_network, measure_network
+from cwrnn.experiments.inspect.inspected import InspectedNetwork
+from cwrnn.experiments.inspect.loading import load_network
+from cwrnn.experiments.inspect.measuring import measure_network
+from cwrnn.experiments.inspect.network import inspect_network
 from cwrnn.experiments.inspect.page import TITLES, write_page
 from cwrnn.experiments.inspect.sentences import describe_inspection
 from cwrnn.experiments.report import drawing
 from cwrnn.experiments.sweep.run import Dataset
+from cwrnn.experiments.words.inspected import SpokenWord
 from cwrnn.network import Network
 
 
-def make_network(layer, target, inputs, outputs=2, facts=None):
+def make_network(layer, display, inputs, outputs=2, facts=None):
     def measure(outputs):
         return {"nmse": float(outputs[0][-1, 0] ** 2)}
 
-    return InspectedNetwork("words", "cw", Network(layer, outputs), inputs, measure, 0, target, "10 ms", facts or {})
+    readout = Network(layer, outputs).readout
+    return InspectedNetwork("words", "CW-RNN", layer, readout, inputs, measure, 0, display, facts or {}, " (of 10 ms)")
 
 
 @pytest.mark.parametrize(
@@ -29,8 +34,10 @@ def make_network(layer, target, inputs, outputs=2, facts=None):
 )
 def test_odd_networks_are_drawn(schedule, inputs, steps, tmp_path):
     layer = ClockworkRNN(inputs, 2 * len(schedule), schedule=schedule)
-    target = Dataset("odd", 8000, np.linspace(-1, 1, steps), "") if inputs == 0 else SpokenWord(["a", "_b"], 1, "$s")
-    drawn = make_network(layer, target, [np.random.default_rng(0).standard_normal((steps, inputs))])
+    display = SpokenWord(["a", "_b"], 1, "$s")
+    if inputs == 0:
+        display = GeneratedSequence(Dataset("odd", 8000, np.linspace(-1, 1, steps), ""))
+    drawn = make_network(layer, display, [np.random.default_rng(0).standard_normal((steps, inputs))])
     write_page(drawn, measure_network(drawn), tmp_path / "page.html")
     assert Page((tmp_path / "page.html").read_text(encoding="utf-8")).tags.count("svg") == len(TITLES)
 

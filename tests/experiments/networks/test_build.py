@@ -163,7 +163,7 @@ def test_a_budget_is_filled_and_not_exceeded(method, shape):
         "lstm": "an LSTM with peepholes",
         "cw": f"a CW-RNN of {modules} modules",
         "gru": "a GRU",
-        "cw-lstm": f"a CW-LSTM with peepholes of {modules} modules",
+        "cw-lstm": f"a CW-LSTM of {modules} modules with peepholes",
         "cw-gru": f"a CW-GRU of {modules} modules",
     }[method]
     with pytest.raises(ValueError, match=f"size must be at least {smallest} parameters for {network}, got"):

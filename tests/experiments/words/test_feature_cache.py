@@ -116,7 +116,7 @@ def save_with_digest(path, features, lengths):
         (lambda path: save_with_digest(path, np.zeros((14, 12), "<f4"), np.ones(14, int)), "those of other words"),
         (lambda path: save_with_digest(path, np.zeros((77, 13), "<f4"), np.arange(14) - 1), "those of other words"),
         (lambda path: save_with_digest(path, np.zeros(14, "<f4"), np.ones(14, int)), "those of other words"),
-        (lambda path: np.savez(path, features=np.array([object()])), "the array features has no header of numpy"),
+        (lambda path: np.savez(path, features=np.array([object()])), "the array features has Python objects"),
         (lambda path: (path.unlink(), path.mkdir()), "Is a directory"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "it is not a regular file"),
         (lambda path: (path.unlink(), path.symlink_to(path)), "Too many levels of symbolic links"),

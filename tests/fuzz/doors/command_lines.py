@@ -47,18 +47,21 @@ SOURCES = ("bundle", "squares:3,7", "squares:3,7x2", "squares:", "squares:0", "s
            "squares:99999999999",
            "load.csv", "load.csv", "load.csv", "damaged.csv", "zero",
            "folder:corpus", "timit:corpus", "nltk-timit:corpus", "folder:", "folder:fifo", "timit:loop", "sound.wav",
-           "fifo")  # fmt: skip
+           "fifo", "table.csv", "table.csv", "broken.npy", "missing.npz", "folder.csv")  # fmt: skip
 VALUES = ("cw", "srn", "lstm", "cw-lstm", "gru,cw-gru", "cw,srn", "generation", "words", "yes,no",
           "making,walking", "100", "100,250",
           "1:4,2:4", "local", "load", "time", "warm", "gru", "hold", "interpolate", "1,24", "%Y", "UTC", "cpu",
           "nn.GRU",
           "exponential-2", "exponential-2,fibonacci", "0.01", "srn=1e-4,cw=0.1", "cw=1,cw=2", "1", "2", "0",
-          "2,8,10,2,3")  # fmt: skip
+          "2,8,10,2,3",
+          "load", "wind,load", "time", "regression", "0,1")  # fmt: skip
+TABLE = "time,load,wind\n" + "".join(f"day {i},{i * i % 17},{i * 0.5}\n" for i in range(70))
 ENTRIES = [
     ["corpus/yes/a.wav", "sound", 1], ["corpus/yes/b.wav", "sound", 2], ["corpus/yes/c.wav", "sound", 3],
     ["corpus/no/a.wav", "sound", 4], ["corpus/no/b.wav", "sound", 5], ["corpus/no/c.wav", "sound", 6],
     ["sound.wav", "sound", 7], ["fifo", "fifo", None], ["empty", "text", ""], ["folder", "folder", None], ["loop",
     "link", "loop"],
+    ["table.csv", "text", TABLE], ["broken.npy", "text", "not numpy"], ["folder.csv", "folder", None],
     ["zero", "link", "/dev/zero"], ["broken.sqlite", "text", "SQLite format 3\x00"],
     ["load.csv", "text", tables.list_texts()[0]], ["damaged.csv", "text", tables.list_texts()[1][:-7]],
 ]  # fmt: skip

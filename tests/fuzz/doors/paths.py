@@ -14,6 +14,7 @@ from cwrnn.experiments.generation.music import load_sequences
 from cwrnn.experiments.inspect.network import inspect_network
 from cwrnn.experiments.report.page import write_report
 from cwrnn.experiments.sweep.store import Store
+from cwrnn.experiments.tables import read_table
 from cwrnn.experiments.words.bundle import read_bundle
 from cwrnn.experiments.words.corpus import load_corpus
 from cwrnn.experiments.words.recogniser.model import Recogniser
@@ -36,6 +37,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "load_corpus timit": lambda path: load_corpus(f"timit:{path}", cache=False),
     "load_corpus plain": lambda path: load_corpus(str(path), cache=False),
     "read_bundle": read_bundle,
+    "read_table": read_table,
     "Store.read": lambda path: Store.read(path).close(),
     "Store.open": lambda path: Store.open(path, create=True).close(),
     "write_report": write_report,
@@ -47,7 +49,7 @@ PATHS = (
     "missing/missing", "empty",
     "empty/below", "", ".", "..", "a" * 300, "a" * 5000, "a/" * 2500, "a\x00b", "\udcff", "$x", "-", "~nobody",
     "locked", "deep", "model",
-    "dangling", "fifo/below", "loop/below", "bytes",
+    "dangling", "fifo/below", "loop/below", "bytes", "fifo.csv", "zero.npy", "folder.npz",
 )  # fmt: skip
 ENTRIES = [
     ["fifo", "fifo", None], ["fifo.sqlite", "fifo", None], ["folder/fifo", "fifo", None], ["folder/runs.sqlite",
@@ -56,6 +58,7 @@ ENTRIES = [
     ["loop", "link", "loop"],
     ["zero", "link", "/dev/zero"], ["full", "link", "/dev/full"], ["mem", "link", "/proc/self/mem"], ["empty",
     "text", ""],
+    ["fifo.csv", "fifo", None], ["zero.npy", "link", "/dev/zero"], ["folder.npz", "folder", None],
     ["dangling", "link", LINKS[-1]], ["bytes", "text", "\x00\xff" * 300], ["deep/" * 40 + "x", "text", "x"],
 ]  # fmt: skip
 

@@ -1,6 +1,7 @@
 """All doors: the function behind each, and the errors that may leave it."""
 
 from . import (
+    columns,
     command_lines,
     corpora,
     estimator_files,
@@ -23,6 +24,7 @@ FAMILIES = (
     sounds,
     corpora,
     npz_files,
+    columns,
     stores,
     paths,
     schedules,

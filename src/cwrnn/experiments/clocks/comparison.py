@@ -26,7 +26,17 @@ from ..sweep.store import Store
 from ..task import Data, find_task
 from ..text_table import format_table
 from .rank_test import compare_ranks, correct_by_holm
-from .request import ClockRequest, Source, find_shape, list_sources, load_data, make_request, make_signal
+from .request import (
+    ClockRequest,
+    Source,
+    choose_task,
+    find_shape,
+    list_sources,
+    load_data,
+    make_request,
+    make_signal,
+    select,
+)
 from .series import SERIES, define_series, fit_budget
 
 
@@ -125,9 +135,13 @@ class ClockComparison:
 
 
 def compare_clocks(
-    task: str = "generation",
+    task: str | None = None,
     data: Source | Sequence[Source] | None = None,
     *,
+    target: str | None = None,
+    inputs: Sequence[str] | None = None,
+    offset: float = 0.0,
+    length: int | None = None,
     series: Sequence[str] = SERIES,
     schedules: Sequence[Schedule | str] = (),
     method: str = "cw",
@@ -150,9 +164,14 @@ def compare_clocks(
     All networks have the same number of modules and at most the same number of parameters.
 
     Args:
-        task: "generation" (learn to generate a sequence) or "words" (tell spoken words apart)
-        data: one or more sources as `cwrnn reproduce` takes them, or "squares:3,7,21x20" for square waves, or data
-            sets. Default: the bundled data of the task
+        task: "generation" (learn to generate a sequence), "words" (tell spoken words apart) or "regression" (read
+            columns of a table, and return another one). Default: "regression" if there are `inputs`, else "generation"
+        data: one or more sources as `cwrnn reproduce` takes them, or "squares:3,7,21x20" for square waves, or CSV or
+            NumPy files, or a `Table`, or data sets. Default: the bundled data of the task
+        target: the column of a table that networks generate or return. Default: the only one
+        inputs: the columns of a table that networks read
+        offset: seconds from the start of each sound file, rows from the start of each table
+        length: samples or rows of each sequence. Default: 320, or fewer of a short table
         series: names from `SERIES`; the others are compared with the first
         schedules: schedules of your own to compare too, each of at most `size` parameters
         method: the networks: "cw" for Clockwork RNNs, "cw-lstm" or "cw-gru" for LSTMs or GRUs with clocks
@@ -183,6 +202,7 @@ def compare_clocks(
     ['exponential-2', 'linear']
     """
     check_engine(engine, scheduler, workers)
+    task = choose_task(task, inputs)
     request = make_request(
         task,
         size=size,
@@ -194,7 +214,7 @@ def compare_clocks(
         method=method,
     )
     names = _check_series(series)
-    datasets = load_data(task, list_sources(data), progress)
+    datasets = load_data(task, list_sources(data), progress, select(target, inputs, offset, length))
     own = {}
     for schedule in schedules:
         name = f"own {schedule.spec if isinstance(schedule, Schedule) else schedule}"

@@ -26,10 +26,10 @@ from ..progress import ProgressCallback
 from ..sweep.driver import Sweep, check_engine, open_sweep
 from ..sweep.run import FAILED, FINISHED, Record
 from ..task import Data, find_task
-from .request import ClockRequest, Source, find_shape, list_sources, load_data, make_request
+from .request import ClockRequest, Source, choose_task, find_shape, list_sources, load_data, make_request, select
 from .search import WORST, JudgedGeneration, SearchSpace, check_search, search_schedules
 from .series import make_paper_schedule
-from .verdict import CROSS_ENTROPY, SCHEDULE_FILE, Verdict, format_use
+from .verdict import SCHEDULE_FILE, Verdict, format_use
 
 LONGEST_PERIOD = 2**20
 
@@ -66,16 +66,14 @@ class Judge:
 def measure_error(records: Sequence[Record]) -> float:
     """Return the median error of the runs of a candidate; a run that did not finish counts as infinitely bad.
 
-    The error of a run on words is its lowest cross entropy on the training set: the test set must not choose clocks.
+    The task says which error chooses clocks: the test set must have no part in it.
     """
-    errors = []
-    for record in records:
-        if record.status != FINISHED or record.curve is None:
-            errors.append(math.inf)
-        elif record.curve.shape[1] > 2:
-            errors.append(float(record.curve[:, 1].min()))
-        else:
-            errors.append(record.error)
+    errors = [
+        find_task(record.run.task).choice_error(record)
+        if record.status == FINISHED and record.curve is not None
+        else math.inf
+        for record in records
+    ]
     return float(np.median(errors))
 
 
@@ -179,9 +177,13 @@ class EvolvedClocks:
 
 
 def evolve_clocks(
-    task: str = "generation",
+    task: str | None = None,
     data: Source | Sequence[Source] | None = None,
     *,
+    target: str | None = None,
+    inputs: Sequence[str] | None = None,
+    offset: float = 0.0,
+    length: int | None = None,
     method: str = "cw",
     size: int | None = None,
     modules: int | None = None,
@@ -209,9 +211,14 @@ def evolve_clocks(
     the same way, and the result says whether the evolved clocks are better.
 
     Args:
-        task: "generation" (learn to generate a sequence) or "words" (tell spoken words apart)
-        data: one or more sources as `cwrnn reproduce` takes them, or "squares:3,7,21x20" for square waves, or data
-            sets. Default: the bundled data of the task
+        task: "generation" (learn to generate a sequence), "words" (tell spoken words apart) or "regression" (read
+            columns of a table, and return another one). Default: "regression" if there are `inputs`, else "generation"
+        data: one or more sources as `cwrnn reproduce` takes them, or "squares:3,7,21x20" for square waves, or CSV or
+            NumPy files, or a `Table`, or data sets. Default: the bundled data of the task
+        target: the column of a table that networks generate or return. Default: the only one
+        inputs: the columns of a table that networks read
+        offset: seconds from the start of each sound file, rows from the start of each table
+        length: samples or rows of each sequence. Default: 320, or fewer of a short table
         method: the networks: "cw" for Clockwork RNNs, "cw-lstm" or "cw-gru" for LSTMs or GRUs with clocks
         size: number of parameters, at most. Default: 1000, for words 2500
         modules: number of modules, at least 2. Default: the paper's, 9, for words 7
@@ -245,6 +252,7 @@ def evolve_clocks(
     2
     """
     check_engine(engine, scheduler, workers)
+    task = choose_task(task, inputs)
     request = make_request(
         task,
         size=size,
@@ -257,7 +265,8 @@ def evolve_clocks(
     )
     check_search(generations, population, seed)
     sources = list_sources(data)
-    datasets = load_data(task, sources, progress)
+    selection = select(target, inputs, offset, length)
+    datasets = load_data(task, sources, progress, selection)
     check_plan(population * len(datasets) * request.runs)
     shape = find_shape(datasets[0])
     if longest is None:
@@ -280,9 +289,7 @@ def evolve_clocks(
             )
         verdict = None
         if series is not None and series_error is not None:
-            known = find_task(task)
-            measure = CROSS_ENTROPY if known.error_is_a_share else known.error_name
-            verdict = Verdict("evolved", series, error, series_error, measure)
+            verdict = Verdict("evolved", series, error, series_error, find_task(task).choice_name)
         if out is not None:
             write_files({Path(out) / SCHEDULE_FILE: f"{best.spec}\n".encode()})
         return EvolvedClocks(
@@ -300,6 +307,7 @@ def evolve_clocks(
                 modules=request.modules,
                 out=out and Path(out) / "trained",
                 method=request.method,
+                selection=selection,
             ),
             generations=tuple(judged),
             population=population,

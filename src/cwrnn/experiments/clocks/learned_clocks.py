@@ -19,7 +19,6 @@ from ..report import drawing
 from ..report.drawing import write_figure
 from ..task import Data, find_task
 from ..text_table import format_table
-from .objectives import name_target
 from .request import find_shape
 from .square_waves import SquareWaves
 from .training import LearningSettings, TrainedNetwork
@@ -115,7 +114,7 @@ class LearnedClocks:
     @property
     def planted(self) -> list[PlantedPeriod]:
         """For every period of square waves in the data, how many networks found it."""
-        periods = {name_target(data): data.periods for data in self.data if isinstance(data, SquareWaves)}
+        periods = {data.target_name: data.periods for data in self.data if isinstance(data, SquareWaves)}
         return [
             self._count_planted(period, {name for name in periods if period in periods[name]})
             for period in sorted({period for planted in periods.values() for period in planted})
@@ -149,7 +148,8 @@ class LearnedClocks:
             "",
             str(self.verdict),
             f"The best schedule is {self.schedule.spec}, with {self._count_parameters(self.best)} parameters:",
-            "of all networks it has the lowest training error, relative to the exponential series.",
+            f"of all networks it has the lowest {find_task(self.task).choice_part} error, relative to the exponential "
+            "series.",
             f"To use it{' all the same' if self.verdict.worse else ''}:",
             f"  {self.use}",
         ]
@@ -249,13 +249,10 @@ class LearnedClocks:
                     *map(task.format_error, errors),
                     f"{100 * summary.hardened:.2f} %",
                 ])  # fmt: skip
-        errors_of = "Errors in percent of the test set"
-        if not task.error_is_a_share:
-            errors_of = f"{task.error_name}; of square waves, without their noise"
         numbers = ["net-\nworks", "para-\nmeters", f"median\n{task.error_header}", "mean", "worst", "hard-\nened"]
         caption = (
-            f"{errors_of}. hardened: the largest change of an error when the clocks became integer periods. Modules "
-            "that learn the same period become one larger module, which has more weights."
+            f"{task.errors_caption}. hardened: the largest change of an error when the clocks became integer periods. "
+            "Modules that learn the same period become one larger module, which has more weights."
         )
         return format_table(
             "Learned clocks and the exponential series", ["data", "clocks", *numbers], rows, caption, left=2

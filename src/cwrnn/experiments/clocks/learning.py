@@ -19,22 +19,22 @@ from ..networks.descent import use_one_thread
 from ..progress import Progress, ProgressCallback
 from ..sweep.driver import make_folder
 from ..sweep.interrupts import interrupts
-from ..task import Data
+from ..task import Data, find_task, find_task_of_data
 from .learned_clocks import NUMBERS_FILE, LearnedClocks, choose_best
-from .objectives import make_objectives
-from .request import Source, find_shape, list_sources, load_data, make_request
+from .request import Source, choose_task, find_shape, list_sources, load_data, make_request, select
 from .series import make_paper_schedule
 from .training import LearningSettings, TrainedNetwork, train_networks
 from .verdict import SCHEDULE_FILE, format_use
 
-EPOCHS = {"generation": 1000, "words": 200}
-LEARNING_RATES = {"generation": 0.02, "words": 0.01}
-
 
 def learn_clocks(
-    task: str = "generation",
+    task: str | None = None,
     data: Source | Sequence[Source] | None = None,
     *,
+    target: str | None = None,
+    inputs: Sequence[str] | None = None,
+    offset: float = 0.0,
+    length: int | None = None,
     size: int | None = None,
     modules: int | None = None,
     longest: int = 32,
@@ -51,9 +51,14 @@ def learn_clocks(
     whose training error is the smallest share of the exponential series' on the same data.
 
     Args:
-        task: "generation" (learn to generate a sequence) or "words" (tell spoken words apart)
-        data: one or more sources as `cwrnn reproduce` takes them, or "squares:3,7,21x20" for square waves, or data
-            sets. Default: the bundled data of the task
+        task: "generation" (learn to generate a sequence), "words" (tell spoken words apart) or "regression" (read
+            columns of a table, and return another one). Default: "regression" if there are `inputs`, else "generation"
+        data: one or more sources as `cwrnn reproduce` takes them, or "squares:3,7,21x20" for square waves, or CSV or
+            NumPy files, or a `Table`, or data sets. Default: the bundled data of the task
+        target: the column of a table that networks generate or return. Default: the only one
+        inputs: the columns of a table that networks read
+        offset: seconds from the start of each sound file, rows from the start of each table
+        length: samples or rows of each sequence. Default: 320, or fewer of a short table
         size: number of parameters of the networks with the exponential series, at most. Default: 1000, for words 2500.
             Networks with learned clocks start with as many; modules that learn the same period become one module with
             more weights
@@ -78,13 +83,15 @@ def learn_clocks(
     >>> result.verdict.series.periods
     (1, 2)
     """
+    task = choose_task(task, inputs)
+    known = find_task(task)
     request = make_request(
         task,
         size=size,
         modules=modules,
         runs=runs,
-        epochs=EPOCHS.get(task) if epochs is None else epochs,
-        learning_rate=LEARNING_RATES.get(task) if learning_rate is None else learning_rate,
+        epochs=known.learned_epochs if epochs is None else epochs,
+        learning_rate=known.learned_rate if learning_rate is None else learning_rate,
         seed=seed,
     )
     if request.epochs < 2:
@@ -93,7 +100,8 @@ def learn_clocks(
         raise ArgumentError("longest", f"expected a longest period of at least 2, got {longest}")
     _refuse_results(out)
     sources = list_sources(data)
-    datasets = load_data(task, sources, progress)
+    selection = select(target, inputs, offset, length)
+    datasets = load_data(task, sources, progress, selection)
     check_plan(2 * len(datasets) * request.runs)
     shape = find_shape(datasets[0])
     settings = LearningSettings(
@@ -118,7 +126,13 @@ def learn_clocks(
         exponential=tuple(exponential),
         learned=tuple(learned),
         use=format_use(
-            task, sources, best.schedule, shape=shape, modules=settings.modules, out=out and Path(out) / "trained"
+            task,
+            sources,
+            best.schedule,
+            shape=shape,
+            modules=settings.modules,
+            out=out and Path(out) / "trained",
+            selection=selection,
         ),
         seconds=time.monotonic() - started,
     )
@@ -135,7 +149,7 @@ def train_both_kinds(
 
     Sequences of the same length are learned at once. Every network has initial weights of its own.
     """
-    objectives = make_objectives(data, runs, seed)
+    objectives = find_task_of_data(data[0]).make_objectives(data, runs, seed)
     total = 2 * settings.epochs * sum(objective.updates for objective, _ in objectives)
     started = time.monotonic()
     done = 0

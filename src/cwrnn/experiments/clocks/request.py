@@ -1,7 +1,7 @@
 """A request: the data and the networks that all experiments with clocks ask for, checked and with their defaults."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike, fspath
 from typing import Any
 
@@ -15,13 +15,47 @@ from ..generation.task import GENERATION
 from ..limits import LARGEST_EPOCHS, LARGEST_MODULES, LARGEST_RUNS, LARGEST_SEED, LARGEST_SIZE, check_count
 from ..networks.methods import CLOCKED, check_method
 from ..progress import ProgressCallback
-from ..sweep.run import Dataset, Run
-from ..task import Data, all_tasks, find_task, find_task_of_data
-from ..words.corpus import Corpus
+from ..regression.task import REGRESSION
+from ..sweep.run import Run
+from ..tables import Table
+from ..task import Data, check_task, find_task, find_task_of_data
 from .square_waves import PREFIX, load_square_waves
 
-Source = str | PathLike[str] | Dataset | Corpus
-"""A source as `cwrnn reproduce` takes it, a source of square waves such as "squares:3,7,21x20", or the data."""
+Source = str | PathLike[str] | Table | Data
+"""A source as `cwrnn reproduce` takes it, square waves such as "squares:3,7,21x20", a table, or the data."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The part of the data that networks learn."""
+
+    target: str | None = None
+    """The column of a table that they return."""
+    inputs: tuple[str, ...] | None = None
+    """The columns of a table that they read."""
+    offset: float = 0.0
+    """Where the data begin: a time in seconds, or a row."""
+    length: int | None = None
+    """The samples or rows of a sequence."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `Task.load` that are given.
+
+        >>> Selection("load", ("wind",)).options
+        {'target': 'load', 'inputs': ('wind',)}
+        """
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
+
+    @property
+    def arguments(self) -> list[str]:
+        """The same as arguments of a command.
+
+        >>> Selection("load", ("temperature", "wind"), length=50).arguments
+        ['--target', 'load', '--inputs', 'temperature,wind', '--length', '50']
+        """
+        values = {name: ",".join(value) if name == "inputs" else str(value) for name, value in self.options.items()}
+        return [argument for name, value in values.items() for argument in (f"--{name}", value)]
 
 
 @dataclass(frozen=True)
@@ -71,13 +105,10 @@ def make_request(
     >>> make_request("generation", size=None, modules=None, runs=20, epochs=None, learning_rate=None, seed=0).size
     1000
     """
-    names = [known.name for known in all_tasks()]
-    if task not in names:
-        raise ArgumentError("task", f"expected one of {', '.join(names)}, got {task!r}")
+    defaults = check_task(task)
     check_method("method", method, CLOCKED)
     if learning_rate is not None and not 0 < learning_rate <= 1e30:
         raise ArgumentError("learning_rate", f"expected a number above 0, up to 1e30, got {learning_rate}")
-    defaults = find_task(task)
     return ClockRequest(
         task=task,
         size=check_count("size", defaults.clocks_size if size is None else size, LARGEST_SIZE),
@@ -98,23 +129,47 @@ def list_sources(data: Source | Sequence[Source] | None) -> list[Source]:
     """
     if data is None:
         return [BUNDLE]
-    return [data] if isinstance(data, (str, PathLike, Dataset, Corpus)) else list(data)
+    is_one = isinstance(data, (str, PathLike, Table)) or hasattr(data, "digest")
+    return [data] if is_one else list(data)  # type: ignore[list-item, arg-type]
 
 
-def load_data(task: str, sources: Sequence[Source], progress: ProgressCallback | None = None) -> list[Data]:
+def choose_task(task: str | None, inputs: Sequence[str] | None) -> str:
+    """Return the task: the one that is named, else "regression" if there are inputs, else "generation"."""
+    if task is None:
+        return GENERATION.name if inputs is None else REGRESSION.name
+    return check_task(task).name
+
+
+def select(target: str | None, inputs: Sequence[str] | None, offset: float, length: int | None) -> Selection:
+    """Return the selection that arguments ask for."""
+    names = [inputs] if isinstance(inputs, str) else inputs
+    return Selection(target, None if names is None else tuple(names), offset, length)
+
+
+def load_data(
+    task: str,
+    sources: Sequence[Source],
+    progress: ProgressCallback | None = None,
+    selection: Selection | None = None,
+) -> list[Data]:
     """Return the data sets of these sources, for one task.
 
     Args:
-        task: "generation" or "words"
+        task: the name of the task
         sources: where the data come from; words have one source
         progress: called while recordings are read
+        selection: the part of the data
     """
+    known, options = find_task(task), (selection or Selection()).options
+    for name in options:
+        if name not in known.selects:
+            raise ArgumentError(name, f"the task {task} takes none, got {options[name]!r}")
     expanded: list[Source] = []
     for source in sources:
         text = fspath(source) if isinstance(source, (str, PathLike)) else ""
         is_square_waves = task == GENERATION.name and text.startswith(PREFIX)
         expanded += load_square_waves(text) if is_square_waves else [source]
-    return list(find_task(task).load_data(expanded, progress))
+    return list(known.load_data(expanded, progress, **options))
 
 
 def find_shape(data: Data) -> tuple[int, int]:

@@ -29,8 +29,22 @@ class SquareWaves(Dataset):
 
     periods: tuple[int, ...]
     """For each wave, the number of steps after which it switches."""
-    clean: NDArray[np.float64]
+    waves: NDArray[np.float64]
     """(T,): the samples without their noise."""
+
+    @property
+    def target_name(self) -> str:
+        """The name of the waves, whatever their noise.
+
+        >>> make_square_waves([3, 7], seed=5).target_name
+        'squares 3, 7'
+        """
+        return f"squares {', '.join(map(str, self.periods))}"
+
+    @property
+    def clean(self) -> NDArray[np.float64]:
+        """(T,): the samples without their noise."""
+        return self.waves
 
 
 def sum_square_waves(periods: Sequence[int], steps: int = STEPS) -> NDArray[np.float64]:

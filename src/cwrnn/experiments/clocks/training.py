@@ -57,7 +57,7 @@ class Errors:
     """The errors of one network."""
 
     train: float
-    """NMSE, or the mean cross entropy of the training set. The best network is chosen by this error."""
+    """The error by which the best network is chosen: NMSE, or the mean cross entropy of the training set."""
     reported: float
     """NMSE, for square waves against the waves without noise; or the error rate on the test set."""
 
@@ -204,7 +204,7 @@ def train_networks(
         learned: True for learned clocks, False for the exponential series
         after_update: called after every update; training stops if it raises
 
-    >>> from .objectives import SequenceObjective
+    >>> from ..generation.objective import SequenceObjective
     >>> from .square_waves import make_square_waves
     >>> settings = LearningSettings(hidden=8, modules=4, longest=10, epochs=2, learning_rate=0.03)
     >>> networks = train_networks(SequenceObjective([make_square_waves([3, 7])]), settings, [0], learned=False)

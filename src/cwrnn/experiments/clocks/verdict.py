@@ -10,9 +10,8 @@ from typing import Any
 from ...schedule import Schedule
 from ..networks.build import schedule_parameter_count
 from ..networks.methods import METHODS
-from ..sweep.run import Dataset
-from ..words.corpus import Corpus
-from .request import Source
+from ..task import find_task
+from .request import Selection, Source
 from .series import PAPER_SERIES
 from .square_waves import PREFIX
 
@@ -83,31 +82,34 @@ def format_use(
     modules: int,
     out: str | PathLike[str] | None = None,
     method: str = "cw",
+    selection: Selection | None = None,
 ) -> str:
     """Return a command that trains networks with a schedule on the same data, or a line of Python if there is none.
 
-    `cwrnn reproduce` takes every source except square waves, for which `cwrnn clocks compare` is the command. A command
-    line cannot name data that were passed as objects.
+    `cwrnn reproduce` takes every source except square waves and inputs of a table, for which `cwrnn clocks compare` is
+    the command. A command line cannot name data that were passed as objects.
 
     Args:
-        task: "generation" or "words"
+        task: the name of the task
         sources: where the data come from
         schedule: the schedule to use
         shape: number of inputs and of outputs of the networks
         modules: number of modules of the series that the schedule is compared with
         out: the folder for the networks that the command trains; None for the default of the command
         method: the method of the networks
+        selection: the part of the data
 
     >>> format_use("generation", ["my song.wav"], Schedule((1, 5), (3, 4)), shape=(0, 1), modules=2)
     "cwrnn reproduce generation --data 'my song.wav' --methods cw --schedule 1:3,5:4"
     """
     python = f'cwrnn.{METHODS[method].layer}({shape[0]}, {schedule.hidden_size}, schedule="{schedule.spec}")'
-    if any(isinstance(source, (Dataset, Corpus)) for source in sources):
-        return python
     texts = [fspath(source) for source in sources if isinstance(source, (str, PathLike))]
+    if len(texts) < len(sources):
+        return python
     data = [argument for text in texts for argument in ("--data", text)]
+    data += (selection or Selection()).arguments
     options = ["--schedule", schedule.spec, *([] if out is None else ["--out", fspath(out)])]
-    if not any(text.startswith(PREFIX) for text in texts):
+    if find_task(task).has_reproduction and not any(text.startswith(PREFIX) for text in texts):
         return shlex.join(["cwrnn", "reproduce", task, *data, "--methods", method, *options])
     try:
         # the series has at least one unit in each module

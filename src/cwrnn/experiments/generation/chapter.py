@@ -35,7 +35,7 @@ from ..report.svg import inline_figure
 from ..sweep.run import FINISHED, Dataset, Record
 from ..sweep.store import Store
 from . import claims, figures, weight_coding
-from .names import readable_name
+from .names import MUSIC, choose_wording, readable_name
 from .task import GENERATION
 
 SECONDS = 1.0
@@ -77,7 +77,8 @@ class Card:
     text: str
     drawing: Any
     """The picture as safe HTML."""
-    sound: Sound
+    sound: Sound | None
+    """None for a sequence that is no sound."""
 
 
 def make_chapter(store: Store) -> Chapter | None:
@@ -95,7 +96,8 @@ def make_chapter(store: Store) -> Chapter | None:
     cells = group_by_dataset(records, datasets)
     opening = choose_opening(cells)
     judged = claims.judge_claims(main_rows)
-    reasons = claims.explain_failures(records, main_rows)
+    wording = choose_wording(datasets.values())
+    reasons = claims.explain_failures(records, main_rows, wording)
     gated = make_section(records, main_rows, claims.compare_clocks)
     table = make_search_table(searching, GENERATION.paper_learning_rates)
     contents = {
@@ -116,7 +118,8 @@ def make_chapter(store: Store) -> Chapter | None:
         "shown": shown,
         "opening": opening,
         "cards": [] if opening is None else _make_cards(select_main(records), datasets[opening]),
-        "milliseconds": _format_lengths(records, datasets),
+        "words": wording,
+        "length": _format_lengths(records, datasets),
         "sounds": _make_sounds(records, datasets),
         "seconds": SECONDS,
         "loudness": LOUDNESS,
@@ -149,17 +152,22 @@ def make_chapter(store: Store) -> Chapter | None:
     }  # fmt: skip
     return Chapter(
         task=GENERATION.name,
-        title="Music from memory",
+        title=wording.title,
         template="generation/chapter.html.j2",
         sections=list_sections(has_runs=bool(every), has_claims=bool(judged), has_gated=gated is not None),
         contents=contents,
         figures=_draw_figures(records, searching, datasets, shown, points, baselines),
-        titles=TITLES,
+        titles=TITLES if wording == MUSIC else TITLES | {"compression": "The weights as a code of the sequence"},
         numbers=numbers,
         records=both,
         opening="generation/opening.html.j2" if opening is not None else None,
         overview=make_overview(
-            "Music from memory", "mean error (NMSE)", main_rows, claims.describe_winner(main_rows), _format_spread, str
+            wording.title,
+            "mean error (NMSE)",
+            main_rows,
+            claims.describe_winner(main_rows, wording),
+            _format_spread,
+            str,
         ),
     )
 
@@ -255,10 +263,13 @@ def _make_sounds(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> 
     """Returns, by data set, the original and the output of the best network of each method."""
     groups = []
     for name, dataset in datasets.items():
+        if not dataset.has_duration:
+            continue
         best = [_best_output(records, method, dataset, only_finished=True) for method in METHODS]
-        sounds = [_make_sound(record, dataset) for record in best if record is not None and record.output is not None]
-        if sounds:
-            groups.append((name, [_make_original_sound(dataset), *sounds]))
+        outputs = [record for record in best if record is not None and record.output is not None]
+        sounds = [_make_original_sound(dataset), *(_make_sound(record, dataset) for record in outputs)]
+        if outputs:
+            groups.append((name, [sound for sound in sounds if sound is not None]))
     return groups
 
 
@@ -273,13 +284,17 @@ def _best_output(
     )
 
 
-def _make_original_sound(dataset: Dataset) -> Sound:
+def _make_original_sound(dataset: Dataset) -> Sound | None:
+    if not dataset.has_duration:
+        return None
     return Sound(
         None, "original", f"{readable_name(dataset.name)}, the original", _encode_sound(dataset.samples, dataset)
     )
 
 
-def _make_sound(record: Record, dataset: Dataset) -> Sound:
+def _make_sound(record: Record, dataset: Dataset) -> Sound | None:
+    if not dataset.has_duration:
+        return None
     assert record.output is not None
     label = f"{readable_name(dataset.name)} as the {NAMES[record.run.method]} generates it"
     uri = _encode_sound(record.output, dataset)
@@ -295,7 +310,9 @@ def _format_spread(mean: float, deviation: float) -> str:
 
 
 def _format_lengths(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> str:
-    """Returns how long the sequences are, such as "7.3 ms"."""
-    present = {record.run.data for record in records}
-    lengths = sorted({round(1000 * len(d.samples) / d.rate, 1) for name, d in datasets.items() if name in present})
-    return " to ".join(f"{length:g}" for length in lengths[:: max(1, len(lengths) - 1)]) + " ms"
+    """Returns how much the networks learn, such as "7.3 ms of music" or "320 steps"."""
+    present = [dataset for name, dataset in datasets.items() if name in {record.run.data for record in records}]
+    is_music = choose_wording(present) == MUSIC
+    lengths = sorted({round(1000 * len(d.samples) / d.rate, 1) if is_music else len(d.samples) for d in present})
+    shown = " to ".join(f"{length:g}" for length in lengths[:: max(1, len(lengths) - 1)])
+    return f"{shown} ms of music" if is_music else f"{shown} steps"

@@ -25,7 +25,7 @@ from ..report.drawing import NAMES
 from ..report.numbers import compare_errors, divide, format_count, format_error, format_factor, join_words
 from ..report.statistics import SummaryRow, methods_of, quartile_curve, select_records
 from ..sweep.run import STATUSES, Record
-from .names import readable_name
+from .names import MUSIC, Wording, readable_name
 from .training import HOPELESS
 from .weight_coding import CODE, FLOAT, Baseline, Point
 
@@ -59,7 +59,7 @@ def describe_runs(records: Sequence[Record], rows: Iterable[SummaryRow]) -> list
     return sentences + compare_order(order)
 
 
-def describe_winner(rows: Iterable[SummaryRow]) -> str:
+def describe_winner(rows: Iterable[SummaryRow], wording: Wording = MUSIC) -> str:
     """Returns a sentence about which method comes closest to the music by the mean; empty if no run has finished.
 
     It compares the paper's methods, or all if there is none of them.
@@ -73,7 +73,7 @@ def describe_winner(rows: Iterable[SummaryRow]) -> str:
     if len(order) == 1:
         return f"Only {NAMES[order[0].method]} was trained: its mean error is {format_error(order[0].mean)}."
     best, second = order[:2]
-    text = f"{name_scope(rows)}{NAMES[best.method]} comes closest to the music, {_compare_means(second, best)}"
+    text = f"{name_scope(rows)}{NAMES[best.method]} comes closest to the {wording.noun}, {_compare_means(second, best)}"
     pair = {best.method, second.method} == {"cw", "lstm"}
     return (
         f"{text} (in the paper CW-RNN is {paper.GENERATION_LSTM_OVER_CW} times better than LSTM)."
@@ -148,14 +148,14 @@ def compare_clocks(without: SummaryRow, clocked: SummaryRow) -> str:
     )
 
 
-def explain_failures(records: Sequence[Record], rows: Iterable[SummaryRow]) -> list[str]:
+def explain_failures(records: Sequence[Record], rows: Iterable[SummaryRow], wording: Wording = MUSIC) -> list[str]:
     """Returns sentences that may explain why a claim does not hold; none if all claims hold."""
     rows = select_paper(rows)
     records = [record for record in records if record.run.method in paper.METHODS]
     finished = select_finished(rows)
     if all(claim.holds for claim in judge_claims(rows)):
         return []
-    reasons = [_mention_other_music(records, finished)]
+    reasons = [_mention_other_music(records, finished, wording)]
     epochs = sorted({record.run.settings.epochs for record in records})
     if epochs != [paper.GENERATION_EPOCHS]:
         reasons.append(
@@ -240,10 +240,10 @@ def _judge_mean(row: SummaryRow, mean: float, deviation: float) -> Claim:
     )
 
 
-def _mention_other_music(records: Sequence[Record], finished: RowsByNetwork) -> str:
+def _mention_other_music(records: Sequence[Record], finished: RowsByNetwork, wording: Wording) -> str:
     text = (
-        "The music is not the paper's: that is the beginning of Manýrista by Cuprum, which is not free. "
-        "The error of a network depends on the music."
+        f"The {wording.noun} is not the paper's: that is the beginning of Manýrista by Cuprum, which is not free. "
+        f"The error of a network depends on the {wording.noun}."
     )
     size = largest_common(finished, ("cw",)) or largest_common(finished)
     method = "cw" if ("cw", size) in finished else next((name for name, row_size in finished if row_size == size), None)

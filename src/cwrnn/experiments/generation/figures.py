@@ -8,10 +8,11 @@ rate_distortion   the bits per sample that the weights take, against the error
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...extras import require
 from ...schedule import Schedule
@@ -48,7 +49,7 @@ def outputs(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> Any:
     names = [name for name in datasets if name in present]
     figure = new_figure(max(5.0, 0.9 + 2.3 * len(methods)), 0.9 + 1.2 * len(names))
     panels = figure.subplots(len(names), len(methods), squeeze=False, sharey=True)
-    lengths = {_milliseconds(datasets[name]) for name in names}
+    lengths = {_list_times(datasets[name])[-1] for name in names}
     for place, (row, name) in enumerate(zip(panels, names, strict=True)):
         dataset = datasets[name]
         for panel, method in zip(row, methods, strict=True):
@@ -65,7 +66,7 @@ def outputs(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> Any:
     panels[0, 0].set_yticks([-1, 0, 1])
     for panel, method in zip(panels[0], methods, strict=True):
         panel.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left")
-    figure.supxlabel("time [ms]", fontsize=9)
+    figure.supxlabel(_label_time(datasets[name] for name in names), fontsize=9)
     return figure
 
 
@@ -77,7 +78,7 @@ def output(dataset: Dataset, record: Record | None = None) -> Any:
     _draw_output(panel, dataset, record, "output", alone=record is None)
     panel.set_ylim(-1.2, 1.2)
     panel.set_yticks([-1, 0, 1])
-    panel.set_xlabel("time [ms]")
+    panel.set_xlabel(_label_time([dataset]))
     return figure
 
 
@@ -148,7 +149,7 @@ def activations(record: Record, dataset: Dataset) -> Any:
     for panel, module in zip(panels, reversed(range(schedule.modules)), strict=True):
         draw_module(panel, states, schedule, module)
     top.set_xlim(0, steps - 1)
-    panels[-1].set_xlabel(f"time step (of {1e6 / dataset.rate:.3g} µs)")
+    panels[-1].set_xlabel(f"time step{describe_step(dataset)}")
     return figure
 
 
@@ -222,7 +223,7 @@ def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ())
 
 def _draw_output(panel: Any, dataset: Dataset, record: Record | None, gid: str, *, alone: bool = False) -> None:
     """Draws the target, and over it the output of a network if it has one. The output of a diverged run is paler."""
-    time = 1000 * np.arange(len(dataset.samples)) / dataset.rate
+    time = _list_times(dataset)
     panel.plot(time, dataset.samples, linestyle="-" if alone else (0, (1, 1)), linewidth=1.0, color=TARGET)
     if record is not None and record.output is not None:
         colour = COLOURS[record.run.method]
@@ -231,5 +232,22 @@ def _draw_output(panel: Any, dataset: Dataset, record: Record | None, gid: str, 
     panel.set_xlim(0, time[-1] if len(time) > 1 else 1)
 
 
-def _milliseconds(dataset: Dataset) -> float:
-    return 1000 * len(dataset.samples) / dataset.rate
+def describe_step(dataset: Dataset) -> str:
+    """Returns the duration of a step as an axis names it, or an empty text if it has none.
+
+    >>> describe_step(Dataset("song", 8000, np.zeros(2), "")), describe_step(Dataset("load", 1, np.zeros(2), ""))
+    (' (of 125 µs)', '')
+    """
+    return f" (of {1e6 / dataset.rate:.3g} µs)" if dataset.has_duration else ""
+
+
+def _list_times(dataset: Dataset) -> NDArray[np.float64]:
+    """Returns the times of all samples: in milliseconds, or in steps if these have no duration."""
+    steps = np.arange(len(dataset.samples), dtype=np.float64)
+    return 1000 * steps / dataset.rate if dataset.has_duration else steps
+
+
+def _label_time(datasets: Iterable[Dataset]) -> str:
+    """Returns the label of an axis of times."""
+    units = {"time [ms]" if dataset.has_duration else "time step" for dataset in datasets}
+    return " or ".join(sorted(units, reverse=True))

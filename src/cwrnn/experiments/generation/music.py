@@ -1,11 +1,13 @@
-"""Music: the target sequences of the paper's first task, from the bundle or from sound files.
+"""Music: the target sequences of the paper's first task, from the bundle, sound files or columns of tables.
 
     bundle          five snippets of one song come with the package, 320 samples each: 7 ms at 44.1 kHz
     FILE            WAV, FLAC, OGG or another format of libsndfile: any sample rate, channels mixed to one
     FOLDER          all such files in it, sorted by name
+    FILE.csv        a column of a table, also of FILE.npy and FILE.npz (`tables`)
 
-A sequence has `length` samples from `offset` seconds on, scaled to [-1, 1]. (The paper prints 44.1 Hz, but 320 samples
-are 7 ms only at 44.1 kHz.) The file snippets/COPYRIGHT names the author and the licence of the bundled song.
+A sequence has `length` samples from `offset` seconds on, or rows from row `offset` on, scaled to [-1, 1]. (The paper
+prints 44.1 Hz, but 320 samples are 7 ms only at 44.1 kHz.) The file snippets/COPYRIGHT names the author and the licence
+of the bundled song.
 """
 
 import io
@@ -19,11 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...extras import require
-from ...untrusted import open_regular_file
+from ...untrusted import escape_controls, open_regular_file
 from .. import paper
-from ..errors import ArgumentError
+from ..errors import ArgumentError, DataError
 from ..file_names import check_path, replace_undecodable
 from ..sweep.run import Dataset
+from ..tables import Table, TableError, is_table, open_table
 
 BUNDLE = "bundle"
 SUFFIXES = (".flac", ".oga", ".ogg", ".wav")
@@ -34,37 +37,43 @@ LOUDEST = 1e300
 """The largest sample. Scaling of larger ones could overflow."""
 
 
-class MusicError(ArgumentError):
+class MusicError(DataError):
     """A sequence cannot be read. The message names the file and the reason."""
-
-    def __init__(self, message: str, argument: str = "data") -> None:
-        super().__init__(argument, message)
-
-    def __str__(self) -> str:
-        # the file says more than the name of the argument
-        return self.message if self.argument == "data" else super().__str__()
 
 
 def load_sequences(
-    sources: Iterable[str | Path] = (BUNDLE,), *, offset: float = 0.0, length: int = paper.GENERATION_SAMPLES
+    sources: Iterable[str | Path | Table] = (BUNDLE,),
+    *,
+    offset: float = 0.0,
+    length: int | None = None,
+    target: str | None = None,
 ) -> list[Dataset]:
     """The sequences of all sources, in their order; those of a folder and of the bundle are sorted by name.
 
     Args:
-        sources: "bundle", files, folders
-        offset: seconds from the start of each file
-        length: samples
+        sources: "bundle", files, folders, tables
+        offset: seconds from the start of each sound file, rows from the start of each table
+        length: samples or rows. Default: the paper's 320, or all rows of a table that has fewer
+        target: the column of each table. Default: the only one
 
     >>> [dataset.samples.shape for dataset in load_sequences()]
     [(320,), (320,), (320,), (320,), (320,)]
     """
     if not 0 <= offset < float("inf"):
         raise MusicError(f"expected a number of seconds, 0 or more, got {offset}", "offset")
-    if length < 2:
+    if length is not None and length < 2:
         raise MusicError(f"expected at least 2 samples, got {length}", "length")
+    sources = list(sources)
+    if target is not None and not any(map(is_table, sources)):
+        raise ArgumentError("target", f"there is no table among the data that could have a column {target!r}")
     sequences: dict[str, Dataset] = {}
     for source in sources:
-        for dataset in _load(source, offset, length):
+        if is_table(source):
+            datasets = [read_column(open_table(source), target=target, offset=offset, length=length)]
+        else:
+            assert not isinstance(source, Table)
+            datasets = _load(source, offset, paper.GENERATION_SAMPLES if length is None else length)
+        for dataset in datasets:
             if dataset.name in sequences:
                 other = sequences[dataset.name].source
                 raise MusicError(f"two sequences have the name {dataset.name!r}: {other} and {dataset.source}")
@@ -72,6 +81,35 @@ def load_sequences(
     if not sequences:
         raise MusicError("no data: name a file, a folder, or 'bundle'")
     return list(sequences.values())
+
+
+def read_column(table: Table, *, target: str | None = None, offset: float = 0.0, length: int | None = None) -> Dataset:
+    """The sequence in a column of a table.
+
+    Args:
+        table: the table
+        target: the name of the column. Default: the only one
+        offset: the first row, counted from 0
+        length: rows. Default: the paper's 320, or all if there are fewer
+
+    >>> read_column(Table.from_columns({"load": [3, 4, 5, 4]}, name="town"), offset=1).samples.tolist()
+    [-1.0, 1.0, -1.0]
+    """
+    column = table.choose_target(target)
+    values = table.select([column], "target")[:, 0]
+    # a whole number, but possibly too large for an integer
+    start = int(min(np.rint(offset), len(values)))
+    wanted = max(2, min(paper.GENERATION_SAMPLES, len(values) - start)) if length is None else length
+    samples = values[start : start + wanted]
+    place = f"{table.source}, column {column!r}"
+    if len(samples) < wanted:
+        raise TableError(
+            f"{place}: too short: {wanted} rows from row {offset:.15g} on are needed, {len(samples)} are there"
+        )
+    if not samples.max() > samples.min():
+        raise TableError(f"{place}: constant in the rows {start} to {start + wanted - 1}: there is nothing to learn")
+    source = f"{place}, rows {start} to {start + wanted - 1}"
+    return Dataset(escape_controls(f"{table.name} {column}"), 1, scale(samples), source)
 
 
 def read_sequence(

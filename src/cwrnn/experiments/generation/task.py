@@ -11,12 +11,15 @@ from ..networks.result import TrainingResult
 from ..networks.settings import TrainingSettings
 from ..progress import ProgressCallback
 from ..report.numbers import format_count
-from ..sweep.run import SEQUENCE, Dataset, Run
+from ..sweep.run import SEQUENCE, Dataset, Record, Run
+from ..tables import Table
 from ..task import Task
 from . import plan, training
 from .music import load_sequences
+from .objective import SequenceObjective, make_objectives
 
 if TYPE_CHECKING:
+    from ..inspect.inspected import InspectedNetwork, InspectionOptions
     from ..report.chapter import Chapter
     from ..sweep.store import Store
 
@@ -38,26 +41,29 @@ class Generation(Task[Dataset]):
     name, search_name, title = "generation", "search", "sequence generation"
     error_name, error_is_a_share = "NMSE", False
     table_title = "Sequence generation: the error of the generated sequences"
-    data_kind = SEQUENCE
+    data_kind, selects = SEQUENCE, ("target", "offset", "length")
     settings = training.GenerationSettings
     most_epochs = paper.GENERATION_EPOCHS
     clocks_size = paper.GENERATION_SIZES[-1]
     sizes, modules = paper.GENERATION_SIZES, paper.GENERATION_MODULES
     learning_rates, paper_learning_rates = plan.LEARNING_RATES, paper.GENERATION_LEARNING_RATES
     paper_errors = paper.GENERATION_ERRORS
+    learned_epochs, learned_rate, choice_name = 1000, 0.02, "NMSE"
+    errors_caption = "NMSE; of square waves, without their noise"
     searched_learning_rates = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 
     def load(
         self,
-        sources: Sequence[str],
+        sources: Sequence[str | Table],
         progress: ProgressCallback | None = None,
         *,
         offset: float = 0.0,
-        length: int = paper.GENERATION_SAMPLES,
+        length: int | None = None,
+        target: str | None = None,
         **options: Any,
     ) -> list[Dataset]:
-        """The sequences of "bundle", files and folders."""
-        return load_sequences(sources, offset=offset, length=length)
+        """The sequences of "bundle", files, folders and tables."""
+        return load_sequences(sources, offset=offset, length=length, target=target)
 
     def plan(self, data: Sequence[Dataset], **options: Any) -> list[Run]:
         """Every run: each method in each size on each sequence with each seed."""
@@ -74,6 +80,12 @@ class Generation(Task[Dataset]):
         first = runs[0]
         targets, seeds = np.stack([dataset.samples for dataset in data]), [run.seed for run in runs]
         return training.train_many(first.method, first.hidden, targets, seeds, first.settings, progress=progress)
+
+    def make_objectives(
+        self, data: Sequence[Dataset], runs: int, seed: int
+    ) -> Sequence[tuple[SequenceObjective, list[int]]]:
+        """Sequences of one length are learned at once."""
+        return make_objectives(data, runs, seed)
 
     def batch_key(self, data: Dataset) -> Hashable:
         """Sequences of one length are trained at once."""
@@ -99,6 +111,15 @@ class Generation(Task[Dataset]):
             f"{settings.epochs} epochs. 0 is perfect, 1 is what the mean achieves; ± is the standard deviation. "
             f"Paper: mean and deviation over {paper.RUNS} runs of its largest networks, on other music (table 3)."
         )
+
+    def inspect_record(
+        self, record: Record, data: Dataset, facts: Mapping[str, str], options: "InspectionOptions"
+    ) -> "InspectedNetwork":
+        """The network, which generates its sequence."""
+        # imported here because the figures take long to import, and import this module
+        from .inspected import inspect_record
+
+        return inspect_record(record, data, facts, options)
 
     def pack(self, data: Dataset) -> tuple[dict[str, Any], bytes]:
         """The sample rate, and the samples as float64."""

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ...extras import require
 from ...inspection import Array, Inspection, Spectrum, held_noise_density
+from ...schedule import Schedule
 from ..report.drawing import (
     COLOURS,
     GRID,
@@ -26,17 +26,12 @@ from ..report.drawing import (
     TARGET,
     draw_module,
     draw_module_map,
-    fit_label,
     new_figure,
     styled,
 )
-from ..sweep.run import Dataset
-from .loading import InspectedNetwork, SpokenWord
-from .sentences import MEASURES
+from .inspected import InspectedNetwork
+from .sentences import MEASURES, format_operations
 
-RIVALS = 3
-"""How many wrong words are drawn beside the right one: the most probable."""
-RIVAL_STROKES = ((0, (4, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 MOST_LINES = 8
 """More units of a module cannot be distinguished as lines; they are drawn as rows of colours."""
 FLOOR = 1e-3
@@ -44,17 +39,14 @@ FLOOR = 1e-3
 
 
 @styled
-def draw_activations(network: InspectedNetwork, states: Array, output: Array) -> Any:
+def draw_activations(network: InspectedNetwork, states: Array, output: Array | None) -> Any:
     """Draw the states (T, N) of one sequence, from the slowest module to the fastest, below the output (T, O)."""
     schedule = network.layer.schedule
     T = len(states)
     figure = new_figure(8.5, 2.0 + 0.72 * schedule.modules)
     top, *panels = figure.subplots(1 + schedule.modules, 1, sharex=True, height_ratios=[2] + [1] * schedule.modules)
     time = np.arange(T)
-    if isinstance(network.target, Dataset):
-        _draw_generated(top, time, output[:, 0], network.target)
-    else:
-        _draw_probabilities(top, time, output, network.target)
+    network.display.draw(top, time, network.inputs[network.shown], output)
     top.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=5, borderaxespad=0.1)
     many = max(schedule.sizes) > MOST_LINES
     for panel, module in zip(panels, reversed(range(schedule.modules)), strict=True):
@@ -63,29 +55,8 @@ def draw_activations(network: InspectedNetwork, states: Array, output: Array) ->
     if many:
         panels[0].set_title(KEY_OF_STATES, loc="right", fontsize=8, color=MUTED)
     top.set_xlim(0, T if many else max(1, T - 1))
-    panels[-1].set_xlabel(f"time step (of {network.step_duration})")
+    panels[-1].set_xlabel(f"time step{network.step}")
     return figure
-
-
-def _draw_generated(panel: Any, time: NDArray[Any], output: Array, dataset: Dataset) -> None:
-    panel.plot(time, dataset.samples, linestyle=(0, (1, 1.1)), linewidth=1.3, color=TARGET, label="target")
-    panel.plot(time, output, color=COLOURS["cw"], label="output")
-    panel.set_ylim(-1.25, 1.25)
-    panel.set_title(fit_label(dataset.name, 40), loc="left", fontsize=9)
-
-
-def _draw_probabilities(panel: Any, time: NDArray[Any], output: Array, spoken: SpokenWord) -> None:
-    probabilities = np.exp(output - np.logaddexp.reduce(output, axis=1, keepdims=True))
-    rivals = [i for i in np.argsort(-probabilities.max(axis=0)) if i != spoken.label][:RIVALS]
-    for i, stroke in zip(rivals, RIVAL_STROKES, strict=False):
-        name = fit_label(spoken.words[i], 14)
-        panel.plot(time, probabilities[:, i], color=MUTED, linewidth=1.0, linestyle=stroke, label=name)
-    word = spoken.words[spoken.label]
-    panel.plot(time, probabilities[:, spoken.label], color=COLOURS["cw"], linewidth=1.8,
-               label=fit_label(word, 14))  # fmt: skip
-    panel.set_ylim(-0.03, 1.03)
-    panel.set_ylabel("probability")
-    panel.set_title(fit_label(f"“{word}”, {spoken.speaker}", 40), loc="left", fontsize=9)
 
 
 @styled
@@ -199,21 +170,26 @@ def draw_memories(inspection: Inspection) -> Any:
 
 
 @styled
-def draw_silences(inspection: Inspection) -> Any:
-    """Draw the errors without each module: a row for every error, a column for zero and one for the mean."""
+def draw_silences(inspection: Inspection, readers: str = "readout") -> Any:
+    """Draw the errors without each module: a row for every error, a column for zero and one for the mean.
+
+    Args:
+        inspection: the measurements of the network
+        readers: the part of the network that reads the modules
+    """
     lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
     patches = require("matplotlib.patches", extra="experiments", purpose="drawing")
     names = list(inspection.intact)
     figure = new_figure(8.5, 0.9 + 2.4 * len(names))
     panels = figure.subplots(len(names), 2, squeeze=False, sharex=True, sharey="row")
     places = np.arange(len(inspection.modules))
-    everywhere, readout = COLOURS["cw"], COLOURS["lstm"]
+    everywhere, readers_only = COLOURS["cw"], COLOURS["lstm"]
     for place, (row, name) in enumerate(zip(panels, names, strict=True)):
         measure = MEASURES[name]
         intact = measure.scale * inspection.intact[name]
         drawn = [intact]
         for panel, (kind, title) in zip(row, (("zero", "held at zero"), ("mean", "held at its mean")), strict=True):
-            for offset, suffix, colour in ((-0.2, "_readout", readout), (0.2, "", everywhere)):
+            for offset, suffix, colour in ((-0.2, "_readout", readers_only), (0.2, "", everywhere)):
                 values = [
                     measure.scale * getattr(module.silenced, kind + suffix)[name] for module in inspection.modules
                 ]
@@ -238,8 +214,8 @@ def draw_silences(inspection: Inspection) -> Any:
             row[0].set_ylabel(measure.label)
     figure.supxlabel("period of the module that is silenced", fontsize=9)
     keys = [
-        patches.Patch(color=readout, label="for the readout only"),
-        patches.Patch(color=everywhere, label="for the readout and all modules"),
+        patches.Patch(color=readers_only, label=f"for the {readers} only"),
+        patches.Patch(color=everywhere, label=f"for the {readers} and all modules"),
         lines.Line2D([], [], color=INK, linewidth=1.0, linestyle=(0, (4, 2)), label="intact network"),
     ]
     figure.legend(handles=keys, loc="outside upper center", ncols=3)
@@ -249,7 +225,7 @@ def draw_silences(inspection: Inspection) -> Any:
 def _join_gates(weight: Tensor, hidden_size: int) -> Array:
     """Return the root mean square over the gates, (N, columns), of weights that are stored gate after gate."""
     rows, columns = weight.shape
-    gates = weight.detach().double().numpy().reshape(rows // hidden_size, hidden_size, columns)
+    gates = weight.detach().double().cpu().numpy().reshape(rows // hidden_size, hidden_size, columns)
     return np.asarray(np.sqrt(np.square(gates).mean(axis=0)))
 
 
@@ -262,31 +238,35 @@ def draw_weights(network: InspectedNetwork) -> Any:
     schedule = network.layer.schedule
     N = schedule.hidden_size
     recurrent, from_input = _join_gates(network.layer.weight_hh_l0, N), _join_gates(network.layer.weight_ih_l0, N)
-    to_output = np.abs(network.network.readout.weight.detach().double().numpy())
+    to_output = np.zeros((0, N))
+    if network.readout is not None:
+        to_output = np.abs(network.readout.weight.detach().double().cpu().numpy())
     I, O = from_input.shape[1], to_output.shape[0]
     # a strip of one row or column must still be visible
     widths = [max(I / N, 0.12)] * (I > 0) + [1.0]
+    heights = [1.0] + [max(O / N, 0.05)] * (O > 0)
     side = 5.6
-    figure = new_figure(side * sum(widths) + 1.6, side * (1 + max(O / N, 0.05)) + 0.9)
-    panels = figure.subplots(2, len(widths), squeeze=False, width_ratios=widths, height_ratios=[1, max(O / N, 0.05)])
+    figure = new_figure(side * sum(widths) + 1.6, side * sum(heights) + 0.9)
+    panels = figure.subplots(len(heights), len(widths), squeeze=False, width_ratios=widths, height_ratios=heights)
     mask = schedule.mask()
     highest = max(recurrent[mask].max(), from_input.max(initial=0), to_output.max(initial=0)) or 1.0
     # the square root makes small weights visible beside large ones
     norm = require("matplotlib.colors", extra="experiments", purpose="drawing").PowerNorm(0.5, 0, highest)
     # unclipped, because the ids of clip paths differ from drawing to drawing
     options = {"cmap": "viridis", "norm": norm, "aspect": "auto", "interpolation": "nearest", "clip_on": False}
-    main, below = panels[0, -1], panels[1, -1]
+    main, below = panels[0, -1], panels[1:, -1].tolist()
     main.set_facecolor("none")
     main.fill_between([-0.5, N - 0.5], -0.5, N - 0.5, facecolor="none", edgecolor=GRID, hatch="////", linewidth=0,
                       zorder=-1)  # fmt: skip
     image = main.imshow(np.where(mask, recurrent, np.nan), **options)
-    below.imshow(to_output, **options)
+    for panel in below:
+        panel.imshow(to_output, **options)
+        panel.set_ylabel("to the\noutput", rotation=0, ha="right", va="center", fontsize=8)
     if I > 0:
         panels[0, 0].imshow(from_input, **options)
-        panels[1, 0].remove()
-    middles = [(units.start + units.stop - 1) / 2 for units in schedule.slices]
-    names = [str(period) for period in schedule.periods]
-    for panel in [panels[0, 0], main, below]:
+        for panel in panels[1:, 0]:
+            panel.remove()
+    for panel in [panels[0, 0], main, *below]:
         panel.grid(False)
         panel.set_xticks([])
         panel.set_yticks([])
@@ -296,23 +276,29 @@ def draw_weights(network: InspectedNetwork) -> Any:
         at = units.start - 0.5
         for panel in {panels[0, 0], main}:
             panel.axhline(at, color="white", linewidth=0.8)
-        for panel in (main, below):
+        for panel in (main, *below):
             panel.axvline(at, color="white", linewidth=0.8)
-    panels[0, 0].set_yticks(middles, names)
-    panels[0, 0].set_ylabel("to the module of period")
-    main.xaxis.tick_top()
-    main.set_xticks(middles, names)
-    main.xaxis.set_label_position("top")
-    main.set_xlabel("from the module of period")
-    main.tick_params(length=0)
-    panels[0, 0].tick_params(length=0)
-    below.set_ylabel("to the\noutput", rotation=0, ha="right", va="center", fontsize=8)
+    _label_modules(panels[0, 0], main, schedule)
     if I > 0:
         panels[0, 0].set_title("from the input", fontsize=8, loc="left")
     bar = figure.colorbar(image, ax=panels[0].tolist(), shrink=0.6, pad=0.02)
     bar.set_label("absolute weight")
     bar.outline.set_visible(False)
     return figure
+
+
+def _label_modules(left: Any, main: Any, schedule: Schedule) -> None:
+    """Write the periods beside the rows of the panel on the left, and above the columns of the main one."""
+    middles = [(units.start + units.stop - 1) / 2 for units in schedule.slices]
+    names = [str(period) for period in schedule.periods]
+    left.set_yticks(middles, names)
+    left.set_ylabel("to the module of period")
+    main.xaxis.tick_top()
+    main.set_xticks(middles, names)
+    main.xaxis.set_label_position("top")
+    main.set_xlabel("from the module of period")
+    main.tick_params(length=0)
+    left.tick_params(length=0)
 
 
 @styled
@@ -333,7 +319,9 @@ def draw_costs(inspection: Inspection) -> Any:
             panel.barh(places, values, 0.7, left, color=colour, label=name)
             left += values
     for place, value in zip(places, left, strict=True):
-        panel.annotate(f"{value:.3g}", (value, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        panel.annotate(
+            format_operations(value), (value, place), (4, 0), textcoords="offset points", va="center", fontsize=8
+        )
     panel.set_yticks(places, [f"period {period}" for period in schedule.periods])
     panel.invert_yaxis()
     panel.grid(False, axis="y")

@@ -1,28 +1,27 @@
 """`inspect_network`: look inside one trained network, and write a page about what its modules do."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ...inspection import Inspection, inspect
+from ...inspection import Inspection
 from ..errors import ArgumentError
 from ..file_names import check_path, format_page_path, is_folder, replace_undecodable
 from ..json_safe import make_json_safe
 from ..networks.descent import use_one_thread
 from ..progress import ProgressCallback
-from ..task import all_tasks
-from .loading import InspectedNetwork, load_network
+from ..task import check_task
+from .inspected import InspectedNetwork
+from .loading import load_network
+from .measuring import measure_network
 from .sentences import describe_inspection
-
-LONGEST_LAG = 1000
-"""The longest lag of the memory, in steps, at most."""
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkInspection:
-    """The result of `inspect_network`."""
+    """The result of `cwrnn.inspect` and of `inspect_network`. Printing it shows the measurements in sentences."""
 
     network: InspectedNetwork
     """The network and its data."""
@@ -89,6 +88,9 @@ def inspect_network(
     run: str | None = None,
     data: str | None = None,
     word: str | None = None,
+    inputs: Sequence[str] | None = None,
+    target: str | None = None,
+    length: int | None = None,
     out: str | Path | None = None,
     progress: ProgressCallback | None = None,
 ) -> NetworkInspection:
@@ -98,19 +100,26 @@ def inspect_network(
     remembers, how the output changes without it, the weights, and the multiply-adds.
 
     Args:
-        model: the folder or file of a store, or a recogniser that `train_recogniser` wrote
-        task: for a store that has networks of both tasks, "generation" or "words"
+        model: the folder or file of a store, a recogniser that `train_recogniser` wrote, or any other saved network
+        task: for a store that has networks of several tasks, the name of one
         run: for a store, the first digits of a run's key; None for the best Clockwork RNN of the largest size
-        data: for a network that tells words apart, where to take test words from, as `load_corpus` does; None for the
-            data in the store, or the bundled words
+        data: for a network that tells words apart, where to take test words from, as `load_corpus` does; for any other
+            network with input, and for any saved network, a CSV or NumPy file; None for the data in the store, or the
+            bundled words
         word: the word that the figures show; None for the first
+        inputs: the columns of the table that the network reads. Default: those that it was trained on; for a saved
+            network, all except the target
+        target: the column of the table that the output is compared with. Default: the one that it was trained on; a
+            saved network without target is judged by how much its output changes
+        length: the rows of the table in each sequence. Default: as in training; for a saved network 320, or all rows of
+            a shorter table
         out: the page to write; None to write none
         progress: called while words are read
 
     Raises:
         ArgumentError: there is no such `task`, or `out` is a folder
         ExperimentError: there is no network that can be inspected, or its data cannot be loaded
-        ModelError: the file `model` is not a recogniser
+        ModelError: the file `model` is not a saved network
 
     Example::
 
@@ -118,14 +127,32 @@ def inspect_network(
         print(result)
         print(result.inspection.modules[0].share)
     """
-    names = [known.name for known in all_tasks()]
-    if task is not None and task not in names:
-        raise ArgumentError("task", f"expected one of {', '.join(names)}, got {task!r}")
+    if task is not None:
+        check_task(task)
+
+    def load() -> InspectedNetwork:
+        return load_network(
+            check_path("model", model),
+            task=task,
+            run=run,
+            data=data,
+            word=word,
+            inputs=inputs,
+            target=target,
+            length=length,
+            progress=progress,
+        )
+
+    return finish_inspection(load, out)
+
+
+def finish_inspection(load: Callable[[], InspectedNetwork], out: str | PathLike[str] | None) -> NetworkInspection:
+    """Load a network, measure it, and write a page about it unless `out` is None."""
     page = None if out is None else check_path("out", out)
     if page is not None and is_folder(page):
         raise ArgumentError("out", f"{page} is a folder: name a file")
     with use_one_thread():
-        network = load_network(check_path("model", model), task=task, run=run, data=data, word=word, progress=progress)
+        network = load()
         inspection = measure_network(network)
         if page is not None:
             # importing matplotlib takes long
@@ -133,13 +160,6 @@ def inspect_network(
 
             write_page(network, inspection, page)
     return NetworkInspection(network, inspection, page)
-
-
-def measure_network(network: InspectedNetwork) -> Inspection:
-    """Return all measurements of a network. Lags go up to the median length of the sequences."""
-    median_length = int(np.median([len(sequence) for sequence in network.inputs]))
-    longest = max(0, min(LONGEST_LAG, median_length - 1))
-    return inspect(network.layer, network.network.readout, network.inputs, network.measure, longest=longest)
 
 
 def find_default_page(model: Path) -> Path:

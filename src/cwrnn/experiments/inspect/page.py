@@ -11,12 +11,12 @@ from ... import __version__
 from ...inspection import Inspection, compute_outputs, compute_states, measure_spectrum
 from ...schedule import Schedule
 from ...writing import write_files
-from ..report.numbers import format_error
+from ..report.numbers import format_count, format_error
 from ..report.svg import inline_figure
 from ..report.templates import make_template_environment
-from ..sweep.run import Dataset
 from . import figures
-from .loading import InspectedNetwork
+from .inspected import InspectedNetwork
+from .measuring import choose_remembered
 from .sentences import (
     MEASURES,
     describe_inspection,
@@ -41,15 +41,14 @@ def draw_figures(network: InspectedNetwork, inspection: Inspection) -> dict[str,
     """Return the figures by name, as matplotlib Figures."""
     shown = [network.inputs[network.shown]]
     states = compute_states(network.layer, shown)[0]
-    output = compute_outputs(network.layer, network.network.readout, shown)[0]
-    target = None
-    if isinstance(network.target, Dataset):
-        target = measure_spectrum([network.target.samples[:, None]], Schedule((1,), (1,)))
+    output = None if network.readout is None else compute_outputs(network.layer, network.readout, shown)[0]
+    signal = network.display.signal
+    target = None if signal is None else measure_spectrum([signal[:, None]], Schedule((1,), (1,)))
     return {
         "activations": figures.draw_activations(network, states, output),
         "spectra": figures.draw_spectra(inspection, target),
         "memories": figures.draw_memories(inspection),
-        "silences": figures.draw_silences(inspection),
+        "silences": figures.draw_silences(inspection, "readout" if output is not None else "rest of the model"),
         "weights": figures.draw_weights(network),
         "costs": figures.draw_costs(inspection),
     }
@@ -69,7 +68,10 @@ def write_page(network: InspectedNetwork, inspection: Inspection, path: Path) ->
     }
     page = environment.get_template("inspect/page.html.j2").render(
         network=network,
-        generates=isinstance(network.target, Dataset),
+        remembered=_describe_remembered(network),
+        has_input=network.layer.input_size > 0,
+        has_readout=network.readout is not None,
+        readers="readout" if network.readout is not None else "rest of the model",
         many=max(inspection.schedule.sizes) > figures.MOST_LINES,
         format_measure=format_measure,
         sentences=describe_inspection(inspection),
@@ -80,3 +82,12 @@ def write_page(network: InspectedNetwork, inspection: Inspection, path: Path) ->
         version=__version__,
     )
     write_files({path: page.encode()})
+
+
+def _describe_remembered(network: InspectedNetwork) -> str:
+    """Return the sequences on which the memory was measured, as a caption names them."""
+    sequences, _ = choose_remembered(network.layer, network.inputs)
+    if len(sequences) == len(network.inputs) and len(sequences[0]) == len(network.inputs[0]):
+        return network.display.scope
+    steps = max(len(sequence) for sequence in sequences)
+    return f"{format_count(len(sequences), 'sequence')} of {steps} steps, because the layer is large"

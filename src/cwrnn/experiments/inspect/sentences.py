@@ -4,15 +4,18 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ...inspection import Inspection, ModuleSummary
+from ...inspection.feeding import CHANGE, LOSS
 from ..report import drawing
 from ..report.drawing import Measure
 from ..report.numbers import format_count, format_error, join_words
-from .loading import CROSS_ENTROPY, ERROR, NMSE
+from .inspected import CROSS_ENTROPY, ERROR, NMSE
 
 MEASURES: Mapping[str, Measure] = {
     NMSE: drawing.NMSE,
     ERROR: drawing.PERCENT,
     CROSS_ENTROPY: Measure("cross entropy", "nats"),
+    CHANGE: Measure("change of the output", "%", scale=100.0),
+    LOSS: Measure("loss"),
 }
 """How the errors of networks are written and drawn."""
 
@@ -33,8 +36,9 @@ def describe_inspection(inspection: Inspection) -> list[str]:
 
 def _describe_work(inspection: Inspection) -> str:
     total = float(inspection.cost.total.sum())
+    noun = "network" if inspection.cost.readout.any() else "layer"
     if len(inspection.modules) == 1:
-        return f"the network has one module, and makes {format_operations(total)} multiply-adds per step."
+        return f"the {noun} has one module, and makes {format_operations(total)} multiply-adds per step."
     # the fewest modules that do half of the work
     order = sorted(inspection.modules, key=lambda module: -module.share)
     busiest: list[ModuleSummary] = []
@@ -43,9 +47,9 @@ def _describe_work(inspection: Inspection) -> str:
     units = sum(module.units for module in busiest) / inspection.schedule.hidden_size
     names = _name_modules(busiest)
     return (
-        f"the network makes {format_operations(total)} multiply-adds per step, "
+        f"the {noun} makes {format_operations(total)} multiply-adds per step, "
         f"{format_share(total / inspection.cost.dense)} of the {format_operations(inspection.cost.dense)} of a dense "
-        f"network of the same size. {names[0].upper()}{names[1:]} {'makes' if len(busiest) == 1 else 'make'} "
+        f"{noun} of the same size. {names[0].upper()}{names[1:]} {'makes' if len(busiest) == 1 else 'make'} "
         f"{format_share(_sum_shares(busiest))} of them, with {format_share(units)} of the units."
     )
 
@@ -55,13 +59,12 @@ def _describe_worth(inspection: Inspection) -> list[str]:
     if len(inspection.modules) == 1:
         return []
     name = list(inspection.intact)[-1]
-    measure, intact = MEASURES[name], inspection.intact[name]
+    intact = inspection.intact[name]
     order = sorted(inspection.modules, key=lambda module: module.silenced.mean[name])
     most, least = order[-1], order[0]
     sentences = [
         f"the output needs {_name_modules([most])} most, which makes {format_share(most.share)} of the multiply-adds: "
-        f"with that module held at its mean, the {measure.name} is "
-        f"{format_measure(measure, most.silenced.mean[name])} instead of {format_measure(measure, intact)}."
+        f"with that module held at its mean, {_describe_error(name, most, intact)}."
     ]
     useless = [
         module
@@ -77,10 +80,18 @@ def _describe_worth(inspection: Inspection) -> list[str]:
     else:
         sentences.append(
             f"the output needs {_name_modules([least])} least, which makes {format_share(least.share)} of the "
-            f"multiply-adds: with that module held at its mean, the {measure.name} is "
-            f"{format_measure(measure, least.silenced.mean[name])}."
+            f"multiply-adds: with that module held at its mean, {_describe_error(name, least)}."
         )
     return sentences
+
+
+def _describe_error(name: str, module: ModuleSummary, intact: float | None = None) -> str:
+    """Return the error of the network without a module, beside that of the intact one if it is given."""
+    measure, error = MEASURES[name], module.silenced.mean[name]
+    if name == CHANGE:
+        return f"the output changes by {format_measure(measure, error)} of its variance"
+    instead = "" if intact is None else f" instead of {format_measure(measure, intact)}"
+    return f"the {measure.name} is {format_measure(measure, error)}{instead}"
 
 
 def _describe_memory(inspection: Inspection) -> str:

@@ -98,7 +98,7 @@ def build_network(
     init.paper_(in_order, deviation, generator=torch.Generator().manual_seed(seed))
     layer.clear_forbidden_weights()
     if chosen.cell == "lstm":
-        nn.init.constant_(parameters["layer.bias_l0"][hidden_size : 2 * hidden_size], forget_bias)
+        init.forget_bias_(layer, forget_bias)
     return network
 
 
@@ -153,10 +153,10 @@ def hidden_for(
     fewest = modules if chosen.has_clocks else 1
     if size < count(fewest):
         network = f"{chosen.article} {chosen.label}"
-        if chosen.cell == "lstm":
-            network += f" with{'' if peepholes else 'out'} peepholes"
         if chosen.has_clocks:
             network += f" of {modules} module{'s' if modules > 1 else ''}"
+        if chosen.cell == "lstm":
+            network += f" with{'' if peepholes else 'out'} peepholes"
         raise ValueError(f"size must be at least {count(fewest)} parameters for {network}, got {size}")
     enough, too_many = fewest, 2 * fewest
     while count(too_many) <= size:

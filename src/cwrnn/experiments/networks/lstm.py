@@ -8,7 +8,7 @@
     h(t) = o(t) * tanh(c(t))
 
 Without peepholes there are no p. The initial state is zero. `ClockworkLSTM` with one module of period 1 computes the
-same; its kernel takes up to three times as long for networks as small as the paper's.
+same; its kernel takes up to five times as long for networks as small as the paper's (docs/log.md).
 """
 
 import torch

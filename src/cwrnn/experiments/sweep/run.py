@@ -35,11 +35,26 @@ class Dataset:
     kind: ClassVar[str] = SEQUENCE
     name: str
     rate: int
-    """Samples per second."""
+    """Samples per second; 1 for a sequence whose steps have no duration, such as a column of a table."""
     samples: NDArray[np.float64]
     """(T,), in [-1, 1]."""
     source: str
     """Where the sequence comes from, for people to read."""
+
+    @property
+    def has_duration(self) -> bool:
+        """Whether the sequence is a sound, whose steps have a duration and which can be played."""
+        return self.rate > 1
+
+    @property
+    def target_name(self) -> str:
+        """The name of what is learned; sequences that differ only in their noise share it."""
+        return self.name
+
+    @property
+    def clean(self) -> NDArray[np.float64]:
+        """(T,): the samples without their noise, where it is known."""
+        return self.samples
 
     @cached_property
     def digest(self) -> str:

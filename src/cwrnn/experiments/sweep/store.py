@@ -197,6 +197,10 @@ class Store:
         """The corpora of words by name, in the order in which they were added."""
         return self._load_data(WORDS)
 
+    def load_all_data(self) -> dict[str, Data]:
+        """The data sets of all kinds that this version knows, by name."""
+        return {name: data for task in all_tasks() for name, data in self._load_data(task.data_kind).items()}
+
     def names(self) -> set[str]:
         """The names of all data sets."""
         with explain_errors(self.path):

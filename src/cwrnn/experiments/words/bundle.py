@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...untrusted import parse_json, shorten
-from .array_files import read_arrays, write_arrays
+from ..array_files import read_arrays, write_arrays
 from .corpus import Corpus, CorpusError, Utterance
 from .features import FeatureSettings
 

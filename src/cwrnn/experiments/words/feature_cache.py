@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from ... import __version__
 from ...untrusted import escape_controls
+from ..array_files import ArrayFileError, read_arrays, write_arrays
 from ..file_names import replace_undecodable
 from ..progress import Progress, ProgressCallback
-from .array_files import ArrayFileError, read_arrays, write_arrays
 from .clips import Clip
 from .features import FeatureSettings, describe_engine
 from .sound_files import SoundError, cut_clip, decode_sound, extract_features, read_sound_file

@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...saved import SavedNetwork
 from .. import paper
+from ..errors import ArgumentError
 from ..networks.result import TrainingResult
 from ..networks.settings import TrainingSettings
 from ..progress import ProgressCallback
-from ..sweep.run import Run
+from ..sweep.run import Record, Run
+from ..tables import Table
 from ..task import Task
 from . import bundle, plan, training
 from .clips import TEST, TRAIN
 from .corpus import Corpus, load_corpus
 from .features import FeatureSettings
+from .objective import WordObjective
 
 if TYPE_CHECKING:
+    from ..inspect.inspected import InspectedNetwork, InspectionOptions
     from ..report.chapter import Chapter
     from ..sweep.store import Store
 
@@ -41,25 +46,30 @@ class Words(Task[Corpus]):
     name, search_name, title = "words", "words search", "spoken words"
     error_name, error_is_a_share = "error rate", True
     table_title = "Spoken words: the share of the test set that is taken for another word"
-    data_kind, takes_one_source = Corpus.kind, True
+    data_kind, takes_one_source, inspects_saved = Corpus.kind, True, True
     settings = training.WordSettings
     most_epochs = training.MOST_EPOCHS
     clocks_size = paper.WORDS_SIZES[2]
     sizes, modules = paper.WORDS_SIZES, paper.WORDS_MODULES
     learning_rates, paper_learning_rates = plan.LEARNING_RATES, paper.WORDS_LEARNING_RATES
     paper_errors = paper.WORDS_ERRORS
+    learned_epochs, learned_rate, choice_name = 200, 0.01, "cross entropy"
+    errors_caption = "Errors in percent of the test set"
     searched_learning_rates = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 
     def load(
         self,
-        sources: Sequence[str],
+        sources: Sequence[str | Table],
         progress: ProgressCallback | None = None,
         *,
         words: Sequence[str] | None = None,
         **options: Any,
     ) -> list[Corpus]:
         """The corpus of each source: "bundle", "timit:PATH", "nltk-timit:PATH" or "folder:PATH"."""
-        return [load_corpus(source, words=words, progress=progress) for source in sources]
+        for source in sources:
+            if isinstance(source, Table):
+                raise ArgumentError("data", f"expected recordings of words, got the table {source.name!r}")
+        return [load_corpus(str(source), words=words, progress=progress) for source in sources]
 
     def plan(self, data: Sequence[Corpus], **options: Any) -> list[Run]:
         """Every run: each method in each size on each corpus with each seed."""
@@ -78,6 +88,17 @@ class Words(Task[Corpus]):
         sets = corpus.normalised(TRAIN), corpus.normalised(TEST)
         seeds = [run.seed for run in runs]
         return training.train_many(first.method, first.hidden, *sets, seeds, first.settings, progress=progress)
+
+    def choice_error(self, record: Record) -> float:
+        """The lowest cross entropy of the training set, which is the second column of the curve."""
+        assert record.curve is not None
+        return float(record.curve[:, 1].min())
+
+    def make_objectives(
+        self, data: Sequence[Corpus], runs: int, seed: int
+    ) -> Sequence[tuple[WordObjective, list[int]]]:
+        """All networks learn the words of each corpus at once."""
+        return [(WordObjective(corpus), list(range(seed, seed + runs))) for corpus in data]
 
     def batch_key(self, data: Corpus) -> Hashable:
         """Runs on one corpus are trained at once."""
@@ -104,6 +125,23 @@ class Words(Task[Corpus]):
             f"The words are {'; '.join(corpus.source for corpus in data)}. Paper: mean and deviation over {paper.RUNS} "
             "runs of its largest networks, on words of TIMIT (table 3)."
         )
+
+    def inspect_record(
+        self, record: Record, data: Corpus, facts: Mapping[str, str], options: "InspectionOptions"
+    ) -> "InspectedNetwork":
+        """The network, with the test words of its corpus or of another source."""
+        # imported here because the recogniser imports this module
+        from .inspected import inspect_record
+
+        return inspect_record(record, data, facts, options)
+
+    def inspect_saved(
+        self, saved: SavedNetwork, facts: Mapping[str, str], options: "InspectionOptions"
+    ) -> "InspectedNetwork":
+        """The network of a recogniser, with the bundled words or those of another source."""
+        from .inspected import inspect_saved
+
+        return inspect_saved(saved, facts, options)
 
     def pack(self, data: Corpus) -> tuple[dict[str, Any], bytes]:
         """Words, speakers and lengths, and the features as float32."""

@@ -54,11 +54,11 @@ INLINE vec activation_gradient(vec g, vec h, int64_t cell) {
 }
 
 /* The gradients of a tick of an LSTM: da of the sums. dh and dc are the gradients of the new state; dc becomes that of the
- * old one. tanh(c) = h / o. */
+ * old one. tanh(c) = h / o; where o is 0, h is 0 as well. */
 INLINE void differentiate_lstm(vec da[SUMS], vec dh, vec *dc, vec h, const vec gate[SUMS], vec c_before, const vec *peephole) {
     const vec i = gate[0], f = gate[1], g = gate[2], o = gate[3];
     da[3] = dh * h * (1 - o);
-    vec d = *dc + dh * (o - h * (h / o));
+    vec d = *dc + dh * (o - h * (h / choose(o == 0, spread(1), o)));
     if (peephole != NULL) d += da[3] * peephole[2];
     da[0] = d * g * (i * (1 - i));
     da[1] = d * c_before * (f * (1 - f));

@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ...cells import CELLS
+from ...cells import CELLS, PEEPHOLES
 from ...held import count_rows
 from ...schedule import Schedule
 from ..tensors import LOW_ADDRESS, dense, pointer, whole, with_memory
@@ -183,7 +183,7 @@ def backward(
     *replicas, _, N = weight_hh.shape
     *_, T, B, I = input.shape
     gates, biases, parts = CELLS[cell]
-    shapes = (T, B, I), (gates * N, I), (gates * N, N), (biases * N,), (B, parts * N), (3 * N,)
+    shapes = (T, B, I), (gates * N, I), (gates * N, N), (biases * N,), (B, parts * N), (PEEPHOLES * N,)
     gradients = [
         empty(ticks, (*replicas, *shape)) if want else None for want, shape in zip(wanted, shapes, strict=True)
     ]

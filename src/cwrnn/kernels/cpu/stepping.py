@@ -203,7 +203,9 @@ class Messages:
     ) -> tuple[Tensor, Tensor] | None:
         """`step` at once, if nothing but input, state and time has changed since the last one; else None."""
         if (
-            type(input) is Tensor
+            # first, because torch.compile can neither follow `still_hold` nor guard what it reads
+            is_plain_eager()
+            and type(input) is Tensor
             and type(h) is Tensor
             and input.shape == self.input_shape
             and h.shape == self.state_shape
@@ -215,7 +217,6 @@ class Messages:
             )
             and not torch.is_grad_enabled()
             and not torch.is_autocast_enabled("cpu")
-            and is_plain_eager()
         ):  # fmt: skip
             return self.step(input, h, t, cell)
         return None

@@ -231,12 +231,12 @@ INLINE vec hyperbolic_tangent(vec x) {
 #endif
 
 /* 1 / (1 + exp(-x)). With e = exp(|x|) - 1 it is 1 / (e + 2) below zero and (e + 1) / (e + 2) above, which loses no digits
- * far from zero. It is never less than exp(-LARGEST), near which the normal numbers end. */
+ * far from zero. Below -LARGEST, near which the normal numbers end, it is 0, so that its product with infinity is NaN. */
 INLINE vec logistic(vec x) {
     vec y = (vec)((mask)x & ~(mask)spread((real)-0.0));
-    y = choose(y > LARGEST, spread(LARGEST), y);
-    vec e = exponential_less_1(y);
-    return choose(x < 0, spread(1), e + 1) / (e + 2);
+    mask far = y > LARGEST;
+    vec e = exponential_less_1(choose(far, spread(LARGEST), y));
+    return choose(x < 0, (vec)((mask)spread(1) & ~far), e + 1) / (e + 2);
 }
 
 /* The product

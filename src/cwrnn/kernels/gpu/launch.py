@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...cells import CELLS
+from ...cells import CELLS, PEEPHOLES
 from ...held import count_rows
 from ...schedule import Schedule
 from ..tensors import dense, whole, with_memory
@@ -254,7 +254,7 @@ def backward(
     T, B, I = input.shape[-3:]
     N, G = schedule.hidden_size, schedule.modules
     gates, biases, parts = CELLS[cell]
-    shapes = (T, B, I), (gates * N, I), (gates * N, N), (biases * N,), (B, parts * N), (3 * N,)
+    shapes = (T, B, I), (gates * N, I), (gates * N, N), (biases * N,), (B, parts * N), (PEEPHOLES * N,)
     # the programs do not write the forbidden blocks of weight_hh, and write nothing at all for an empty input
     gradients = [
         (ticks.new_zeros if position == 2 or S * B * T == 0 else ticks.new_empty)((*lead, *shape)) if want else None
@@ -285,7 +285,7 @@ def backward(
         weight_hh = _round_weights(weight_hh, options)
         turns, flags = _make_flags(S, 2 * G * tiles, input.device)
         g_input, g_weight_ih, g_weight_hh, g_bias, g_h0, g_weight_ch = gradients
-        g_peephole = None if weight_ch is None else weight_ch.new_empty((S, tiles, 3 * N), dtype=torch.float32)
+        g_peephole = None if weight_ch is None else weight_ch.new_empty((S, tiles, PEEPHOLES * N), dtype=torch.float32)
         programs.run_backward[(2 * G - 1) * tiles, S](
             plan.table, turns, flags, weight_hh, weight_hh if weight_ch is None else weight_ch, ticks,
             ticks if kept is None else kept, g_outside, g_faster, g_messages, ticks if g_final is None else g_final,

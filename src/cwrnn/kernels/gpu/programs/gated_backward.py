@@ -69,7 +69,7 @@ def _reverse_tick(
     """
     if W is None:
         tl.debug_barrier()
-    square = N.to(tl.int64) * N
+    square = tl.cast(N, tl.int64) * N
     zero = tl.zeros_like(a)
     p0 = _add_product(W, 0, da[0], a + a2, weight, after, K, N, k, BT, BI, PRECISION)
     p1 = _add_product(W, 1, da[1], zero, weight + square, after + plane, K, N, k, BT, BI, PRECISION)
@@ -136,7 +136,7 @@ def scan_gated_module_backward(
 
     weight += start.to(tl.int64) * (N + 1)
     one = (G > 0).to(weight.dtype.element_ty)
-    square = N.to(tl.int64) * N
+    square = tl.cast(N, tl.int64) * N
     W = None
     if RESIDENT > 0:
         W0 = load_weights(weight, one, 1, N, k, K, BK, PRECISION, False)

@@ -96,7 +96,7 @@ def _compute_tick(
     if W is None:
         tl.debug_barrier()
     operand = round_operand(h, PRECISION)
-    gate = N.to(tl.int64) * N
+    gate = tl.cast(N, tl.int64) * N
     if LSTM:
         a_i = _add_product(W, 0, operand, own[0] + incoming[0], weight, before, K, N, B, k, b, BI, PRECISION)
         a_f = _add_product(W, 1, operand, own[1] + incoming[1], weight + gate, before, K, N, B, k, b, BI, PRECISION)
@@ -170,7 +170,7 @@ def scan_gated_module(
     else:
         c = h.to(tl.float32)
     one = (G > 0).to(weight.dtype.element_ty)
-    gate = N.to(tl.int64) * N
+    gate = tl.cast(N, tl.int64) * N
     # with RESIDENT = 2, the last gates are in shared memory
     W = None
     if RESIDENT > 0:
@@ -208,8 +208,8 @@ def scan_gated_module(
             sender = flags + (G + i * G + j) * tiles + tile
             wait_for_rows(sender, i * 0, tl.load(module_row(table, i) + MODULE.value.ticks).to(tl.int32) + 1)
 
-    # the loads for a tick are issued two ticks before it: a, d and e are the drives of the next three ticks, a2, d2 and
-    # e2 the messages that they receive
+    # the loads for a tick are issued one tick before it: a and d are the drives of the next two ticks, a2 and d2 the
+    # messages that they receive
     ready = j * 0
     a, a2, ready = _load_tick(table, drive + planes_size, messages, messages2, flag2, ready, first - 1, mask & (n > 0), n > 0,
                               G, j, start, first2, P2, row_size2, plane, plane2, tile, tiles, B, offsets, GATES, BT, NESTED, ALIGN)  # fmt: skip
