@@ -88,6 +88,7 @@ FUNCTIONALIZED = "tests/like_torch/test_transforms.py::test_functionalized_calls
 BATCHED_GRADIENTS = "tests/like_torch/test_transforms.py::test_batched_gradients_equal_single_ones"
 KERNEL = "tests/kernels/test_sequence.py::test_any_sizes_and_lengths_equal_the_specification"
 KERNEL_SUMS = "tests/kernels/test_sequence.py::test_gradients_of_a_large_batch_are_summed_completely"
+KERNEL_SINGLE = "tests/kernels/test_sequence.py::test_a_sequence_through_a_large_network_gives_the_same_bits_alone"
 KERNEL_TANH = "tests/kernels/test_sequence.py::test_tanh_is_exact_to_three_units_in_the_last_place"
 KERNEL_STATE = "tests/kernels/test_stepping.py::test_step_notices_a_changed_state"
 KERNEL_STEPS = "tests/kernels/test_stepping.py::test_steps_equal_the_specification"
@@ -351,6 +352,17 @@ MUTANTS = [
            "r->cursors[i].begun = 1;", "r->cursors[i].begun = 0;", KERNEL_SUMS),
     Mutant("kernel: panels are read as rows", "kernels/cpu/vectors.h",
            "p->Y + p->depth * at : p->Y + at", "p->Y + at : p->Y + at", KERNEL),
+    Mutant("single sequence: a module hears slower ones a tick too late", "kernels/cpu/single.h",
+           "const int64_t row = n > 0 ? ticks_until(span, slower, t + 1) : 0;",
+           "const int64_t row = n > 0 ? ticks_until(span, slower, t) : 0;", KERNEL_SINGLE),
+    Mutant("single sequence: the initial state says nothing to faster modules", "kernels/cpu/single.h",
+           "multiply_messages(span, m, starts ? 0 : from + 1, to + 1)",
+           "multiply_messages(span, m, from + 1, to + 1)", KERNEL_SINGLE),
+    Mutant("single sequence: the last message of a span is forgotten", "kernels/cpu/single.h",
+           "            copy(plan->memory + m->sent, plan->memory + m->sent + last * m->reach, m->reach);\n", "",
+           KERNEL_SINGLE),
+    Mutant("single sequence: the output begins with the state before the span", "kernels/cpu/single.h",
+           "ticks_until(span, m, t + 1) * m->K", "ticks_until(span, m, t) * m->K", KERNEL_SINGLE),
     Mutant("kernel: the polynomial of tanh goes too far", "kernels/cpu/vectors.h",
            "y < 0.55f", "y < 0.7f", KERNEL_TANH),
     Mutant("kernel: a step trusts the state that it remembers", "kernels/cpu/step.h",

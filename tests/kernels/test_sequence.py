@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.network_cases import Case, evaluate, schedules
 from torch import nn
 
-from cwrnn import ClockworkRNN, Schedule, clockwork_reference
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Schedule, clockwork_reference
 from cwrnn.backends import BACKENDS
 from cwrnn.cells import CELLS
 from cwrnn.kernels.cpu import loader
@@ -19,6 +19,8 @@ pytestmark = pytest.mark.skipif(loader.current_isa() is None, reason="the kernel
 
 ISAS = loader.executable_isas()
 DTYPES = [torch.float32, torch.float64]
+SINGLE = [(ClockworkRNN, 1), (ClockworkRNN, 2), (ClockworkLSTM, 1), (ClockworkGRU, 1)]
+"""The layers, and the periods of their fastest modules, whose passes of a single sequence are compared with others."""
 
 
 def evaluate_lengths(case: Case, lengths, hold: bool, run) -> dict[str, torch.Tensor]:
@@ -184,6 +186,31 @@ def test_a_sequence_gives_the_same_bits_alone(isa):
         output, _ = rnn(x)
         for b in (0, 17, 36):
             assert torch.equal(output[:, b : b + 1], rnn(x[:, b : b + 1])[0])
+
+
+@pytest.mark.parametrize("sizes", [(96, 64, 32, 128), (5, 170, 3, 90, 31)], ids=["whole vectors", "shared vectors"])
+@pytest.mark.parametrize(("make", "fastest"), SINGLE, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_a_sequence_through_a_large_network_gives_the_same_bits_alone(isa, make, fastest, sizes, close):
+    """A single sequence runs module by module, a batch step by step. There are more steps than a span has."""
+    torch.set_num_threads(2)
+    periods = tuple(fastest * 2**i for i in range(len(sizes)))
+    rnn = make(7, sum(sizes), schedule=Schedule(periods, sizes), dtype=torch.float64)
+    x = torch.randn(530 * fastest, 2, 7, dtype=torch.float64)
+    h0 = [torch.randn(1, 2, sum(sizes), dtype=torch.float64) for _ in range(2 if make is ClockworkLSTM else 1)]
+    found, weight = {}, torch.randn(len(x), 1, sum(sizes), dtype=torch.float64)
+    for rows in (1, 2):
+        state = tuple(part[:, :rows].contiguous() for part in h0)
+        output, final = rnn(x[:, :rows], state if len(state) > 1 else state[0], t0=3)
+        final = final if isinstance(final, tuple) else (final,)
+        gradients = torch.autograd.grad((output[:, :1] * weight).mean(), list(rnn.parameters()))
+        found[rows] = (output[:, :1], *(part[:, :1] for part in final), *gradients)
+    states = 1 + len(h0)
+    for alone, among in zip(found[1][:states], found[2][:states], strict=True):
+        assert torch.equal(alone, among)
+    for alone, among in zip(found[1][states:], found[2][states:], strict=True):
+        close(alone, among)
+    with torch.no_grad():  # then no ticks and no gates are kept
+        assert torch.equal(rnn(x[:, :1], t0=3)[0], rnn(x, t0=3)[0][:, :1])
 
 
 def test_a_stream_gives_the_same_bits_in_chunks(isa):

@@ -61,6 +61,10 @@ THRESHOLDS = {
     "plan.h": [
         ("WORTH_A_THREAD_IN_A_STEP = 1e5", "WORTH_A_THREAD_IN_A_STEP = 50"),
         ("WORTH_SHARING = 1 << 15", "WORTH_SHARING = 1 << 9"),
+        ("WORTH_MODULES = 192 << 10", "WORTH_MODULES = 0"),
+        ("WORTH_A_SPAN = 32", "WORTH_A_SPAN = 2"),
+        ("PART = 64,", "PART = 3,"),
+        ("PARTS = 8,", "PARTS = 2,"),
         ("LARGEST_NEAR = 8 << 20, LARGEST_CACHED = 16 << 20", "LARGEST_NEAR = 8 << 10, LARGEST_CACHED = 16 << 10"),
     ],
 }
@@ -79,7 +83,7 @@ class Plant(NamedTuple):
 
 PLANTS = [
     Plant("a write behind the final state", "forward.h",
-          "copy(final, h + row * ldn, N);", "copy(final, h + row * ldn, N + 1);",
+          "copy(final, at->h, N);", "copy(final, at->h, N + 1);",
           ADDRESS, "AddressSanitizer"),
     Plant("a read before the input", "plan.h",
           "(const real *)c->input + chunk->s", "(const real *)c->input - 1 + chunk->s", ADDRESS, "AddressSanitizer"),
@@ -90,6 +94,8 @@ PLANTS = [
           "times(times(m->ticks + 1, c->B), m->K)", "(m->ticks + 1) * c->B * m->K", ADDRESS, "signed integer overflow"),
     Plant("threads that share their working memory", "forward.h",
           "plan->memory + worker * plan->memory_size", "plan->memory", THREAD, "ThreadSanitizer: data race"),
+    Plant("modules of a single sequence that share their states", "single.h",
+          "row.h = memory + m->h,", "row.h = memory + span->plan->h,", THREAD, "ThreadSanitizer: data race"),
     Plant("blocks that are counted without a lock", "blocks.c",
           "    lock();\n    counts[0] = pool.kept_bytes;\n    counts[1] = pool.lent_bytes;\n    unlock();\n",
           "    counts[0] = pool.kept_bytes;\n    counts[1] = pool.lent_bytes;\n", THREAD, "ThreadSanitizer: data race"),

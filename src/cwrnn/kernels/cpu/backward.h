@@ -40,7 +40,23 @@ INLINE real *g_message(const ReversePass *r, const Module *m, int64_t slot, int6
     return r->memory + m->message + (slot * r->chunk->rows + row) * m->ld;
 }
 
-/* Multiplies the first `pairs` kept pairs of module i, and adds the products to the weights' gradients. */
+/* A product of `rows` rows, some vectors of which one task computes. */
+typedef struct {
+    const Product *product;
+    int64_t rows, vectors;
+} PairProduct;
+
+enum { TASK_VECTORS = 12 };
+
+static void multiply_some_pairs(void *context, int64_t task, int64_t worker) {
+    const PairProduct *pairs = context;
+    const int64_t from = task * TASK_VECTORS;
+    (void)worker;
+    multiply(pairs->rows, from * LANES, smaller(TASK_VECTORS, pairs->vectors - from), pairs->product);
+}
+
+/* Multiplies the first `pairs` kept pairs of module i, and adds the products to the weights' gradients. If the whole pass is
+ * one task, all threads work on the largest of these products. */
 static void multiply_pairs(const ReversePass *r, int64_t i, int64_t pairs) {
     const Module *m = &r->plan->module[i];
     const int64_t depth = pairs * r->chunk->rows, I = r->plan->call->I, begun = r->cursors[i].begun;
@@ -53,7 +69,14 @@ static void multiply_pairs(const ReversePass *r, int64_t i, int64_t pairs) {
             .init = begun ? to : NULL, .li = m->ld, .C = to, .lc = m->ld,
             .depth = depth,
         };
-        multiply(m->K, 0, m->ld / LANES, &product);
+        const int64_t vectors = m->ld / LANES, tasks = (vectors + TASK_VECTORS - 1) / TASK_VECTORS;
+        const double work = (double)depth * (double)m->K * (double)m->ld;
+        const int64_t workers = r->plan->tasks == 1 ? workers_for(work, tasks, r->plan->call->threads) : 1;
+        PairProduct all = {&product, m->K, vectors};
+        if (workers > 1)
+            cwrnn_parallel(multiply_some_pairs, &all, tasks, workers);
+        else
+            multiply(m->K, 0, vectors, &product);
     }
     if (r->inputs) {
         real *to = r->sums + m->g_inputs;

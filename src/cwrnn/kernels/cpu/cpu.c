@@ -57,6 +57,8 @@
 
 #include "forward.h"
 
+#include "single.h"
+
 #include "backward.h"
 
 #include "step.h"

@@ -165,25 +165,50 @@ INLINE void keep_tick(const Plan *plan, const Module *m, const Chunk *chunk, int
     if (cell == LSTM) copy(kept + CELL * K, from->c + m->start, K);
 }
 
+/* Begins a row with its initial state. */
+INLINE void begin_row(const Plan *plan, const Chunk *chunk, int64_t row, const Row *at, const int cell) {
+    const Call *c = plan->call;
+    for (int part = 0; part < (cell == LSTM ? 2 : 1); part++) {
+        real *to = part == 0 ? at->h : at->c;
+        if (c->h0 != NULL)
+            copy(to, (const real *)c->h0 + chunk->s * c->h0_s + chunk->b[row] * c->h0_b + part * plan->N, plan->N);
+        else
+            clear(to, plan->N);
+    }
+    for (int64_t i = 0; i < c->G; i++) keep_tick(plan, &plan->module[i], chunk, 0, row, at, cell);
+}
+
+/* Writes the state at the end of a row. */
+INLINE void end_row(const Plan *plan, const Chunk *chunk, int64_t row, const Row *at, const int cell) {
+    const int64_t N = plan->N, parts = cell == LSTM ? 2 : 1;
+    real *final = (real *)plan->call->final + (chunk->s * plan->call->B + chunk->b[row]) * parts * N;
+    copy(final, at->h, N);
+    if (cell == LSTM) copy(final + N, at->c, N);
+}
+
+/* The product of the inputs and their weights, without the inputs and without a place for the result. */
+INLINE Product drive_of(const Plan *plan, const real *weights) {
+    return (Product){
+        .xj = 1,
+        /* with nested periods the modules that are due begin with the first one */
+        .Y = weights + plan->weight_ih, .ly = plan->gates * plan->ldn, .panel = plan->nested ? plan->panel : 0,
+        .init = weights + plan->bias, .li = 0,
+        .depth = plan->call->I,
+    };
+}
+
 /* The whole pass of one chunk. `one`, `nested` and `cell` are constants to the compiler: `one` is the case of a single row,
  * in which every instruction counts. */
 INLINE void forward_rows(const Plan *plan, const real *weights, real *memory, Cursor *cursors, const Chunk chunk,
                          const int one, const int nested, const int cell) {
     const Call *c = plan->call;
-    const int gates = gates_of(cell), parts = cell == LSTM ? 2 : 1;
+    const int gates = gates_of(cell);
     const int64_t G = c->G, I = c->I, N = plan->N, ldn = plan->ldn, wide = gates * ldn;
     const Row first = first_row_of(plan, weights, memory, cell);
     real *h = memory + plan->h, *ticks = c->ticks;
     for (int64_t row = 0; row < chunk.rows; row++) {
         const Row now = row_at(&first, row);
-        for (int part = 0; part < parts; part++) {
-            real *to = part == 0 ? now.h : now.c;
-            if (c->h0 != NULL)
-                copy(to, (const real *)c->h0 + chunk.s * c->h0_s + chunk.b[row] * c->h0_b + part * N, N);
-            else
-                clear(to, N);
-        }
-        for (int64_t i = 0; i < G; i++) keep_tick(plan, &plan->module[i], &chunk, 0, row, &now, cell);
+        begin_row(plan, &chunk, row, &now, cell);
     }
     /* the initial state also sends messages */
     for (int64_t i = G - 1; i >= 0; i--) {
@@ -191,14 +216,8 @@ INLINE void forward_rows(const Plan *plan, const real *weights, real *memory, Cu
         multiply(chunk.rows, 0, plan->module[i].ld / LANES, &cursors[i].message);
     }
 
-    Product drive = {
-        .xj = 1,
-        /* with nested periods the modules that are due begin with the first one */
-        .Y = weights + plan->weight_ih, .ly = wide, .panel = nested ? plan->panel : 0,
-        .init = weights + plan->bias, .li = 0,
-        .C = memory + plan->drive, .lc = wide,
-        .depth = I,
-    };
+    Product drive = drive_of(plan, weights);
+    drive.C = memory + plan->drive, drive.lc = wide;
     int64_t active = chunk.rows;
     for (int64_t i = 0; i < G; i++) cursors[i].tick = plan->module[i].first, cursors[i].number = 0;
     for (int64_t t = 0; t < c->T; t++) {
@@ -259,9 +278,8 @@ INLINE void forward_rows(const Plan *plan, const real *weights, real *memory, Cu
 
     if (plan->streams) finish_streams();
     for (int64_t row = 0; row < chunk.rows; row++) {
-        real *final = (real *)c->final + (chunk.s * c->B + chunk.b[row]) * parts * N;
-        copy(final, h + row * ldn, N);
-        if (cell == LSTM) copy(final + N, memory + plan->c + row * ldn, N);
+        const Row now = row_at(&first, row);
+        end_row(plan, &chunk, row, &now, cell);
         /* the ticks beyond a sequence's end are cleared, because other code may multiply them by zero */
         for (int64_t i = 0; ticks != NULL && i < G; i++) {
             const Module *m = &plan->module[i];
@@ -296,14 +314,3 @@ static void forward_chunk(void *context, int64_t task, int64_t worker) {
     else
         forward_rows(plan, weights, memory, cursors, chunk, 0, 0, TANH);
 }
-
-EXPORT int NAME(forward)(const Call *call) {
-    if (call->S == 0 || call->B == 0) return FINE; /* nothing to read or write, however many steps there are */
-    Plan *plan = make_plan(call, pack_forward, 0);
-    if (plan == NULL) return OUT_OF_MEMORY;
-    pack_shared(plan);
-    run_tasks(plan, forward_chunk, plan->tasks, plan->workers);
-    free_plan(plan);
-    return FINE;
-}
-

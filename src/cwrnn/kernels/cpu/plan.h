@@ -7,12 +7,17 @@ enum {
     DEPTH = 96,             /* pairs of vectors that are kept before they are multiplied for the weights' gradients */
     UNITS = 64,             /* units whose weights' gradients one task writes */
     SAMPLES = 4,            /* weights that a step compares with the packed ones */
+    PARTS = 8,              /* parts of a span of a single sequence (single.h) */
+    PART = 64,              /* ticks of the fastest module in a part */
     WORTH_SHARING = 1 << 15 /* from so many weights on, all threads share one packed copy; a thread packs fewer weights
                              * itself sooner than it fetches them from another core */
 };
 
 /* multiply-adds of a step that justify another thread */
 static const double WORTH_A_THREAD_IN_A_STEP = 1e5;
+/* bytes of weights from which on a single sequence takes the modules one after another (single.h), and steps */
+static const double WORTH_MODULES = 192 << 10;
+static const int64_t WORTH_A_SPAN = 32;
 /* the most bytes that a core's own caches, and that all caches together, are assumed to hold */
 static const double LARGEST_NEAR = 8 << 20, LARGEST_CACHED = 16 << 20;
 
@@ -28,6 +33,10 @@ typedef struct {
     int64_t message;          /* its message; in backward the gradients of its messages */
     int64_t states, inputs;   /* backward: the states and inputs that are paired with these gradients */
     int64_t news;             /* backward of a GRU: the gradients of n's sums, which are paired with the inputs */
+    /* a single sequence: the length of a row of `sent`; and places in memory of the state, the gates, the sums of the inputs
+     * in a part of a span, and for all its ticks in a span its states and its messages to faster modules, which have a row
+     * before those, for the tick before the span */
+    int64_t reach, h, c, gate, drives, spoken, sent;
     /* places in the sums of the weights' gradients; `common` is the length of a row of g_inputs */
     int64_t g_weights, g_inputs, g_news, g_inner, g_peepholes, common;
     int64_t whole;   /* true if it shares no vector with its neighbours */
@@ -56,6 +65,7 @@ struct Plan {
     int64_t panel;      /* width of a tile of forward, in vectors */
     int64_t nested, rows, chunks, groups, tasks, workers; /* rows: the sequences of the largest chunk */
     int64_t ticks_size;                                   /* numbers in the ticks of one replica */
+    int single;       /* true if the modules are taken one after another (single.h) */
     int streams, far; /* true if the output is written past the caches; true if backward reads from beyond them */
     int64_t *order;   /* (S, B), sequences sorted by falling length; NULL if all are as long as the input */
     int64_t *holds;   /* for each worker, the replica whose weights it has packed; 0 if all have the same weights */
@@ -115,6 +125,33 @@ static void free_plan(Plan *plan) {
     free(plan->memory);
     free(plan->sums);
     free(plan);
+}
+
+/* True if a call is a single sequence that is better off if the modules are taken one after another. */
+static int is_single(const Plan *plan) {
+    const Call *c = plan->call;
+    const double bytes = (double)plan->weights_size * sizeof(real);
+    return c->S == 1 && c->B == 1 && c->lengths == NULL && plan->nested && c->G > 1 && c->T >= WORTH_A_SPAN &&
+           bytes >= WORTH_MODULES;
+}
+
+/* The steps of a part of a span. */
+static int64_t steps_of_part(const Plan *plan) { return smaller(times(PART, plan->module[0].P), plan->call->T); }
+
+/* Reserves memory for the state of each module, and for what it says in a span of a single sequence. */
+static void reserve_spans(Plan *plan) {
+    const int64_t steps = steps_of_part(plan), gated = is_gated(plan->call->cell);
+    for (int64_t i = 0; i < plan->call->G; i++) {
+        Module *m = &plan->module[i];
+        const int64_t most = smaller(m->ticks, times(PARTS, steps) / m->P + 1);
+        m->reach = plan->gates * round_up(m->start);
+        m->h = reserve(&plan->memory_size, plan->ldn);
+        m->c = reserve(&plan->memory_size, plan->call->cell == LSTM ? plan->ldn : 0);
+        m->gate = reserve(&plan->memory_size, gated ? SUMS * plan->ldn : 0);
+        m->drives = reserve(&plan->memory_size, plan->call->I > 0 ? smaller(most, steps / m->P + 1) * m->ld : 0);
+        m->spoken = reserve(&plan->memory_size, (most + 1) * m->K);
+        m->sent = reserve(&plan->memory_size, (most + 1) * m->reach);
+    }
 }
 
 /* The plan of a call; NULL if there is no memory for it. */
@@ -200,6 +237,8 @@ static Plan *make_plan(const Call *c, Pack *pack, int backward) {
     plan->g = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
     plan->carried = reserve(&plan->memory_size, backward ? rows * plan->ldn : 0);
 
+    plan->single = !backward && is_single(plan);
+    if (plan->single) reserve_spans(plan);
     const double held = c->held != NULL || c->g_held != NULL ? (double)c->T * (double)c->B * (double)plan->N : 0;
     const double bytes = (double)c->S * sizeof(real);
     const int in_vectors = plan->N % LANES == 0 && (uintptr_t)c->held % VECTOR == 0;
@@ -323,6 +362,9 @@ static void pack_columns(real *to, int64_t ld, int64_t panel, const real *from, 
         for (int64_t v = 0; v < width; v += LANES) {
             const int64_t number = (at + v) / LANES, unit = number / gates * LANES, gate = number % gates;
             const int64_t height = larger(0, smaller(LANES, rows - unit));
+            const int64_t next = (number + 1) / gates * LANES; /* rows far apart, which the processor does not prefetch */
+            for (int64_t k = 0; k < smaller(LANES, rows - next); k++)
+                fetch(from + ((number + 1) % gates * N + next + k) * lf, columns);
             if (height > 0) transpose(to + v, width, from + (gate * N + unit) * lf, lf, height, columns);
             for (int64_t k = 0; height < LANES && k < columns; k++) clear(to + k * width + v + height, LANES - height);
         }

@@ -249,7 +249,7 @@ INLINE vec logistic(vec x) {
  *
  * The rows of Y are ly long and lie one after another; or, if `panel` is not 0, in panels: the first `panel` vectors of all
  * rows, then the next ones, with the rest in a narrower last panel. Then a tile reads contiguous memory. A panel is as wide
- * as the tiles for the largest M that will be multiplied, and `at` is 0. */
+ * as the tiles for the largest M that `multiply` will be called with, and `at` is 0. */
 
 typedef struct {
     const real *X;
@@ -317,6 +317,26 @@ TILES(7)
 TILES(8)
 #endif
 
+/* Computes all M rows of at most widest_for(M) vectors from element `at` on; these vectors of Y's rows begin at Y, ly apart. */
+INLINE void multiply_tiles(int64_t M, int64_t vectors, const real *Y, int64_t ly, int64_t at, const Product *p) {
+    for (int64_t m = 0; m < M; m += TALLEST) {
+        switch (smaller(TALLEST, M - m)) {
+            case 1: tiles_1(p, vectors, Y, ly, at, m); break;
+            case 2: tiles_2(p, vectors, Y, ly, at, m); break;
+            case 3: tiles_3(p, vectors, Y, ly, at, m); break;
+#if REGISTERS == 32
+            case 4: tiles_4(p, vectors, Y, ly, at, m); break;
+            case 5: tiles_5(p, vectors, Y, ly, at, m); break;
+            case 6: tiles_6(p, vectors, Y, ly, at, m); break;
+            case 7: tiles_7(p, vectors, Y, ly, at, m); break;
+            default: tiles_8(p, vectors, Y, ly, at, m); break;
+#else
+            default: tiles_4(p, vectors, Y, ly, at, m); break;
+#endif
+        }
+    }
+}
+
 INLINE void multiply(int64_t M, int64_t at, int64_t vectors, const Product *p) {
     const int64_t wide = p->panel > 0 ? p->panel : widest_for(M);
     if (M == 1 && vectors <= wide) { /* the usual case of small networks */
@@ -324,25 +344,20 @@ INLINE void multiply(int64_t M, int64_t at, int64_t vectors, const Product *p) {
         return;
     }
     for (int64_t v = 0; v < vectors; v += wide, at += wide * LANES) {
-        const int64_t now = smaller(wide, vectors - v);
         const real *Y = p->panel > 0 ? p->Y + p->depth * at : p->Y + at;
         const int64_t ly = p->panel > 0 ? smaller(wide * LANES, p->ly - at) : p->ly;
-        for (int64_t m = 0; m < M; m += TALLEST) {
-            switch (smaller(TALLEST, M - m)) {
-                case 1: tiles_1(p, now, Y, ly, at, m); break;
-                case 2: tiles_2(p, now, Y, ly, at, m); break;
-                case 3: tiles_3(p, now, Y, ly, at, m); break;
-#if REGISTERS == 32
-                case 4: tiles_4(p, now, Y, ly, at, m); break;
-                case 5: tiles_5(p, now, Y, ly, at, m); break;
-                case 6: tiles_6(p, now, Y, ly, at, m); break;
-                case 7: tiles_7(p, now, Y, ly, at, m); break;
-                default: tiles_8(p, now, Y, ly, at, m); break;
-#else
-                default: tiles_4(p, now, Y, ly, at, m); break;
-#endif
-            }
-        }
+        multiply_tiles(M, smaller(wide, vectors - v), Y, ly, at, p);
+    }
+}
+
+/* The same for a product in panels, for the elements `from` to `to`, which begin and end anywhere between vectors. M may be
+ * larger than the one that the panels are made for. */
+OPTIONAL INLINE void multiply_columns(int64_t M, int64_t from, int64_t to, const Product *p) {
+    const int64_t panel = p->panel * LANES, widest = widest_for(M) * LANES;
+    for (int64_t at = from, wide; at < to; at += wide) {
+        const int64_t begin = at / panel * panel, width = smaller(panel, p->ly - begin);
+        wide = smaller(widest, smaller(to, begin + width) - at);
+        multiply_tiles(M, wide / LANES, p->Y + p->depth * begin + at - begin, width, at, p);
     }
 }
 
