@@ -100,6 +100,8 @@ KEPT_CLOCK = "tests/kernels/test_blocks.py::test_old_blocks_are_timed_by_a_clock
 KERNEL_DENORMALS = "tests/kernels/test_threads.py::test_all_threads_flush_denormal_numbers_as_the_caller_does"
 PRECISION = "tests/kernels/test_precision.py"
 NONFINITE = "tests/like_torch/test_nonfinite.py"
+PADDING = f"{NONFINITE}::test_nothing_beyond_the_end_of_a_sequence_is_read"
+PADDING_IN_GRAPH = f"{NONFINITE}::test_nothing_beyond_the_end_of_a_sequence_is_read_in_a_graph"
 KERNEL_INFINITE = f"{NONFINITE}::test_the_kernel_spoils_no_number_that_the_specification_does_not_spoil"
 KERNEL_NAN = "tests/kernels/test_sequence.py::test_nan_of_a_fast_module_does_not_reach_a_slower_one"
 SECOND_ORDER = "tests/like_torch/test_saved_tensors.py::test_second_order_gradients_of_checkpoints_equal_plain_ones"
@@ -285,6 +287,10 @@ MUTANTS = [
            "if forward_ad._current_level >= 0:", "if False:", FORWARD_TWICE),
     Mutant("layers: the reverse clock starts at t0", "layer.py",
            "else (layout.reverse(x), 0)", "else (layout.reverse(x), t0)", LAYER),
+    Mutant("lengths: the padding is read", "cascade.py", "input = mask(input, lengths)", "input = input", PADDING),
+    Mutant("lengths: the padding is read in a graph", "cascade.py",
+           "input = mask(input, lengths)", "input = input if torch.compiler.is_compiling() else mask(input, lengths)",
+           PADDING_IN_GRAPH),
     Mutant("lengths: the state at the end of the batch, not of the sequence", "held.py",
            "if lengths is None:\n            return torch.cat([signal.values[-1]",
            "if True:\n            return torch.cat([signal.values[-1]", LAYER),
