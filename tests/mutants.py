@@ -15,10 +15,12 @@ To add a break, append a `Mutant` to `MUTANTS`. Its `old` string must occur exac
 
 import multiprocessing
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,7 +30,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 # every test process is forked from a server that has loaded the slow imports, but nothing of the package
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["numpy", "pytest", "torch"])
+PROCESSES.set_forkserver_preload([
+    "numpy", "pytest", "torch", "hypothesis", "pandas", "sklearn.utils", "scipy.signal", "torch._inductor",
+])  # fmt: skip
 # two threads that start a process at the same time would both start the server
 STARTING = Lock()
 BACKENDS = "tests/core/test_battery.py"
@@ -796,8 +800,16 @@ def build_kernel(folder: Path) -> None:
             raise SystemExit(f"the broken kernel does not compile:\n{result.stdout}{result.stderr}")
 
 
-def fails_tests(mutant: Mutant) -> bool:
-    """True if the tests fail with this break. Exits if the broken code cannot even run."""
+class Outcome(NamedTuple):
+    """The test that failed with a break, or None, and the seconds that this took."""
+
+    failed: str | None
+    seconds: float
+
+
+def make_break(mutant: Mutant) -> Outcome:
+    """Run the tests with this break. Exits if the broken code cannot even run."""
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
         # without a library in the copy the cascade runs; the experiments would be too slow with it
@@ -821,7 +833,8 @@ def fails_tests(mutant: Mutant) -> bool:
         code = verdict.read_text() if verdict.exists() else f"{process.exitcode}, the exit code of its process"
         if crashed or code not in ("0", "1"):
             raise SystemExit(f"{mutant.name}: the tests did not run; pytest returned {code}\n{printed}")
-        return code == "1"
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", printed, re.MULTILINE)
+        return Outcome(failed[1] if failed else mutant.tests if code == "1" else None, time.monotonic() - start)
 
 
 def run_tests(source: Path, tests: list[str], output: Path, verdict: Path) -> None:
@@ -844,7 +857,9 @@ def run_tests(source: Path, tests: list[str], output: Path, verdict: Path) -> No
     import pytest
 
     try:
-        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]))
+        # hypothesis, which is a plugin of pytest, is imported already
+        options = ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
+        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options, *tests]))
         verdict.write_text(str(code))
     except BaseException:
         traceback.print_exc()
@@ -868,18 +883,20 @@ def main(words: list[str]) -> int:
     with ThreadPoolExecutor(max_workers=2) as pool:
         # a failure proves something only if the same tests pass without the break, with the same kernel
         unbroken = {"kernels/": "kernels/cpu/cpu.c", "experiments/": "experiments/__init__.py", "": "__init__.py"}
-        tests_of: dict[str, set[str]] = {}
+        tests_of: dict[tuple[str, str], set[str]] = {}
         for mutant in mutants:
             file = next(file for start, file in unbroken.items() if mutant.file.startswith(start))
-            tests_of.setdefault(file, set()).add(mutant.tests)
-        whole = [Mutant("nothing", file, "", "", " ".join(sorted(tests))) for file, tests in tests_of.items()]
-        for mutant, failed in zip(whole, pool.map(fails_tests, whole), strict=True):
-            if failed:
-                raise SystemExit(f"these tests fail although nothing is broken: {mutant.tests}")
+            for test in mutant.tests.split():
+                tests_of.setdefault((file, test.split("::")[0]), set()).add(test)
+        whole = [Mutant("nothing", file, "", "", " ".join(sorted(tests))) for (file, _), tests in tests_of.items()]
+        for outcome in pool.map(make_break, whole):
+            if outcome.failed is not None:
+                raise SystemExit(f"this test fails although nothing is broken: {outcome.failed}")
         missed = 0
-        for mutant, noticed in zip(mutants, pool.map(fails_tests, mutants), strict=True):
-            print(f"{'noticed' if noticed else 'NOT NOTICED':<13}{mutant.name}", flush=True)
-            missed += not noticed
+        for mutant, outcome in zip(mutants, pool.map(make_break, mutants), strict=True):
+            noticed = "NOT NOTICED" if outcome.failed is None else "noticed"
+            print(f"{noticed:<12}{outcome.seconds:5.1f} s  {mutant.name}", flush=True)
+            missed += outcome.failed is None
     print(f"the tests noticed {len(mutants) - missed} of {len(mutants)} breaks")
     return missed
 
