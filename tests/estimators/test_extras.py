@@ -5,7 +5,6 @@ from support.python_processes import run_python
 
 import cwrnn.estimators
 
-
 ERRORS = {
     ("sklearn", "cwrnn.estimators"): "cwrnn.estimators needs sklearn: pip install 'cwrnn[estimators]'",
     ("pandas", "cwrnn.estimators"): "cwrnn.estimators needs pandas: pip install 'cwrnn[estimators]'",
