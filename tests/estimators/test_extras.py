@@ -9,6 +9,7 @@ ERRORS = {
     ("sklearn", "cwrnn.estimators"): "cwrnn.estimators needs sklearn: pip install 'cwrnn[estimators]'",
     ("pandas", "cwrnn.estimators"): "cwrnn.estimators needs pandas: pip install 'cwrnn[estimators]'",
     ("sktime", "cwrnn.estimators.sktime"): "cwrnn.estimators.sktime needs sktime: pip install 'cwrnn[sktime]'",
+    ("aeon", "cwrnn.estimators.aeon"): "cwrnn.estimators.aeon needs aeon: pip install 'cwrnn[aeon]'",
 }
 """The error of importing a module without a package."""
 
