@@ -15,7 +15,7 @@ help:
 	@echo "make chaos         kill commands, fill their disk, kill their cluster, compare the results: KILLS=200, 20 to 40 minutes"
 	@echo "make sanitize      run the C files under gcc's sanitizers, analyzer and warnings, on Linux: about 5 minutes"
 	@echo "make mutants       break the code on purpose; every break must make a test fail"
-	@echo "make integrations  install Lightning, Accelerate and skorch; fit with each, with FSDP2, and with the defaults of the estimators"
+	@echo "make integrations  install Lightning, Accelerate, skorch and aeon; fit with each, with FSDP2, and with the defaults of the estimators"
 	@echo "make docs          build the documentation into out/docs"
 	@echo "make bench         time the layer against torch's layers"
 	@echo "make gpu           run the GPU tests from source; PYTHON=python3 must have torch, pytest and hypothesis"
@@ -68,8 +68,16 @@ mutants: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,integrations]'
 	touch $@
 
-integrations: .venv/integrations
+# aeon needs an older numpy, which lies before that of .venv
+.venv/aeon/installed: .venv/installed
+	$(BIN)/python -m venv .venv/aeon
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$(echo .venv/aeon/lib/python*/site-packages)/base.pth
+	.venv/aeon/bin/python -m pip install --quiet --constraint constraints.txt 'aeon>=1'
+	touch $@
+
+integrations: .venv/integrations .venv/aeon/installed
 	$(BIN)/python -m pytest -q -m integrations tests/integrations
+	PYTHONPATH=src .venv/aeon/bin/python -m pytest -q -m integrations tests/integrations/test_aeon.py
 
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -36,6 +36,16 @@ def strict():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Save all figures as empty pictures: drawing takes most of the time of a page."""
+
+    def save(figure, file, **options):
+        file.write(b'<svg viewBox="0 0 1 1"></svg>')
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", save)
+
+
 @pytest.fixture(scope="session")
 def close():
     """A function that compares tensors with the tolerance of their dtype."""

@@ -1,11 +1,17 @@
-"""Network: a hidden layer and its readout at every time step."""
+"""Network: a hidden layer and its readout at every time step; and the table of the layers."""
 
 from collections.abc import Callable
 from typing import Any, cast
 
 from torch import Tensor, nn
 
+from .gru import ClockworkGRU
+from .lstm import ClockworkLSTM
 from .readout import Readout
+from .rnn import ClockworkRNN
+
+LAYERS: dict[str, type[Any]] = {"tanh": ClockworkRNN, "relu": ClockworkRNN, "lstm": ClockworkLSTM, "gru": ClockworkGRU}
+"""The classes of the hidden layers by their cells. A ClockworkRNN takes its cell as the argument `nonlinearity`."""
 
 
 class Network(nn.Module):

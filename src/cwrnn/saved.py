@@ -10,9 +10,8 @@ A ModelError refuses a file that has another format, is damaged or does not make
 same bytes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .cells import CELLS, PEEPHOLES
-from .gru import ClockworkGRU
+from .cells import CELLS, NONLINEARITIES, PEEPHOLES
 from .layer import AnyLayer, ClockworkLayer
-from .lstm import ClockworkLSTM
-from .network import Network
-from .rnn import ClockworkRNN
+from .network import LAYERS, Network
 from .schedule import Schedule
 from .tensor_files import DTYPES, FormatError, ModelError, name_problems, quote, read_tensors, write_tensors
 from .untrusted import shorten
@@ -37,15 +33,16 @@ METHODS = {
     "srn": ("tanh", "relu"), "lstm": ("lstm",), "gru": ("gru",),
     "cw": ("tanh", "relu"), "cw-lstm": ("lstm",), "cw-gru": ("gru",),
 }  # fmt: skip
-"""The cells of every method. A method whose name does not begin with "cw" has one module of period 1."""
+"""The cells of every method, the usual one first. A method without clocks has one module of period 1."""
 
-LAYERS: dict[str, Callable[..., AnyLayer]] = {
-    "tanh": ClockworkRNN,
-    "relu": partial(ClockworkRNN, nonlinearity="relu"),
-    "lstm": ClockworkLSTM,
-    "gru": ClockworkGRU,
-}
-"""The layers by the names of their cells."""
+
+def has_clocks(method: str) -> bool:
+    """Whether the networks of a method have clocks.
+
+    >>> has_clocks("cw-lstm"), has_clocks("lstm")
+    (True, False)
+    """
+    return method.startswith("cw")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +50,7 @@ class SavedNetwork:
     """A trained network with the metadata that is needed to use it.
 
     >>> import tempfile
+    >>> from cwrnn import ClockworkRNN
     >>> network = Network(ClockworkRNN(0, 12, schedule=[1, 2, 4]), output_size=1)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "wave.safetensors"
@@ -198,7 +196,9 @@ def _assemble(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -
         raise FormatError(
             f"its weights do not fit the schedule {shorten(schedule.spec)}: some lead from fast modules to slow ones"
         )
-    options = {"peepholes": True} if peepholes else {}
+    options: dict[str, Any] = {"peepholes": True} if peepholes else {}
+    if cell in NONLINEARITIES:
+        options["nonlinearity"] = cell
     network = Network(LAYERS[cell](inputs, N, schedule=schedule, **options), outputs, softmax=metadata["softmax"])
     network.requires_grad_(False)
     for name, parameter in network.named_parameters():
@@ -209,4 +209,4 @@ def _assemble(metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -
 
 def _fits(method: str, cell: str, schedule: Schedule) -> bool:
     """Whether a network of a method can have a cell and a schedule."""
-    return cell in METHODS.get(method, ()) and (method.startswith("cw") or schedule.periods == (1,))
+    return cell in METHODS.get(method, ()) and (has_clocks(method) or schedule.periods == (1,))

@@ -209,6 +209,7 @@ def test_clocks_can_be_learned_for_words(tmp_path, capsys, monkeypatch):
     Schedule.parse((tmp_path / "schedule.txt").read_text().strip())
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("command", ["learn", "evolve"])
 def test_the_printed_command_runs_on_the_users_data(command, tmp_path, capsys):
     song = sound_files.write_sound(tmp_path / "my song.wav", sound_files.make_voice(0))
@@ -230,6 +231,7 @@ def test_the_printed_command_runs_on_the_users_data(command, tmp_path, capsys):
         assert {record.schedule for record in store.records("generation")} == {spec}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_printed_command_runs_on_square_waves(tmp_path, capsys):
     learned = ("learn", "--data", "squares:2,3", "--runs", "1", *LEARN_TINY, "--out", tmp_path / "found")
     code, out, _ = run(capsys, *learned)

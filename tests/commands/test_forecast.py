@@ -28,8 +28,8 @@ def make_table(days=70):
     """A table of daily values with a week in them, and two columns that are known in advance."""
     load = make_load_series(days=days, frequency="6h").resample("D").mean()
     frame = pd.DataFrame({"load": load, "north": 2 * load + np.arange(days), "warm": np.sin(np.arange(days))})
-    frame["holiday"] = (frame.index.dayofweek == 6).astype(int)
-    return frame.rename_axis("day")
+    frame["holiday"] = (frame.index.day_of_week == 6).astype(int)
+    return frame.set_index(frame.index.as_unit("ns")).rename_axis("day")
 
 
 @pytest.fixture(scope="module")

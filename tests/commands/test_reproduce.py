@@ -245,6 +245,7 @@ def test_a_file_name_that_is_not_utf_8_is_printed_with_question_marks(generate, 
         assert "bad?.flac" in store.command
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_that_cannot_be_written_says_how_to_resume(generate, tmp_path, monkeypatch):
     page = tmp_path / "out" / "index.html"
     monkeypatch.setattr(reproduction_result, "write_page", lambda store, folder: page.write_text("the page"))
@@ -318,6 +319,7 @@ def test_search_prints_one_row_per_learning_rate(generate, tmp_path):
     assert sum(row["chosen"] for row in found["rows"]) == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_report_writes_the_same_page_from_the_store_alone(tmp_path, capsys):
     arguments = [*TINY, "--out", str(tmp_path), "--methods", "cw", "--runs", "1", "--quiet"]
     assert main(["reproduce", "generation", *arguments]) == 0
@@ -333,6 +335,7 @@ def test_report_writes_the_same_page_from_the_store_alone(tmp_path, capsys):
     assert (tmp_path / "runs.sqlite").read_bytes() == store
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_report_shows_its_progress(generate, tmp_path, monkeypatch):
     shown = []
 

@@ -36,6 +36,7 @@ def run(tmp_path, monkeypatch, capsys):
     return execute
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_column_is_generated(run):
     code, out, err = run("reproduce", "generation", "--data", "town.npy", "--target", "2", "--sizes", "100", "--runs",
                          "1", "--epochs", "2", "--length", "30", "--offset", "20", "--workers", "1", "--json",
@@ -47,6 +48,7 @@ def test_a_column_is_generated(run):
     assert data.source == "town.npy, column '2', rows 20 to 49"
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("command", ["evolve", "learn"])
 def test_the_printed_command_runs_on_the_table(run, command):
     more = ("--generations", "1", "--population", "4", "--workers", "1") if command == "evolve" else ("--longest", "4")
@@ -58,6 +60,7 @@ def test_the_printed_command_runs_on_the_table(run, command):
     assert code == 0, err
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_clocks_of_columns_are_compared_and_inspected(run, tmp_path):
     code, out, err = run("clocks", "compare", *CHOSEN, "--series", "exponential-2,linear", "--runs", "1", "--workers",
                          "1", *TINY, "--out", "out", "--json")  # fmt: skip
@@ -69,6 +72,7 @@ def test_clocks_of_columns_are_compared_and_inspected(run, tmp_path):
     assert (tmp_path / "out" / "inspect.html").stat().st_size > 10_000
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_saved_network_is_inspected_on_a_table(run, tmp_path):
     torch.manual_seed(0)
     SavedNetwork("town", "cw", Network(ClockworkRNN(2, 8, schedule=2), 1)).save(tmp_path / "net.safetensors")

@@ -106,7 +106,9 @@ def test_any_schedule_and_phase_equal_the_specification(place, case, close):
 @pytest.mark.parametrize("schedule", [DIVISIBLE, COPRIME], ids=["divisible", "coprime"])
 def test_every_phase_equals_the_specification(run, cell, schedule, close, dtype, device):
     # all phases of all modules; those of DIVISIBLE begin again after 8 steps
-    for t0 in range(43 if schedule is COPRIME else 9):
+    starts = range(43) if schedule is COPRIME else range(9)
+    # every fifth of the 43 starts has every phase of each module, but not every combination
+    for t0 in starts[::5] if schedule is COPRIME and cell != "tanh" else starts:
         case = Case(schedule, T=2 * schedule.periods[-1] + 1, B=2, I=1, t0=t0, cell=cell)
         check(case, run, close, dtype, device)
 
@@ -206,7 +208,8 @@ def test_gradients_pass_gradcheck(run, cell, device):
         return *(module.values for module in done.modules), done.final()
 
     assert torch.autograd.gradcheck(states, all_tensors(case, device=device))
-    assert torch.autograd.gradgradcheck(states, all_tensors(case, device=device))
+    # every second derivative is compared with the specification below: here their sums with random weights are enough
+    assert torch.autograd.gradgradcheck(states, all_tensors(case, device=device), fast_mode=True)
 
 
 @SMOOTH

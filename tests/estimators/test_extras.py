@@ -1,23 +1,34 @@
 """Without their packages, the estimators name the extra that installs them."""
 
-import subprocess
-import sys
-
 import pytest
+from support.python_processes import run_python
 
 import cwrnn.estimators
 
+ERRORS = {
+    ("sklearn", "cwrnn.estimators"): "cwrnn.estimators needs sklearn: pip install 'cwrnn[estimators]'",
+    ("pandas", "cwrnn.estimators"): "cwrnn.estimators needs pandas: pip install 'cwrnn[estimators]'",
+    ("sktime", "cwrnn.estimators.sktime"): "cwrnn.estimators.sktime needs sktime: pip install 'cwrnn[sktime]'",
+    ("aeon", "cwrnn.estimators.aeon"): "cwrnn.estimators.aeon needs aeon: pip install 'cwrnn[aeon]'",
+}
+"""The error of importing a module without a package."""
 
-@pytest.mark.parametrize(("missing", "module", "message"), [
-    ("sklearn", "cwrnn.estimators", "cwrnn.estimators needs sklearn: pip install 'cwrnn[estimators]'"),
-    ("pandas", "cwrnn.estimators", "cwrnn.estimators needs pandas: pip install 'cwrnn[estimators]'"),
-    ("sktime", "cwrnn.estimators.sktime", "cwrnn.estimators.sktime needs sktime: pip install 'cwrnn[sktime]'"),
-])  # fmt: skip
-def test_the_error_names_the_extra(missing, module, message):
-    code = f"import sys; sys.modules[{missing!r}] = None; import cwrnn; import {module}"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.returncode == 1
-    assert result.stderr.rstrip().endswith(f"ImportError: {message}")
+IMPORT_WITHOUT = f"""
+import importlib, sys
+import cwrnn
+for package, module in {list(ERRORS)}:
+    sys.modules[package] = None
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        print(error)
+    del sys.modules[package]
+"""
+
+
+def test_the_error_names_the_extra():
+    result = run_python(IMPORT_WITHOUT)
+    assert (result.stdout.splitlines(), result.stderr) == (list(ERRORS.values()), "")
 
 
 def test_public_names():

@@ -51,6 +51,20 @@ def test_forecasts_follow_the_series(fitted, load):
     assert np.abs(forecast.to_numpy() - load.to_numpy()[-168 : -168 + HORIZON]).max() < 15
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_forecasts_have_the_unit_of_the_times(load, unit, tmp_path):
+    index = load.index.as_unit(unit)
+    known, new = load.set_axis(index)[:-24], load[-24:]
+    forecaster = make_forecaster(max_epochs=1).fit(known)
+    forecaster.save(tmp_path / "model")
+    for same in (forecaster, ClockworkForecaster.load(tmp_path / "model")):
+        pd.testing.assert_index_equal(same.predict().index, index[-24 : -24 + HORIZON], check_names=False)
+        # the times of new observations may have another unit
+        same.update(new)
+        assert same.predict().index[0] == index[-1] + pd.Timedelta("1h")
+        assert same.predict().index.unit == unit
+
+
 def test_clocks_and_seasons_come_from_the_data(fitted, load):
     assert fitted.seasons_ == (24, 168)
     assert fitted.clocks_.periods == (1, 3, 6, 12, 24, 168)

@@ -16,7 +16,7 @@ from support.made_sequences import make_blobs, make_classes, make_targets
 
 from cwrnn.estimators import ClockworkClassifier, ClockworkRegressor
 
-SMALL = {"hidden_size": 16, "max_epochs": 25}
+SMALL = {"hidden_size": 8, "max_epochs": 10}
 BOTH = [ClockworkClassifier, ClockworkRegressor]
 
 EXPECTED_FAILURES = {
@@ -71,7 +71,7 @@ def test_a_grid_is_searched_over_lists_of_sequences():
 
 def test_pipelines_and_cross_validation():
     X, y = make_blobs(60)
-    pipeline = make_pipeline(StandardScaler(), ClockworkClassifier(**SMALL, random_state=0))
+    pipeline = make_pipeline(StandardScaler(), ClockworkClassifier(hidden_size=16, max_epochs=25, random_state=0))
     assert cross_val_score(pipeline, X, y, cv=2).min() > 0.9
     scorer = make_scorer(lambda y, prediction: -np.abs(y - prediction).max())
     X, y = make_targets(40, seed=0, steps=5)

@@ -14,7 +14,11 @@ FORECASTER = ClockworkForecaster(hidden_size=8, max_epochs=2, random_state=0)
 
 
 @pytest.mark.parametrize("kind", [SktimeClassifier, SktimeRegressor, SktimeForecaster])
-@pytest.mark.filterwarnings("ignore:Forecasters' predict_proba requires skpro")
+@pytest.mark.filterwarnings(
+    "ignore:Forecasters' predict_proba requires skpro",
+    # sktime itself concatenates forecasts in a way that pandas 3 warns of
+    "ignore:(?s).*when not directly calling concat",
+)
 def test_battery(kind):
     results = check_estimator(kind, verbose=False)
     assert len(results) > 100

@@ -28,7 +28,7 @@ def write(tmp_path):
 
 
 def make_frame(rows=24):
-    index = pd.date_range("2024-03-01", periods=rows, freq="h", name="time")
+    index = pd.date_range("2024-03-01", periods=rows, freq="h", name="time", unit="ns")
     return pd.DataFrame({"load": 1.5 * np.arange(rows), "warm": np.arange(rows)}, index)
 
 
@@ -75,7 +75,9 @@ def test_a_parquet_file_gives_the_same_table(write, tmp_path):
     pytest.importorskip("pyarrow")
     frame = make_frame()
     path = tmp_path / "load.parquet"
-    for stored in (frame, frame.reset_index(), frame.reset_index().astype({"time": str}), frame.astype("Float32")):
+    units = [frame.set_index(frame.index.as_unit(unit)) for unit in ("s", "ms", "us")]
+    texts = frame.reset_index().astype({"time": str})
+    for stored in (frame, *units, frame.reset_index(), texts, frame.astype("Float32")):
         stored.to_parquet(path)
         table = read_table(path, targets=["load"], covariates=["warm"])
         pd.testing.assert_frame_equal(table.frame, frame.astype(float), check_freq=False)

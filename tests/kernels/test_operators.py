@@ -40,13 +40,14 @@ def test_operator_from_a_state_of_zeros_passes_opcheck(hold, keep_ticks):
 GATED = [("lstm", True), ("lstm", False), ("gru", False)]
 
 
-@pytest.mark.parametrize(("cell", "peepholes"), GATED)
-@pytest.mark.parametrize("hold", [True, False])
+@pytest.mark.parametrize(("cell", "peepholes", "hold"), [
+    ("lstm", True, True), ("lstm", False, False), ("gru", False, True), ("gru", False, False),
+])  # fmt: skip
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_operators_of_gated_cells_pass_opcheck(cell, peepholes, hold):
-    case = Case(Schedule((1, 2, 3), (3, 2, 4)), T=9, B=3, I=2, t0=5, cell=cell, peepholes=peepholes)
-    lengths = torch.tensor([5, 2, 9])
-    settings = [1, 2, 3], [3, 2, 4], 5, cell
+    case = Case(Schedule((1, 3), (3, 2)), T=4, B=3, I=2, t0=5, cell=cell, peepholes=peepholes)
+    lengths = torch.tensor([3, 1, 4])
+    settings = [1, 3], [3, 2], 5, cell
     *tensors, h0 = case.tensors()
     weight_ch = case.weight_ch()
     operator = torch.ops.cwrnn.recurrence.default

@@ -262,16 +262,23 @@ def test_an_infinite_initial_state_of_one_module_leaves_the_readout_right(layer,
     torch.testing.assert_close(*gradients, equal_nan=True)
 
 
+def pad(features, filler):
+    """Sequences of different lengths, and `filler` beyond their ends."""
+    lengths = torch.tensor([7, 2, 9, 1])
+    x = torch.randn(9, 4, features, generator=torch.Generator().manual_seed(0))
+    x[torch.arange(9)[:, None] >= lengths] = filler
+    return x.requires_grad_(), lengths
+
+
+# a unit with one infinite input is saturated and finite, a unit with two of both signs is NaN
+@pytest.mark.parametrize("features", [1, 2])
 @pytest.mark.parametrize("cell", MAKERS)
 @pytest.mark.parametrize("backend", USABLE)
-def test_nothing_beyond_the_end_of_a_sequence_is_read(backend, cell):
-    layer = MAKERS[cell](2, 9, 2, bidirectional=True, schedule=[1, 2, 3], backend=backend)
-    lengths = torch.tensor([7, 2, 9, 1])
+def test_nothing_beyond_the_end_of_a_sequence_is_read(backend, cell, features):
+    layer = MAKERS[cell](features, 9, 2, bidirectional=True, schedule=[1, 2, 3], backend=backend)
     results = []
     for filler in (0.0, float("nan"), float("inf")):
-        x = torch.randn(9, 4, 2, generator=torch.Generator().manual_seed(0))
-        x[torch.arange(9)[:, None] >= lengths] = filler
-        x.requires_grad_()
+        x, lengths = pad(features, filler)
         output, h_n = layer(x, lengths=lengths)
         h_n = join(h_n)
         gradients = torch.autograd.grad(output.sum() + h_n.sum(), [x, *layer.parameters()])
@@ -279,3 +286,24 @@ def test_nothing_beyond_the_end_of_a_sequence_is_read(backend, cell):
     for spoilt in results[1:]:
         for value, right in zip(spoilt, results[0], strict=True):
             assert torch.equal(value, right)
+
+
+def test_nothing_beyond_the_end_of_a_sequence_is_read_in_a_graph():
+    """A graph asks for no number, so it runs all sequences to the end of the batch."""
+    generator = torch.Generator().manual_seed(1)
+    weights = [torch.randn(shape, generator=generator).requires_grad_() for shape in ((7, 2), (7, 7), (7,), (4, 7))]
+
+    def compute_loss(x, lengths, *weights):
+        done = BACKENDS["torch"].run(x, *weights, THREE, 0, "tanh", lengths)
+        return done.hold().sum() + done.final().sum()
+
+    compiled = torch.compile(compute_loss, backend="aot_eager", fullgraph=True)
+    gradient = torch.func.grad(compute_loss, (0, 2, 3, 4, 5))
+    results = []
+    for filler in (0.0, float("nan")):
+        x, lengths = pad(2, filler)
+        loss = compiled(x, lengths, *weights)
+        results.append([loss, *torch.autograd.grad(loss, (x, *weights)), *gradient(x, lengths, *weights)])
+    for value, right in zip(*results, strict=True):
+        assert right.isfinite().all()
+        assert torch.equal(value, right)

@@ -8,24 +8,23 @@ import torch
 from torch import Tensor, nn
 
 from ..cells import CELLS
-from ..gru import ClockworkGRU
 from ..layer import ClockworkLayer
-from ..lstm import ClockworkLSTM
-from ..rnn import ClockworkRNN
+from ..network import LAYERS
 from ..schedule import Schedule
 from .timing import make_forward, make_training, take_turns
 
 TORCH_LAYERS: dict[str, Callable[..., nn.Module]] = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
 """The layers of torch.nn that are timed, by their names there."""
 
+CELL_NAMES = {"RNN": "tanh", "LSTM": "lstm", "GRU": "gru"}
+"""The cells of the layers."""
+
 OUR_LAYERS: dict[str, Callable[..., ClockworkLayer[Any, Any]]] = {
-    "RNN": ClockworkRNN,
-    "LSTM": ClockworkLSTM,
-    "GRU": ClockworkGRU,
+    name: LAYERS[cell] for name, cell in CELL_NAMES.items()
 }
 """Our layers, by the names of their counterparts in torch.nn."""
 
-GATES = {"RNN": CELLS["tanh"].gates, "LSTM": CELLS["lstm"].gates, "GRU": CELLS["gru"].gates}
+GATES = {name: CELLS[cell].gates for name, cell in CELL_NAMES.items()}
 """The gates of each layer."""
 
 TIMED = ("cwrnn", *TORCH_LAYERS, "loop")

@@ -13,7 +13,7 @@ from .console import handle_errors, print_result, show_progress
 EXAMPLES = """examples:
 
 \b
-cwrnn inspect out/generation                        the best Clockwork RNN of a store
+cwrnn inspect out/generation                        the best network with clocks of a store
 cwrnn inspect out/generation --run 3f9c             another network, by the first digits of its run's key
 cwrnn inspect out/reproduce --task words --word making
 cwrnn inspect words.safetensors                     a recogniser, with the bundled words
@@ -49,7 +49,7 @@ def inspect(
             "--run",
             metavar="KEY",
             help="For a store: the run, by the first digits of its key.",
-            show_default="the best Clockwork RNN of the largest size",
+            show_default="the best of the largest size; a CW-RNN, else CW-LSTM, CW-GRU or any",
         ),
     ] = None,
     data: Annotated[

@@ -21,14 +21,14 @@ def make_load_series(
     >>> load = make_load_series(days=14)
     >>> len(load), load.name
     (336, 'load')
-    >>> bool((load.groupby(load.index.dayofweek).mean().iloc[:5] > load[load.index.dayofweek == 6].mean()).all())
+    >>> bool((load.groupby(load.index.day_of_week).mean().iloc[:5] > load[load.index.day_of_week == 6].mean()).all())
     True
     """
     index = pd.date_range(start, periods=days, freq="D")
     index = pd.date_range(index[0], index[-1] + pd.Timedelta("1D"), freq=frequency, inclusive="left", name="time")
     generator = np.random.default_rng(seed)
     hour = (index.hour + index.minute / 60).to_numpy(dtype=np.float64)
-    day = index.dayofweek.to_numpy()
+    day = index.day_of_week.to_numpy()
     morning, evening = (np.exp(-0.5 * ((hour - peak) / width) ** 2) for peak, width in ((8.5, 2.0), (19.0, 2.5)))
     level = np.choose(np.minimum(day, 6), [1.0, 1.02, 1.02, 1.01, 0.98, 0.85, 0.78])
     load = 40 + level * (30 + 18 * morning * np.where(day < 5, 1.0, 0.4) + 24 * evening)

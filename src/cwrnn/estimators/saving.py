@@ -4,7 +4,7 @@ A description is checked against the arrays of its file before anything is built
 than the file contains.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from .. import network
 from ..cells import CELLS
-from ..gru import ClockworkGRU
 from ..layer import AnyLayer
-from ..lstm import ClockworkLSTM
-from ..rnn import ClockworkRNN
 from ..schedule import Schedule
 from ..tensor_files import FormatError, quote, read_tensors, write_tensors
 from ..untrusted import shorten
 
-LAYERS: dict[str, Callable[..., AnyLayer]] = {"rnn": ClockworkRNN, "lstm": ClockworkLSTM, "gru": ClockworkGRU}
+LAYERS = {"rnn": network.LAYERS["tanh"], "lstm": network.LAYERS["lstm"], "gru": network.LAYERS["gru"]}
 """The layers by the names of the option `cell`."""
 
 FIELDS: dict[str, type] = {
@@ -34,10 +32,11 @@ FIELDS: dict[str, type] = {
 def describe_layer(layer: AnyLayer) -> dict[str, Any]:
     """The arguments of a layer that `LAYERS` makes, for JSON.
 
+    >>> from cwrnn import ClockworkGRU
     >>> describe_layer(ClockworkGRU(3, 8, schedule=[1, 4]))["schedule"]
     '1:4,4:4'
     """
-    cell = next(name for name, kind in LAYERS.items() if isinstance(layer, kind))  # type: ignore[arg-type]
+    cell = next(name for name, kind in LAYERS.items() if isinstance(layer, kind))
     return {
         "cell": cell,
         "input_size": layer.input_size,
@@ -51,6 +50,7 @@ def describe_layer(layer: AnyLayer) -> dict[str, Any]:
 def restore_layer(description: Any, arrays: Mapping[str, NDArray[Any]], prefix: str = "layer.") -> AnyLayer:
     """The layer that a file describes, with the weights from its arrays; a FormatError names what is wrong.
 
+    >>> from cwrnn import ClockworkRNN
     >>> layer = ClockworkRNN(2, 4, schedule=[1, 2])
     >>> arrays = {f"layer.{name}": value.detach().numpy() for name, value in layer.named_parameters()}
     >>> restored = restore_layer(describe_layer(layer), arrays)

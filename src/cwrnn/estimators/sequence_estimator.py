@@ -273,7 +273,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         return Schedule.resolve(schedule, int(hidden_size))
 
     def _make_layer(self) -> AnyLayer:
-        return LAYERS[self.cell](
+        layer: AnyLayer = LAYERS[self.cell](
             self.n_channels_,
             self.schedule_.hidden_size,
             int(self.num_layers),
@@ -281,6 +281,7 @@ class SequenceEstimator(BaseEstimator):  # type: ignore[misc]
             dropout=float(self.dropout) if self.num_layers > 1 else 0.0,
             schedule=self.schedule_,
         )
+        return layer
 
     def _hold_out(
         self, n: int, strata: NDArray[np.int64] | None, random: np.random.RandomState

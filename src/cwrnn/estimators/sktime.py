@@ -76,7 +76,7 @@ class SktimeClassifier(BaseClassifier):  # type: ignore[misc]
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Parameters with which sktime tests the estimator."""
-        small: dict[str, Any] = {"hidden_size": 8, "max_epochs": 3, "random_state": 0}
+        small: dict[str, Any] = {"hidden_size": 8, "max_epochs": 1, "random_state": 0}
         return [
             {"estimator": ClockworkClassifier(**small)},
             {"estimator": ClockworkClassifier(cell="gru", bidirectional=True, **small)},
@@ -119,7 +119,7 @@ class SktimeRegressor(BaseRegressor):  # type: ignore[misc]
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Parameters with which sktime tests the estimator."""
-        small: dict[str, Any] = {"hidden_size": 8, "max_epochs": 3, "random_state": 0}
+        small: dict[str, Any] = {"hidden_size": 8, "max_epochs": 1, "random_state": 0}
         return [
             {"estimator": ClockworkRegressor(**small)},
             {"estimator": ClockworkRegressor(cell="lstm", loss="absolute_error", **small)},

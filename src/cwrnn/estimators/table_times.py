@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..untrusted import shorten
 from .table_files import FileColumns, TableError, quote
+from .time_axis import infer_regular_frequency
 
 DATES = (
     "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%y", "%d/%m/%y",
@@ -30,6 +31,9 @@ EPOCHS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 EARLIEST, LATEST = 946_684_800, 4_102_444_800
 """The first seconds of the years 2000 and 2100 since 1970: numbers in between are times, others count steps."""
 
+
+FIRST_YEAR, LAST_YEAR = 1678, 2261
+"""The years that nanoseconds since 1970 can count in 64 bits."""
 
 FEW = 5
 """The number of texts that are tried in all formats to see whether they are times."""
@@ -79,7 +83,7 @@ def parse_times(
         try:
             index = index.as_unit("ns")
         except ValueError as error:
-            raise reader.error("has times outside the years 1678 to 2261") from error
+            raise reader.error(f"has times outside the years {FIRST_YEAR} to {LAST_YEAR}") from error
     return index if timezone is None else reader.localize(index, timezone)
 
 
@@ -200,11 +204,16 @@ def _parse_iso(texts: Any) -> Any:
         index = pd.DatetimeIndex(pd.to_datetime(texts, format="ISO8601", errors="coerce", utc=True))
     except (ValueError, OverflowError):
         return pd.DatetimeIndex([pd.NaT] * len(texts))
-    return index if has_offset else index.tz_localize(None)
+    return _drop_far_times(index if has_offset else index.tz_localize(None))
 
 
 def _parse_format(format: str, texts: Any) -> Any:
-    return pd.DatetimeIndex(pd.to_datetime(texts, format=format, errors="coerce"))
+    return _drop_far_times(pd.DatetimeIndex(pd.to_datetime(texts, format=format, errors="coerce")))
+
+
+def _drop_far_times(index: Any) -> Any:
+    """Times with NaT for those that have no nanoseconds; pandas 2 has none of them, pandas 3 counts microseconds."""
+    return index.where((index.year >= FIRST_YEAR) & (index.year <= LAST_YEAR))
 
 
 def _matches(text: str, format: str) -> bool:
@@ -217,7 +226,9 @@ def _matches(text: str, format: str) -> bool:
 
 def _is_regular(index: Any) -> bool:
     """Whether times increase in steps of a frequency: it tells days from months in 01/02/2024."""
-    return len(index) > 2 and not index.hasnans and index.is_monotonic_increasing and pd.infer_freq(index) is not None
+    if len(index) < 3 or index.hasnans or not index.is_monotonic_increasing:
+        return False
+    return infer_regular_frequency(index) is not None
 
 
 def _are_mostly_times(texts: list[str]) -> bool:

@@ -1,11 +1,12 @@
 """TimeAxis: the times of the steps of a series, as a value that is saved, continued and extended into the future.
 
-dates       a DatetimeIndex: step k is at first + k offsets of its frequency, in the time zone of the index
+dates       a DatetimeIndex: step k is at first + k offsets of its frequency, in the time zone and unit of the index
 periods     a PeriodIndex
 numbers     integers with a constant difference, such as a RangeIndex, or the rows of a numpy array
 """
 
 import operator
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,9 @@ KINDS = ("dates", "periods", "numbers")
 
 RUNS = (10, 5, 3)
 """If an index has gaps, its frequency is inferred from runs of so many rows."""
+
+UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+"""The units of dates, and their names in ISO 8601 as `Timestamp.isoformat` takes them."""
 
 MOST_RUNS = 100
 """The most runs from which a frequency is inferred."""
@@ -50,8 +54,8 @@ class TimeAxis:
     >>> axis = TimeAxis("dates", "h", pd.Timestamp("2024-03-01"))
     >>> axis.label(25)
     Timestamp('2024-03-02 01:00:00')
-    >>> axis.index(24, 2)
-    DatetimeIndex(['2024-03-02 00:00:00', '2024-03-02 01:00:00'], dtype='datetime64[ns]', freq='h')
+    >>> axis.index(24, 2).astype(str).tolist()
+    ['2024-03-02 00:00:00', '2024-03-02 01:00:00']
     """
 
     kind: str
@@ -93,7 +97,7 @@ class TimeAxis:
         label = self.label(start)
         if self.kind == "periods":
             return pd.period_range(label, periods=count, freq=self.frequency, name=self.name)
-        return pd.date_range(label, periods=count, freq=self.frequency, name=self.name)
+        return pd.date_range(label, periods=count, freq=self.frequency, name=self.name, unit=self.first.unit)
 
     def locate(self, index: Any, start: int) -> NDArray[np.int64]:
         """The steps of the times of an index; -1 for times between steps. No time may lie before step `start`.
@@ -111,8 +115,8 @@ class TimeAxis:
             differences = (index - self.first).as_unit("ns").asi8
             return np.where(differences % offset.nanos == 0, differences // offset.nanos, -1)
         begin = self.label(start)
-        grid = pd.date_range(begin, max(begin, index.max()), freq=self.frequency)
-        steps = np.asarray(grid.get_indexer(index), dtype=np.int64)
+        grid = pd.date_range(begin, max(begin, index.max()), freq=self.frequency, unit="ns")
+        steps = np.asarray(grid.get_indexer(index.as_unit("ns")), dtype=np.int64)
         return np.where(steps >= 0, steps + start, -1)
 
     def fits(self, index: Any) -> bool:
@@ -129,7 +133,9 @@ class TimeAxis:
         first: Any = self.first
         if self.kind == "dates":
             zone = None if first.tz is None else str(first.tz)
-            first = (first if first.tz is None else first.tz_convert("UTC").tz_localize(None)).isoformat()
+            first = first if first.tz is None else first.tz_convert("UTC").tz_localize(None)
+            # the number of digits says the unit
+            first = first.isoformat(timespec=UNITS[first.unit])
         elif self.kind == "periods":
             first = int(first.ordinal)
         name = None if self.name is None else str(self.name)
@@ -159,7 +165,9 @@ class TimeAxis:
                     offset = first.freq
                 else:
                     offset = to_offset(frequency)
-                    first = pd.Timestamp(first)
+                    first = pd.Timestamp(first).as_unit(_find_unit(first))
+                    # pandas refuses a frequency that is finer than the unit
+                    pd.date_range(first, periods=2, freq=frequency, unit=first.unit)
                     first = first if zone is None else first.tz_localize("UTC").tz_convert(zone)
             except Exception as error:
                 # pandas and the packages of time zones have many errors for texts that mean nothing
@@ -190,6 +198,19 @@ def read_axis(index: Any, argument: str) -> TimeAxis:
     check_order(index, argument)
     step = int(np.diff(index).min()) if len(index) > 1 else getattr(index, "step", 1)
     return TimeAxis("numbers", max(1, operator.index(step)), int(index[0]), index.name)
+
+
+def infer_regular_frequency(index: Any) -> str | None:
+    """The frequency of at least 3 dates without gaps as pandas writes it, or None if they have none.
+
+    >>> infer_regular_frequency(pd.DatetimeIndex(["2024-03-01", "2024-03-02", "2024-03-03"]))
+    'D'
+    """
+    with warnings.catch_warnings():
+        # pandas 3 warns that a later version returns an offset
+        warnings.filterwarnings("ignore", "A future version of pandas will return a BaseOffset")
+        frequency = pd.infer_freq(index)
+    return None if frequency is None else str(getattr(frequency, "freqstr", frequency))
 
 
 def format_time(label: Any) -> str:
@@ -228,9 +249,9 @@ def _infer_frequency(index: Any, argument: str) -> str:
     if len(index) < 3:
         # no calendar can be inferred from two times, but their distance can
         return str(to_offset(index[-1] - index[0]).freqstr if len(index) == 2 else "D")
-    frequency = pd.infer_freq(index)
+    frequency = infer_regular_frequency(index)
     if frequency is not None:
-        return str(frequency)
+        return frequency
     frequency = _infer_from_runs(index)
     if frequency is None:
         differences = np.diff(index.asi8)
@@ -257,11 +278,21 @@ def _infer_from_runs(index: Any) -> str | None:
     """The most common frequency among runs of neighbouring rows, or None if no run has one."""
     for length in RUNS:
         starts = np.unique(np.linspace(0, max(0, len(index) - length), MOST_RUNS).round().astype(int))
-        found = [pd.infer_freq(index[start : start + length]) for start in starts if len(index) >= length]
+        found = [infer_regular_frequency(index[start : start + length]) for start in starts if len(index) >= length]
         known = [frequency for frequency in found if frequency is not None]
         if known:
-            return str(max(sorted(set(known)), key=known.count))
+            return max(sorted(set(known)), key=known.count)
     return None
+
+
+def _find_unit(text: str) -> str:
+    """The unit of a time in ISO 8601: the coarsest one that has its digits behind the point.
+
+    >>> _find_unit("2024-03-01T05:00:00"), _find_unit("2024-03-01T05:00:00.000250")
+    ('s', 'us')
+    """
+    digits = len(text.partition(".")[2])
+    return next(unit for unit, count in zip(UNITS, (0, 3, 6, digits), strict=True) if digits <= count)
 
 
 def _is_absolute(offset: Any) -> bool:

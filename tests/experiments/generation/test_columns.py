@@ -70,6 +70,7 @@ def test_target_needs_a_table():
         load_sequences(["bundle"], target="load")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_networks_learn_a_column_and_the_page_has_no_sound(town, tmp_path):
     result = reproduce_generation(
         town, target="load", methods=["srn", "cw"], sizes=[100], runs=1, epochs=3, length=40, workers=1, out="out"

@@ -5,7 +5,7 @@ import pytest
 import torch
 from support.html_pages import Page
 
-from cwrnn import ClockworkRNN
+from cwrnn import ClockworkLSTM, ClockworkRNN
 from cwrnn.experiments.generation.inspected import GeneratedSequence
 from cwrnn.experiments.inspect import figures
 from cwrnn.experiments.inspect.inspected import InspectedNetwork
@@ -40,6 +40,20 @@ def test_odd_networks_are_drawn(schedule, inputs, steps, tmp_path):
     drawn = make_network(layer, display, [np.random.default_rng(0).standard_normal((steps, inputs))])
     write_page(drawn, measure_network(drawn), tmp_path / "page.html")
     assert Page((tmp_path / "page.html").read_text(encoding="utf-8")).tags.count("svg") == len(TITLES)
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(("layer", "place"), [
+    (ClockworkRNN(0, 4, schedule=2), "the tanh of each unit"),
+    (ClockworkRNN(0, 4, schedule=2, nonlinearity="relu"), "the relu of each unit"),
+    (ClockworkLSTM(0, 4, schedule=2), "each gate of a unit"),
+])  # fmt: skip
+def test_page_says_where_a_network_without_input_is_disturbed(layer, place, tmp_path):
+    display = GeneratedSequence(Dataset("odd", 8000, np.linspace(-1, 1, 9), ""))
+    network = make_network(layer, display, [np.empty((9, 0))])
+    write_page(network, measure_network(network), tmp_path / "page.html")
+    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert f"a number that is added to the argument of {place} that ticks" in " ".join(page.text.split())
 
 
 def test_constant_network_is_drawn():

@@ -59,6 +59,7 @@ def test_the_papers_claims_are_about_its_methods_only(tmp_path):
     assert "CW-GRU 0.20" in summary
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("methods", [("cw-lstm",), ("gru", "cw-gru"), ("lstm", "cw-lstm")], ids=",".join)
 def test_some_methods_make_a_page(tmp_path, methods):
     page, numbers = write_page(tmp_path, [*make_records(methods), *make_words_records(methods)])
@@ -69,6 +70,7 @@ def test_some_methods_make_a_page(tmp_path, methods):
     assert (numbers["generation"]["claims"] == []) == ("lstm" not in methods)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_papers_methods_alone_have_no_such_section(tmp_path):
     records = make_records(paper.METHODS)
     assert make_section(records, summarise(records), generation_claims.compare_clocks) is None

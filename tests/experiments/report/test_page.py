@@ -301,6 +301,7 @@ def test_figures_of_an_earlier_page_are_removed(tmp_path):
     assert list((tmp_path / "figures").rglob("*.*")) == [mine]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_other_hyper_parameters_are_in_the_table_only(tmp_path):
     data = {"tune": make_dataset()}
     records = [make_record(0.5, method="lstm", seed=seed) for seed in range(3)]
@@ -390,6 +391,7 @@ def test_a_report_needs_runs(tmp_path):
         write_report(tmp_path)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_full_disk_leaves_the_old_report(tmp_path, monkeypatch):
     with fill_store(tmp_path, [make_record(0.5)], {"tune": make_dataset()}) as store:
         write_store_report(store, tmp_path)

@@ -121,6 +121,7 @@ def test_a_store_of_an_earlier_version_is_read_and_resumed(tmp_path):
         assert len(store.damaged) == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_says_what_it_leaves_out(tmp_path, capsys, caplog):
     fill(tmp_path, 0, 1)
     change(tmp_path, "UPDATE runs SET seconds = 9 WHERE seed = 1")

@@ -30,7 +30,8 @@ def load_network(path: Path, *, task: str | None = None, run: str | None = None,
     Args:
         path: the folder or the file of a store, or a saved network
         task: for a store, the name of a task; needed if it has runs of several and no run is named
-        run: for a store, the first digits of a run's key; None for the best Clockwork RNN of the largest size
+        run: for a store, the first digits of a run's key; None for the best network of the largest size: a
+            Clockwork RNN, else one with clocks, else any
         options: the fields of `InspectionOptions`
     """
     asked = InspectionOptions(**options)

@@ -102,7 +102,8 @@ def inspect_network(
     Args:
         model: the folder or file of a store, a recogniser that `train_recogniser` wrote, or any other saved network
         task: for a store that has networks of several tasks, the name of one
-        run: for a store, the first digits of a run's key; None for the best Clockwork RNN of the largest size
+        run: for a store, the first digits of a run's key; None for the best network of the largest size: a
+            Clockwork RNN, else one with clocks, else any
         data: for a network that tells words apart, where to take test words from, as `load_corpus` does; for any other
             network with input, and for any saved network, a CSV or NumPy file; None for the data in the store, or the
             bundled words

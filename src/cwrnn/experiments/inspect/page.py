@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...cells import NONLINEARITIES
 from ...inspection import Inspection, compute_outputs, compute_states, measure_spectrum
 from ...schedule import Schedule
 from ...writing import write_files
@@ -66,10 +67,12 @@ def write_page(network: InspectedNetwork, inspection: Inspection, path: Path) ->
     drawings = {
         name: inline_figure(figure, name, TITLES[name]) for name, figure in draw_figures(network, inspection).items()
     }
+    cell = network.layer.cell
     page = environment.get_template("inspect/page.html.j2").render(
         network=network,
         remembered=_describe_remembered(network),
         has_input=network.layer.input_size > 0,
+        units=f"the {cell} of each unit" if cell in NONLINEARITIES else "each gate of a unit",
         has_readout=network.readout is not None,
         readers="readout" if network.readout is not None else "rest of the model",
         many=max(inspection.schedule.sizes) > figures.MOST_LINES,

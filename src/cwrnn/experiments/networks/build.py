@@ -13,11 +13,8 @@ from torch import nn
 
 from ... import init
 from ...cells import CELLS
-from ...gru import ClockworkGRU
 from ...layer import AnyLayer
-from ...lstm import ClockworkLSTM
-from ...network import Network
-from ...rnn import ClockworkRNN
+from ...network import LAYERS, Network
 from ...schedule import Schedule
 from .. import paper
 from .methods import METHODS, Method
@@ -85,13 +82,8 @@ def build_network(
     """
     chosen = _find_method(method)
     modules_of_layer = _schedule(chosen, hidden_size, modules, schedule)
-    layer: AnyLayer
-    if chosen.cell == "lstm":
-        layer = ClockworkLSTM(input_size, hidden_size, schedule=modules_of_layer, peepholes=peepholes)
-    elif chosen.cell == "gru":
-        layer = ClockworkGRU(input_size, hidden_size, schedule=modules_of_layer)
-    else:
-        layer = ClockworkRNN(input_size, hidden_size, schedule=modules_of_layer)
+    options = {"peepholes": peepholes} if chosen.cell == "lstm" else {}
+    layer: AnyLayer = LAYERS[chosen.cell](input_size, hidden_size, schedule=modules_of_layer, **options)
     network = Network(layer, output_size, softmax=softmax)
     parameters = dict(network.named_parameters())
     in_order = nn.ParameterList([parameters[name] for name in DRAWN if name in parameters])

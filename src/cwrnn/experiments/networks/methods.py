@@ -7,11 +7,14 @@
     cw-lstm   LSTM with the clocks of a Clockwork RNN
     cw-gru    GRU with the clocks of a Clockwork RNN
 
-A network without clocks is one with a single module of period 1.
+A network without clocks is one with a single module of period 1. The cells of the methods stand in `cwrnn.saved`.
 """
 
 from dataclasses import dataclass
 
+from ...network import LAYERS
+from ...saved import METHODS as CELLS_OF_METHODS
+from ...saved import has_clocks
 from ..errors import ArgumentError
 
 
@@ -25,14 +28,20 @@ class Method:
     """The name for people to read."""
     article: str
     """The article before the label, "a" or "an"."""
-    cell: str
-    """The cell of its units, a key of `cwrnn.cells.CELLS`."""
-    has_clocks: bool
-    """Whether its modules have periods; without clocks it has one module of period 1."""
     colour: str
     """The colour in figures and on pages."""
     marker: str
     """The marker in figures, for prints in grey."""
+
+    @property
+    def cell(self) -> str:
+        """The cell of its units, a key of `cwrnn.cells.CELLS`."""
+        return CELLS_OF_METHODS[self.name][0]
+
+    @property
+    def has_clocks(self) -> bool:
+        """Whether its modules have periods; without clocks it has one module of period 1."""
+        return has_clocks(self.name)
 
     @property
     def plural(self) -> str:
@@ -48,7 +57,7 @@ class Method:
     @property
     def layer(self) -> str:
         """The name of the class of its hidden layer in `cwrnn`."""
-        return {"tanh": "ClockworkRNN", "lstm": "ClockworkLSTM", "gru": "ClockworkGRU"}[self.cell]
+        return LAYERS[self.cell].__name__
 
     @property
     def foreign_settings(self) -> frozenset[str]:
@@ -62,12 +71,12 @@ class Method:
 METHODS = {
     method.name: method
     for method in (
-        Method("srn", "SRN", "an", "tanh", False, "#b84f00", "s"),
-        Method("lstm", "LSTM", "an", "lstm", False, "#0068a3", "^"),
-        Method("cw", "CW-RNN", "a", "tanh", True, "#00755a", "o"),
-        Method("gru", "GRU", "a", "gru", False, "#8c10c8", "v"),
-        Method("cw-lstm", "CW-LSTM", "a", "lstm", True, "#1a1a66", "D"),
-        Method("cw-gru", "CW-GRU", "a", "gru", True, "#6e0010", "P"),
+        Method("srn", "SRN", "an", "#b84f00", "s"),
+        Method("lstm", "LSTM", "an", "#0068a3", "^"),
+        Method("cw", "CW-RNN", "a", "#00755a", "o"),
+        Method("gru", "GRU", "a", "#8c10c8", "v"),
+        Method("cw-lstm", "CW-LSTM", "a", "#1a1a66", "D"),
+        Method("cw-gru", "CW-GRU", "a", "#6e0010", "P"),
     )
 }
 """The methods by name: those of the paper in its order, then the others. Tables and figures have this order."""
