@@ -695,7 +695,7 @@ MUTANTS = [
     Mutant("estimators: backtest: errors are not scaled", "estimators/backtest.py",
            "scaled = errors / self.unit", "scaled = errors", BACKTEST_SCORES),
     Mutant("estimators: backtest: rivals train for any time", "estimators/competitors.py",
-           "max_seconds=None if is_patient else max(forecaster.fit_seconds_, 1e-3)",
+           "max_seconds=max(forecaster.fit_seconds_, 1e-3) if is_timed else None",
            "max_seconds=None", BACKTEST_RIVALS),
     Mutant("estimators: backtest: rivals are of any size", "estimators/competitors.py",
            "abs(self._count_parameters(features, size) - self.parameters)", "abs(size - 40)", BACKTEST_RIVALS),
