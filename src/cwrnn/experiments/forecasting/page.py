@@ -72,7 +72,7 @@ def write_page(backtest: ForecasterBacktest, path: Path) -> None:
             series=str(backtest.series),
             models=backtest.models.values(),
             classes=CLASSES,
-            own=OWN,
+            lowest=min(model.mase for model in backtest.models.values()),
             clocks=backtest.clocks.clocks,
             schedule=result.schedule.spec,
             caption=CAPTION,
