@@ -139,7 +139,7 @@ def test_the_clocks_of_the_user_are_taken(command, files):
         command("fit", files / "old.csv", "--horizon", 3, "--epochs", 1, "--schedule", "1:4,7:2", "--out", "n")[0] == 0
     )
     assert ClockworkForecaster.load("n").schedule_.spec == "1:4,7:2"
-    assert command("fit", files / "old.csv", *TINY, "--schedule", "proposed", "--out", "o")[0] == 0
+    assert command("fit", files / "old.csv", *TINY, "--out", "o")[0] == 0
     assert 7 in ClockworkForecaster.load("o").schedule_.periods
 
 

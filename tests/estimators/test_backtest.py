@@ -110,6 +110,21 @@ def test_torch_layers_have_equal_parameters_and_time(load, kind, monkeypatch):
     assert np.isfinite(rival.quantiles).all()
 
 
+def test_torch_layers_train_by_the_same_rule(load, monkeypatch):
+    fitted = []
+    train = TorchForecaster._train
+
+    def remember(self, network, windows, settings, seed, progress):
+        fitted.append(settings)
+        return train(self, network, windows, settings, seed, progress)
+
+    monkeypatch.setattr(TorchForecaster, "_train", remember)
+    forecaster = make_forecaster(max_epochs=2)
+    result = run_backtest(forecaster, load, competitors=["nn.LSTM by the same rule"])
+    assert fitted == [forecaster._check_parameters()]
+    assert len(result.forecasts["nn.LSTM by the same rule"].loss_curve) == 2
+
+
 def test_torch_layers_train_until_they_stop(load, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 1)
     forecaster = make_forecaster(max_epochs=2)

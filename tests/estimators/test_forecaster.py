@@ -67,12 +67,12 @@ def test_forecasts_have_the_unit_of_the_times(load, unit, tmp_path):
 
 def test_clocks_and_seasons_come_from_the_data(fitted, load):
     assert fitted.seasons_ == (24, 168)
-    assert fitted.clocks_.periods == (1, 3, 6, 12, 24, 168)
+    assert fitted.clocks_.periods == (1, 2, 4, 24, 168)
     assert "calendar: day" in str(fitted.clocks_)
-    assert fitted.schedule_ == Schedule.from_periods(12, [1, 2, 4])
-    proposed = make_forecaster(schedule="proposed", max_epochs=1).fit(load)
-    assert proposed.schedule_ == Schedule.from_periods(12, [1, 3, 6, 12, 24, 168])
-    assert make_forecaster(hidden_size=2, max_epochs=1).fit(load[:200]).schedule_.periods == (1, 2)
+    assert fitted.schedule_.spec == "1:4,2:3,4:3,24:1,168:1"
+    given = make_forecaster(schedule=[1, 12], max_epochs=1).fit(load)
+    assert given.schedule_ == Schedule.from_periods(12, [1, 12])
+    assert make_forecaster(hidden_size=2, max_epochs=1).fit(load[:200]).schedule_.periods == (1, 24)
 
 
 def test_forecasts_beat_the_same_hour_last_week():
@@ -341,7 +341,7 @@ def test_schedules_and_seasons_can_be_given(load):
     forecaster = make_forecaster(schedule=schedule, hidden_size=7, seasons=[24], max_epochs=1).fit(load)
     assert forecaster.schedule_ == schedule
     assert forecaster.seasons_ == (24,)
-    assert make_forecaster(seasons=(24,), max_epochs=1).fit(load).clocks_.periods == (1, 3, 6, 12, 24)
+    assert make_forecaster(seasons=(24,), max_epochs=1).fit(load).clocks_.periods == (1, 2, 4, 24)
     with pytest.raises(ValueError, match="the schedule has 7 units, but hidden_size=12"):
         make_forecaster(schedule=schedule).fit(load)
     with pytest.raises(ValueError, match=re.escape("seasons must divide the longest one, got (24, 100)")):

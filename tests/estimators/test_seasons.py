@@ -5,7 +5,7 @@ import pytest
 
 from cwrnn.estimators.clocks import Clock, Clocks, propose_clocks
 from cwrnn.estimators.made_series import make_load_series
-from cwrnn.estimators.seasons import choose_seasons, clock_seasons
+from cwrnn.estimators.seasons import choose_seasons, clock_seasons, schedule_seasons
 from cwrnn.estimators.windows import split_series
 
 DAY, WEEK, YEAR = Clock(24, "day", 0.3), Clock(168, "week"), Clock(8766, "year")
@@ -30,12 +30,31 @@ def test_seasons_divide_each_other_and_fit(clocks, T, seasons):
 
 def test_every_season_has_a_clock():
     proposed = Clocks((Clock(1), DAY, Clock(29, "", 0.5), WEEK))
-    assert clock_seasons(proposed, (24, 168), 8).periods == (1, 3, 6, 12, 24, 29, 168)
-    assert clock_seasons(proposed, (24,), 8).periods == (1, 3, 6, 12, 24)
-    assert clock_seasons(Clocks((Clock(1),)), (10,), 8).periods == (1, 5, 10)
-    years = clock_seasons(Clocks((Clock(7, "week"), Clock(365, "year", 0.4))), (7, 364), 8)
-    assert 364 in years.cycles
-    assert 365 not in years.periods
+    assert clock_seasons(proposed, (24, 168)).periods == (1, 2, 4, 24, 29, 168)
+    assert clock_seasons(proposed, (24,)).periods == (1, 2, 4, 24)
+    assert clock_seasons(Clocks((Clock(1),)), (10,)).periods == (1, 2, 4, 10)
+    assert clock_seasons(proposed, (1,)).periods == (1, 2, 4)
+    years = clock_seasons(Clocks((Clock(7, "week"), Clock(365, "year", 0.4))), (7, 364))
+    assert years.periods == (1, 2, 4, 7, 364)
+    assert years.cycles == (7, 364)
+    doubled = tuple(2**i for i in range(12))
+    assert len(clock_seasons(Clocks(()), doubled).periods) == 8
+
+
+@pytest.mark.parametrize(
+    ("hidden_size", "spec"),
+    [
+        (60, "1:18,2:18,4:18,24:3,168:3"),
+        (40, "1:12,2:12,4:12,24:2,168:2"),
+        (12, "1:4,2:3,4:3,24:1,168:1"),
+        (5, "1:1,2:1,4:1,24:1,168:1"),
+        (3, "1:1,24:1,168:1"),
+        (1, "1:1"),
+    ],
+)
+def test_slow_periods_have_few_units(hidden_size, spec):
+    clocks = clock_seasons(Clocks((DAY, WEEK)), (24, 168))
+    assert schedule_seasons(clocks, hidden_size).spec == spec
 
 
 def test_made_loads_have_a_day_and_a_week():

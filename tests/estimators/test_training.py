@@ -166,6 +166,17 @@ def test_the_gradient_is_clipped(monkeypatch):
         assert steps.pop() == pytest.approx(expected, rel=1e-3)
 
 
+def test_parameters_learn_at_their_share_of_the_rate():
+    plain, shared = Point(), Point()
+    # AdamW's first step is as long as the learning rate, whatever the gradient
+    settings = TrainingSettings(max_epochs=1, batch_size=len(ITEMS), learning_rate=0.01)
+    start = plain.place.item()
+    fit_network(plain, plain.loss, ITEMS, None, settings, seed=0)
+    fit_network(shared, shared.loss, ITEMS, None, settings, seed=0, rate_shares={shared.place: torch.tensor(0.25)})
+    assert abs(plain.place.item() - start) == pytest.approx(0.01, rel=1e-3)
+    assert shared.place.item() - start == pytest.approx(0.25 * (plain.place.item() - start), rel=1e-4)
+
+
 def test_progress_is_reported_after_each_batch():
     point, reports = Point(), []
     fit_network(point, point.loss, ITEMS, ITEMS, TrainingSettings(max_epochs=2, batch_size=25), seed=0,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cwrnn import ClockworkLSTM, ClockworkRNN
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN
 from cwrnn.estimators.features import fit_features
 from cwrnn.estimators.forecast_network import (
     WEIGHT_RATE,
@@ -130,6 +130,26 @@ def test_training_begins_with_the_median_regression(windows, network):
     expected = (weights * windows.candidates).sum(-1)
     torch.testing.assert_close(lines[..., 1], expected)
     torch.testing.assert_close(lines[..., 2] - lines[..., 0], torch.full_like(expected, 2))
+
+
+@pytest.mark.parametrize("kind", [ClockworkRNN, ClockworkLSTM, ClockworkGRU])
+def test_weights_learn_at_the_rate_of_their_slower_module(kind):
+    network = ForecastNetwork(kind(7, 5, schedule="1:2,4:2,16:1"), HORIZON, 1, 10)
+    shares, layer = network.find_rate_shares(), network.layer
+    expected = torch.tensor([1.0, 1.0, 0.5, 0.5, 0.25])
+    ends = torch.minimum(expected[:, None], expected)
+    for parameter, share in shares.items():
+        assert torch.equal(share.expand_as(parameter), share)
+    for unit in range(5):
+        assert (shares[layer.weight_ih_l0].unflatten(0, (-1, 5))[:, unit] == expected[unit]).all()
+        assert (shares[layer.bias_l0].unflatten(0, (-1, 5))[:, unit] == expected[unit]).all()
+        assert (shares[layer.weight_hh_l0].unflatten(0, (-1, 5))[:, unit] == ends[unit]).all()
+        assert (shares[network.readout.weight][:, unit] == expected[unit]).all()
+    assert {id(parameter) for parameter in shares} == {id(p) for p in (*layer.parameters(), network.readout.weight)}
+
+
+def test_layers_of_torch_learn_at_the_whole_rate():
+    assert ForecastNetwork(torch.nn.LSTM(7, 5), HORIZON, 1, 10).find_rate_shares() == {}
 
 
 def test_a_median_regression_ignores_outliers():

@@ -212,8 +212,8 @@ def backtest(
         typer.Option(
             "--competitors",
             metavar="LIST",
-            help="Other models, some of: seasonal naive, nn.LSTM, nn.GRU, nn.LSTM until it stops, nn.GRU until it "
-            "stops, MSTL, AutoETS, LightGBM; or all.",
+            help="Other models, some of: seasonal naive, nn.LSTM, nn.GRU, nn.LSTM by the same rule, nn.GRU by "
+            "the same rule, nn.LSTM until it stops, nn.GRU until it stops, MSTL, AutoETS, LightGBM; or all.",
             show_default="the first three, and MSTL and LightGBM if installed",
         ),
     ] = None,

@@ -97,9 +97,8 @@ Schedule = Annotated[
     typer.Option(
         "--schedule",
         metavar="SPEC",
-        help="The periods of the modules, as in 1,24,168, or their periods and sizes, as in 1:32,24:16; or proposed, "
-        "the clocks that the data suggest.",
-        show_default="that of ClockworkForecaster",
+        help="The periods of the modules, as in 1,24,168, or their periods and sizes, as in 1:32,24:16.",
+        show_default="clocks that the data suggest",
     ),
 ]
 Coverage = Annotated[

@@ -125,7 +125,7 @@ class Clocks:
         """
         # the schedule refuses a wrong number of units
         hidden_size = Schedule.from_periods(hidden_size, [1]).hidden_size
-        return Schedule.from_periods(hidden_size, _thin(self.clocks, hidden_size))
+        return Schedule.from_periods(hidden_size, thin_periods(self.clocks, hidden_size))
 
     def to_dict(self) -> list[dict[str, Any]]:
         """The clocks as JSON-serialisable objects."""
@@ -207,7 +207,7 @@ def fill_clocks(rhythms: Sequence[Clock], modules: int = MOST_MODULES) -> Clocks
     """
     known = {clock.period: clock for clock in rhythms}
     clocks = [known.get(period, Clock(period)) for period in _fill(sorted(known))]
-    kept = set(_thin(clocks, modules))
+    kept = set(thin_periods(clocks, modules))
     return Clocks(tuple(clock for clock in clocks if clock.period in kept))
 
 
@@ -423,7 +423,7 @@ def _smallest_factor(number: int) -> int:
     return next((factor for factor in range(2, math.isqrt(number) + 1) if number % factor == 0), number)
 
 
-def _thin(clocks: Sequence[Clock], count: int) -> tuple[int, ...]:
+def thin_periods(clocks: Sequence[Clock], count: int) -> tuple[int, ...]:
     """The periods that stay if only `count` may: 1, the strongest rhythms, and others that leave the gaps most even."""
     if len(clocks) <= count:
         return tuple(clock.period for clock in clocks)

@@ -2,6 +2,7 @@
 
 seasonal naive              the value one season ago, with the intervals of its own errors
 nn.LSTM, nn.GRU             torch's layers in the same network and recipe, of equal parameters, for the same time
+... by the same rule        the same, as many epochs and as patient as the forecaster, whatever time that takes
 ... until it stops          the same, until they stop improving at three learning rates
 MSTL, AutoETS               of statsforecast, fitted once and updated at every origin
 LightGBM                    three regressions of quantiles on the same candidates and inputs, for all steps ahead
@@ -172,11 +173,11 @@ def _run_seasonal_naive(name: str, data: BacktestData, forecaster: ClockworkFore
     return ModelForecasts(name, np.stack([base + ends[0], base, base + ends[1]], axis=-1), 0.0)
 
 
-def _make_torch_runner(kind: str, is_patient: bool) -> "Runner":
+def _make_torch_runner(kind: str, *, is_timed: bool = False, is_patient: bool = False) -> "Runner":
     def run(name: str, data: BacktestData, forecaster: ClockworkForecaster) -> ModelForecasts:
         rival = TorchForecaster(**forecaster.get_params())
         rival.kind, rival.parameters, rival.is_patient = kind, forecaster.n_parameters_, is_patient
-        rival.set_params(max_seconds=None if is_patient else max(forecaster.fit_seconds_, 1e-3))
+        rival.set_params(max_seconds=max(forecaster.fit_seconds_, 1e-3) if is_timed else None)
         rival.fit(data.frame(0, data.train_end), data.frame_covariates(0, data.train_end))
         return forecast_origins(rival, data, name)
 
@@ -270,8 +271,10 @@ Runner = Callable[[str, BacktestData, ClockworkForecaster], ModelForecasts]
 
 COMPETITORS: dict[str, Runner] = {
     "seasonal naive": _run_seasonal_naive,
-    "nn.LSTM": _make_torch_runner("LSTM", is_patient=False),
-    "nn.GRU": _make_torch_runner("GRU", is_patient=False),
+    "nn.LSTM": _make_torch_runner("LSTM", is_timed=True),
+    "nn.GRU": _make_torch_runner("GRU", is_timed=True),
+    "nn.LSTM by the same rule": _make_torch_runner("LSTM"),
+    "nn.GRU by the same rule": _make_torch_runner("GRU"),
     "nn.LSTM until it stops": _make_torch_runner("LSTM", is_patient=True),
     "nn.GRU until it stops": _make_torch_runner("GRU", is_patient=True),
     "MSTL": _make_statsforecast_runner("MSTL"),

@@ -6,6 +6,9 @@
 
 All are in units of the scale, as differences from the base (features.py). The weights begin as a median regression in
 closed form, and the readout at zero, so that training begins with a good linear forecast.
+
+A module of period P changes its state at one of P steps, so a window tells it P times less. AdamW would move its
+weights as far as all others and learn single weeks by heart; they learn at 1 / sqrt(P) of the learning rate.
 """
 
 from typing import cast
@@ -114,6 +117,26 @@ class ForecastNetwork(nn.Module):
         with torch.no_grad():
             self.weights.copy_(weights)
             self.changes.zero_()
+
+    def find_rate_shares(self) -> dict[Tensor, Tensor]:
+        """The shares of the learning rate at which weights learn: 1 / sqrt(P), P the period of the slower end.
+
+        The other parameters, and layers of torch, learn at the whole rate.
+        """
+        layer = self.layer
+        if not isinstance(layer, ClockworkLayer):
+            return {}
+        schedule, weight = layer.schedule, self.readout.weight
+        periods = torch.tensor(schedule.periods, dtype=weight.dtype, device=weight.device)
+        shares = periods.rsqrt().repeat_interleave(torch.tensor(schedule.sizes, device=weight.device))  # (N,)
+        found: dict[Tensor, Tensor] = {weight: shares.expand_as(weight)}
+        for parameter in layer.parameters():
+            # a row for each gate of each unit
+            rows = shares.repeat(len(parameter) // len(shares))
+            found[parameter] = rows if parameter.dim() == 1 else rows[:, None].expand_as(parameter)
+            if parameter is layer.weight_hh_l0:
+                found[parameter] = torch.minimum(found[parameter], shares)
+        return found
 
     def count_parameters(self) -> int:
         """The number of parameters that exist: weights from fast modules to slow ones are not counted."""

@@ -19,13 +19,13 @@ from torch import nn
 
 from ..layer import AnyLayer
 from ..schedule import Schedule
-from .clocks import MOST_MODULES, Clocks, propose_clocks
+from .clocks import Clocks, propose_clocks
 from .features import Features, fit_features
 from .forecast_network import ForecastNetwork
 from .history import History
 from .intervals import calibrate, measure_coverage, score
 from .saving import LAYERS
-from .seasons import LONGEST_SEASON, choose_seasons, clock_seasons
+from .seasons import LONGEST_SEASON, choose_seasons, clock_seasons, schedule_seasons
 from .series import Table, check_missing, check_varies, continue_series, read_covariates, read_series
 from .stream import Stream
 from .time_axis import SeriesError, TimeAxis
@@ -43,20 +43,11 @@ from .windows import Windows, split_series
 if TYPE_CHECKING:
     from .backtest import BacktestResult
 
-FAST_PERIODS = (1, 2, 4)
-"""The periods of the default schedule."""
-
-PROPOSED = "proposed"
-"""The value of `schedule` that takes the clocks from the series."""
-
 BATCHES_PER_EPOCH = 5
 """The number of batches between two measurements of the held-out loss."""
 
 FEWEST_STEPS = 4
 """The fewest steps of a series beside its horizon."""
-
-LONGEST_WITHOUT_SEASON = 64
-"""The longest period of the clocks of a series without seasons."""
 
 
 class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
@@ -70,9 +61,9 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
         horizon: the number of steps to forecast. Default: 24
         cell: "rnn", "lstm" or "gru", with clocks. Default: "lstm"
         hidden_size: the number of hidden units. Default: 40
-        schedule: a `Schedule` of `hidden_size` units, or any other form that a layer takes; or "proposed", the clocks
-            that the calendar and the spectrum of the series propose. Default: None, the periods 1, 2 and 4: the
-            candidates already hold the values of the last seasons, and slower clocks learn single weeks by heart
+        schedule: a `Schedule` of `hidden_size` units, or any other form that a layer takes. Default: None, clocks from
+            the series: few units for each cycle of its calendar and each peak of its spectrum, such as the periods 24
+            and 168 of hourly data, and the other units for the periods 1, 2 and 4
         seasons: the steps after which values return, such as (24, 168). Default: None, those of the calendar that the
             series is long enough for, or those of its spectrum if it has no calendar
         coverage: the coverage of the intervals. Default: 0.8
@@ -92,7 +83,7 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         schedule_: the `Schedule` of the network
-        clocks_: the clocks that the series proposes, with their sources; printing them explains the seasons
+        clocks_: the clocks from the series, with their sources; printing them explains seasons and schedule
         seasons_: the seasons of the series
         coverage_: the measured coverage of the intervals: calibrated on the first half of the held-out end, they
             follow the observations of its second half. NaN if the series is too short to hold anything out
@@ -323,19 +314,14 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
             self.seasons_ = choose_seasons(proposed, T, self.horizon)
         else:
             self.seasons_ = self._check_seasons(T)
-        if self.seasons_[-1] > 1:
-            self.clocks_ = clock_seasons(proposed, self.seasons_, MOST_MODULES)
-        else:
-            self.clocks_ = propose_clocks(values, None, longest=min(max(1, T // 4), LONGEST_WITHOUT_SEASON))
+        self.clocks_ = clock_seasons(proposed, self.seasons_)
         self.schedule_ = self._choose_schedule(self.clocks_)
 
     def _choose_schedule(self, clocks: Clocks) -> Schedule:
         """The schedule that the parameter gives; refuses one with another number of units."""
         hidden_size = int(self.hidden_size)
         if self.schedule is None:
-            return Schedule.from_periods(hidden_size, FAST_PERIODS[:hidden_size])
-        if isinstance(self.schedule, str) and self.schedule == PROPOSED:
-            return clocks.schedule(hidden_size)
+            return schedule_seasons(clocks, hidden_size)
         return Schedule.resolve(self.schedule, hidden_size)
 
     def _check_seasons(self, T: int) -> tuple[int, ...]:
@@ -379,6 +365,7 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
             held_out,
             settings,
             seed=seed,
+            rate_shares=network.find_rate_shares(),
             progress=progress,
         )
 

@@ -1,12 +1,17 @@
-"""Seasons: the rhythms of a series after which its values return, chosen from its clocks.
+"""Seasons: the rhythms of a series after which its values return, chosen from its clocks; and clocks for them.
 
 The longest season decides the naive forecast, the phases and the length of the windows, so it must fit into the series
 several times, and every shorter season must divide it.
+
+A forecaster has clocks for each season and each peak of the spectrum below the longest season, with few units, and
+fast clocks with all others: the candidates already hold the values of the last seasons, and what is left for the
+network changes from step to step.
 """
 
 from collections.abc import Sequence
 
-from .clocks import Clock, Clocks, fill_clocks
+from ..schedule import Schedule
+from .clocks import MOST_MODULES, Clock, Clocks, thin_periods
 
 FEWEST_SEASONS = 4
 """The longest season must fit this often into the series, beside the horizon."""
@@ -16,6 +21,13 @@ LONGEST_SEASON = 2048
 
 LARGEST_SHIFT = 0.01
 """A longer season is moved by at most this share to become a multiple of a shorter one: 365 days to 52 weeks."""
+
+
+FAST_PERIODS = (1, 2, 4)
+"""The periods that every forecaster has."""
+
+UNITS_PER_SLOW_UNIT = 20
+"""Every period above the fast ones gets one of so many units."""
 
 
 def choose_seasons(clocks: Clocks, T: int, horizon: int) -> tuple[int, ...]:
@@ -41,17 +53,37 @@ def choose_seasons(clocks: Clocks, T: int, horizon: int) -> tuple[int, ...]:
     return tuple(seasons) or (1,)
 
 
-def clock_seasons(clocks: Clocks, seasons: Sequence[int], modules: int) -> Clocks:
-    """The clocks of the seasons, with the peaks below the longest one, and the periods between them."""
-    rhythms = {season: Clock(season) for season in seasons if season > 1}
+def clock_seasons(clocks: Clocks, seasons: Sequence[int]) -> Clocks:
+    """The clocks of a forecaster: the fast periods, the seasons, and the peaks below the longest season.
+
+    >>> clock_seasons(Clocks((Clock(1), Clock(24, "day"), Clock(29, "", 0.2), Clock(168, "week"))), (24, 168)).periods
+    (1, 2, 4, 24, 29, 168)
+    """
+    chosen = {period: Clock(period) for period in (*FAST_PERIODS, *seasons)}
     for clock in clocks.clocks:
-        if not (clock.cycle or clock.share) or clock.period > seasons[-1]:
-            near = [season for season in rhythms if abs(season - clock.period) <= LARGEST_SHIFT * clock.period]
-            if near and (clock.cycle or clock.share):
-                rhythms[near[0]] = Clock(near[0], clock.cycle, clock.share)
+        if not (clock.cycle or clock.share):
             continue
-        rhythms[clock.period] = clock
-    return fill_clocks(list(rhythms.values()), modules) if rhythms else clocks
+        near = [season for season in seasons if abs(season - clock.period) <= LARGEST_SHIFT * clock.period]
+        if near:
+            chosen[near[0]] = Clock(near[0], clock.cycle, clock.share)
+        elif clock.period < seasons[-1]:
+            chosen[clock.period] = clock
+    kept = thin_periods([chosen[period] for period in sorted(chosen)], MOST_MODULES)
+    return Clocks(tuple(chosen[period] for period in kept))
+
+
+def schedule_seasons(clocks: Clocks, hidden_size: int) -> Schedule:
+    """The schedule of a forecaster: few units for each slow period, and equal shares of the others for the fast ones.
+
+    >>> schedule_seasons(Clocks((Clock(1), Clock(2), Clock(4), Clock(24, "day"), Clock(168, "week"))), 40).spec
+    '1:12,2:12,4:12,24:2,168:2'
+    """
+    periods = thin_periods(clocks.clocks, hidden_size)
+    fast = [period for period in periods if period <= FAST_PERIODS[-1]]
+    slow = periods[len(fast) :]
+    each = max(1, hidden_size // UNITS_PER_SLOW_UNIT)
+    sizes = Schedule.from_periods(hidden_size - each * len(slow), fast).sizes
+    return Schedule(periods, (*sizes, *(each for _ in slow)))
 
 
 def _fits(period: int, T: int, horizon: int) -> bool:

@@ -11,7 +11,7 @@ time limit.
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -175,6 +175,7 @@ def fit_network(
     settings: TrainingSettings | None = None,
     *,
     seed: int,
+    rate_shares: Mapping[Tensor, Tensor] | None = None,
     progress: TrainingCallback | None = None,
 ) -> TrainingCurve:
     """Trains a network in place and returns the course of the training. The network is in evaluation mode afterwards.
@@ -187,6 +188,8 @@ def fit_network(
             last weights
         settings: the settings of the training. Default: TrainingSettings()
         seed: the seed of the order of the batches and of dropout
+        rate_shares: the learning rates of some parameters, as shares of the usual one, in shapes that broadcast to
+            those of the parameters. Default: None, all parameters learn at the same rate
         progress: called after each batch; an exception in it stops the training
 
     Raises:
@@ -205,7 +208,7 @@ def fit_network(
         raise ValueError("train_items is empty, expected at least one item to learn from")
     if validation_items is not None and validation_items.numel() == 0:
         validation_items = None
-    loop = _Loop(network, compute_loss, settings or TrainingSettings(), progress)
+    loop = _Loop(network, compute_loss, settings or TrainingSettings(), rate_shares or {}, progress)
     with seed_torch(seed, loop.device):
         return loop.run(train_items, validation_items, torch.Generator().manual_seed(seed))
 
@@ -261,9 +264,11 @@ class _Loop:
         network: nn.Module,
         compute_loss: BatchLoss,
         settings: TrainingSettings,
+        rate_shares: Mapping[Tensor, Tensor],
         progress: TrainingCallback | None,
     ) -> None:
         self.network, self.compute_loss, self.settings, self.progress = network, compute_loss, settings, progress
+        self.rate_shares = rate_shares
         self.device = _find_device(network)
         self.parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.AdamW(
@@ -328,7 +333,7 @@ class _Loop:
             loss.backward()
             if settings.clip is not None:
                 nn.utils.clip_grad_norm_(self.parameters, settings.clip)
-            self.optimizer.step()
+            self._change_weights()
             self.steps += 1
             count += len(batch)
             loss_sum += loss.detach() * len(batch)
@@ -336,6 +341,14 @@ class _Loop:
             if self._has_no_time():
                 break
         return (loss_sum / count).item()
+
+    def _change_weights(self) -> None:
+        """Takes a step of AdamW, of which parameters with a smaller learning rate keep their share."""
+        before = [parameter.detach().clone() for parameter in self.rate_shares]
+        self.optimizer.step()
+        with torch.no_grad():
+            for (parameter, share), old in zip(self.rate_shares.items(), before, strict=True):
+                parameter.copy_(torch.lerp(old, parameter, share))
 
     def _measure_fraction(self, total: int) -> float:
         """The share of the training that has passed, in steps or in time."""

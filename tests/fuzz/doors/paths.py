@@ -8,7 +8,7 @@ from random import Random
 
 from cwrnn.estimators import ClockworkForecaster
 from cwrnn.estimators.table_files import TableError
-from cwrnn.estimators.tables import read_table as read_time_table
+from cwrnn.estimators.tables import read_table as read_series_table
 from cwrnn.experiments.errors import ArgumentError, ExperimentError
 from cwrnn.experiments.generation.music import load_sequences
 from cwrnn.experiments.inspect.network import inspect_network
@@ -30,7 +30,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "SavedNetwork.load": SavedNetwork.load,
     "Recogniser.load": Recogniser.load,
     "ClockworkForecaster.load": ClockworkForecaster.load,
-    "estimators read_table": read_time_table,
+    "read_series_table": read_series_table,
     "recognise": lambda path: recognise(make_recogniser(), path),
     "load_sequences": lambda path: load_sequences([path]),
     "load_corpus": lambda path: load_corpus(f"folder:{path}", cache=False),

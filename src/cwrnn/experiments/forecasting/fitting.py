@@ -80,7 +80,7 @@ class FittedForecaster:
     def __str__(self) -> str:
         forecaster = self.forecaster
         lines = [str(self.series), "", "The series proposes these clocks:", *str(forecaster.clocks_).split("\n"), ""]
-        lines += describe_clocks(forecaster.clocks_, forecaster.seasons_, forecaster.schedule_)
+        lines.append(describe_modules(forecaster.seasons_, forecaster.schedule_))
         layer = type(forecaster.network_.layer).__name__
         epochs = "1 epoch" if forecaster.n_iter_ == 1 else f"{forecaster.n_iter_} epochs"
         lines += [
@@ -148,8 +148,8 @@ def fit_forecaster(
         missing: "error" refuses missing values and times; "interpolate" or "hold" fills them
         cell: "rnn", "lstm" or "gru", all with clocks; None for that of ClockworkForecaster
         hidden_size: the number of hidden units; None for that of ClockworkForecaster
-        schedule: periods such as "1,24,168", periods and sizes such as "1:32,24:16", a Schedule, or "proposed" for
-            clocks that the data suggest; None for that of ClockworkForecaster
+        schedule: periods such as "1,24,168", periods and sizes such as "1:32,24:16", or a Schedule; None for clocks
+            that the calendar and the spectrum suggest
         coverage: the coverage of the intervals
         epochs: the number of epochs, at most; None for that of ClockworkForecaster
         seed: the seed of the initial weights and the batches
@@ -214,18 +214,15 @@ def list_clocks(clocks: Clocks) -> list[dict[str, Any]]:
     return [{**values, "source": clock.source} for values, clock in zip(clocks.to_dict(), clocks.clocks, strict=True)]
 
 
-def describe_clocks(clocks: Clocks, seasons: Sequence[int], schedule: Schedule) -> list[str]:
-    """Return what the forecaster does with the clocks that a series proposes, in sentences.
+def describe_modules(seasons: Sequence[int], schedule: Schedule) -> str:
+    """Return the seasons of a forecaster and the modules of its network in a line.
 
-    >>> from cwrnn.estimators.clocks import Clock
-    >>> clocks = Clocks((Clock(1), Clock(6), Clock(24, "day")))
-    >>> describe_clocks(clocks, (24,), Schedule((1, 2), (4, 4)))
-    ['season: 24 steps; modules (period:units): 1:4,2:4 (--schedule proposed takes the clocks above)']
+    >>> describe_modules((24,), Schedule((1, 24), (6, 2)))
+    'season: 24 steps; modules (period:units): 1:6,24:2'
     """
     known = [str(season) for season in seasons if season > 1]
     steps = "none" if not known else f"{join_words(known)} steps"
-    hint = "" if schedule.periods == clocks.periods else " (--schedule proposed takes the clocks above)"
-    return [f"season{'s' if len(known) > 1 else ''}: {steps}; modules (period:units): {schedule.spec}{hint}"]
+    return f"season{'s' if len(known) > 1 else ''}: {steps}; modules (period:units): {schedule.spec}"
 
 
 def name_naive(forecaster: ClockworkForecaster) -> str:

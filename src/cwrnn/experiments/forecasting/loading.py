@@ -12,7 +12,7 @@ from typing import Any
 from pandas.tseries.frequencies import to_offset
 from sklearn.exceptions import ConvergenceWarning
 
-from ...estimators.forecaster import FEWEST_STEPS, PROPOSED, ClockworkForecaster
+from ...estimators.forecaster import FEWEST_STEPS, ClockworkForecaster
 from ...estimators.saving import LAYERS
 from ...estimators.series import MISSING
 from ...estimators.table_files import TableError
@@ -161,8 +161,6 @@ def make_forecaster(
 
 def _choose_schedule(schedule: str | Schedule, hidden_size: int | None) -> dict[str, Any]:
     """Return the parameters schedule and hidden_size."""
-    if schedule == PROPOSED:
-        return {"schedule": PROPOSED}
     try:
         if isinstance(schedule, str) and re.fullmatch(r"\d+(,\d+)*", schedule):
             units = ClockworkForecaster().hidden_size if hidden_size is None else hidden_size

@@ -25,7 +25,8 @@ TITLES = {
 """The titles of the figures, in the order of the page."""
 
 CLASSES = {
-    OWN: "cw", "nn.LSTM": "lstm", "nn.LSTM until it stops": "lstm", "nn.GRU": "gru", "nn.GRU until it stops": "gru",
+    OWN: "cw", "nn.LSTM": "lstm", "nn.LSTM by the same rule": "lstm", "nn.LSTM until it stops": "lstm",
+    "nn.GRU": "gru", "nn.GRU by the same rule": "gru", "nn.GRU until it stops": "gru",
     "MSTL": "srn", "AutoETS": "srn", "LightGBM": "cw-gru",
 }  # fmt: skip
 """The class of the style sheet that gives a model's name its colour."""
@@ -71,7 +72,7 @@ def write_page(backtest: ForecasterBacktest, path: Path) -> None:
             series=str(backtest.series),
             models=backtest.models.values(),
             classes=CLASSES,
-            own=OWN,
+            lowest=min(model.mase for model in backtest.models.values()),
             clocks=backtest.clocks.clocks,
             schedule=result.schedule.spec,
             caption=CAPTION,
