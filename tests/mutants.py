@@ -997,8 +997,12 @@ def main(words: list[str]) -> int:
         for mutant in mutants:
             file = next(file for start, file in unbroken.items() if mutant.file.startswith(start))
             for test in mutant.tests.split():
-                tests_of.setdefault((file, test.split("::")[0]), set()).add(test)
-        whole = [Mutant("nothing", file, "", "", " ".join(sorted(tests))) for (file, _), tests in tests_of.items()]
+                # the kernel is built once for all tests; the others run file by file, beside it
+                path = "" if file.endswith(".c") else test.split("::")[0]
+                tests_of.setdefault((file, path), set()).add(test)
+        # the longest job first
+        in_order = sorted(tests_of.items(), key=lambda item: (item[0][1] != "", item[0]))
+        whole = [Mutant("nothing", file, "", "", " ".join(sorted(tests))) for (file, _), tests in in_order]
         for outcome in pool.map(make_break, whole):
             if outcome.failed is not None:
                 raise SystemExit(f"this test fails although nothing is broken: {outcome.failed}")
