@@ -102,7 +102,7 @@ def test_options_reach_the_network(options, layer):
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 def test_the_readout_reads_the_last_layer_at_both_ends(cell):
     X, y = make_classes(6, seed=0, shortest=5, longest=5)
-    options = {"cell": cell, "num_layers": 2, "bidirectional": True, **TINY}
+    options = {"cell": cell, "num_layers": 2, "bidirectional": True, "device": "cpu", **TINY}
     network = ClockworkClassifier(**options).fit(X, y).network_
     input = torch.from_numpy(np.stack(X, axis=1)).float()
     with torch.no_grad():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.func import functional_call, stack_module_state, vmap
 
-from cwrnn import ClockworkRNN, Readout, Schedule, backends, clockwork_reference
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Readout, Schedule, backends, clockwork_reference
 from cwrnn.backends import BACKENDS, select_backend
 from cwrnn.kernels.gpu import launch, tables
 
@@ -425,6 +425,22 @@ class TestOnDevice:
         expected = compute_loss().item()
         graph.replay()
         assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+    @pytest.mark.parametrize("make", [ClockworkRNN, ClockworkLSTM, ClockworkGRU])
+    def test_memory_behind_the_last_sequence_is_not_read(self, make, close):
+        """Gated cells compute whole tiles of sequences, of which the batch is only a part."""
+        around = torch.full((9, 64, 3), torch.nan, device=CUDA)
+        long = torch.full((64,), 9, device=CUDA)
+        around[:, :2] = torch.randn(9, 2, 3)
+        long[:2] = torch.tensor([2, 7])
+        rnn = make(3, 16, schedule=(1, 3), device=CUDA)
+        results = []
+        for x, lengths in ((around[:, :2], long[:2]), (around[:, :2].clone(), long[:2].clone())):
+            output, _ = rnn(x, lengths=lengths)
+            results.append((output.detach(), *torch.autograd.grad(output.sum(), list(rnn.parameters()))))
+        for found, right in zip(*results, strict=True):
+            assert found.isfinite().all()
+            close(found, right)
 
     def test_a_training_step_needs_at_most_half_the_memory_of_torch(self):
         torch.use_deterministic_algorithms(False)

@@ -123,6 +123,7 @@ def check(rnn: ClockworkLayer[Any, Any], input: Tensor) -> float:
 
     On a GPU, where a loop over time is very slow, the layer is compared with the cascade in float64.
 
+    >>> from cwrnn import ClockworkRNN
     >>> check(ClockworkRNN(3, 8), torch.randn(20, 4, 3)) < 1e-4
     True
     """

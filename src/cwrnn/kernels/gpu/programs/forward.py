@@ -79,7 +79,7 @@ def compute_drive(
         inside = line < n * (tiles * BT)
         readable = inside & (b < B)
     if LENGTHS:
-        readable = inside & (t < tl.load(lengths + s * B + b, mask=inside, other=0))
+        readable = readable & (t < tl.load(lengths + s * B + b, mask=readable, other=0))
     rows = x + s * x_s + t * x_t + b.to(tl.int64) * x_b
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     for i0 in range(0, I, BI):
