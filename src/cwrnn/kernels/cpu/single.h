@@ -11,13 +11,14 @@
  * PARTS parts are a span, after which the memory for what was said is used again. Every sum has the same order as in the
  * pass over time, so the results have the same bits. */
 
-/* A part of a span of a single sequence. */
+/* A span of a single sequence, and how far the modules are in it. */
 typedef struct {
     const Plan *plan;
     const real *weights;
     const Chunk *chunk;
     int64_t begin, end; /* the steps of the span */
     int64_t front;      /* the part that the slowest module is in; each faster one is one part behind the next slower one */
+    int64_t fastest;    /* the fastest module that has reached the span */
 } Span;
 
 /* The number of ticks of module m before step t, counted from the begin of the span. */
@@ -38,10 +39,11 @@ INLINE const real *heard_after(const Span *span, const Module *m, int64_t n) {
 /* Multiplies the inputs of the ticks `from` to `to` of module m. */
 INLINE void multiply_inputs(const Span *span, const Module *m, int64_t from, int64_t to) {
     const Plan *plan = span->plan;
-    const int64_t t = m->first + (count_ticks(m, span->begin) + from) * m->P;
     if (plan->call->I == 0 || from == to) return;
+    const int64_t t = m->first + (count_ticks(m, span->begin) + from) * m->P;
     Product drive = drive_of(plan, span->weights);
-    drive.X = input_of(plan->call, span->chunk, t, 0), drive.xm = m->P * plan->call->input_t;
+    drive.X = input_of(plan->call, span->chunk, t, 0);
+    drive.xm = to - from > 1 ? m->P * plan->call->input_t : 0; /* a longer period and its stride may overflow */
     drive.C = plan->memory + m->drives, drive.lc = m->ld;
     multiply_columns(to - from, plan->gates * (m->start / LANES * LANES), m->ld, &drive);
 }
@@ -93,13 +95,12 @@ INLINE void run_part(const Span *span, const Module *m, int64_t part, const int 
     if (m->reach > 0) multiply_messages(span, m, starts ? 0 : from + 1, to + 1);
 }
 
-/* Runs the module `task` through its part, unless it has yet to reach the span or has left it. */
+/* Runs one module through the part that it is in. */
 static void run_module(void *context, int64_t task, int64_t worker) {
     const Span *span = context;
-    const Module *m = &span->plan->module[task];
-    const int64_t part = span->front - (span->plan->call->G - 1 - task);
+    const int64_t i = span->fastest + task, part = span->front - (span->plan->call->G - 1 - i);
+    const Module *m = &span->plan->module[i];
     (void)worker;
-    if (part < 0 || span->begin + part * steps_of_part(span->plan) >= span->end) return;
     switch (span->plan->call->cell) {
         case TANH: run_part(span, m, part, TANH); break;
         case RELU: run_part(span, m, part, RELU); break;
@@ -138,8 +139,11 @@ static void forward_single(void *context, int64_t task, int64_t worker) {
     for (; span.begin < c->T; span.begin = span.end) {
         span.end = smaller(c->T, span.begin + times(PARTS, steps));
         const int64_t parts = (span.end - span.begin + steps - 1) / steps;
-        for (span.front = 0; span.front < parts + G - 1; span.front++)
-            cwrnn_parallel(run_module, &span, G, smaller(G, c->threads));
+        for (span.front = 0; span.front < parts + G - 1; span.front++) {
+            span.fastest = larger(0, G - 1 - span.front);
+            const int64_t modules = smaller(G, G + parts - 1 - span.front) - span.fastest; /* the others have left the span */
+            cwrnn_parallel(run_module, &span, modules, c->threads);
+        }
         if (c->held != NULL) {
             const int64_t numbers = (span.end - span.begin) * plan->N;
             cwrnn_parallel(write_part, &span, parts, workers_for_moving(plan, numbers / 8, parts));
