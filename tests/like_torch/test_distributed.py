@@ -60,6 +60,8 @@ def train_in_one_of_two_processes(folder, rank):
     torch.save(results, folder / f"result{rank}.pt")
     torch.save(train_sharded(folder, x, job["states"]["modules"]), folder / f"sharded{rank}.pt")
     torch.save(train_sharded_lstm(x, job["states"]["LSTM"]), folder / f"lstm{rank}.pt")
+    # neither process may leave while the other one still talks to it
+    dist.barrier()
     dist.destroy_process_group()
 
 
