@@ -19,7 +19,7 @@ ORDER = [
     "state_dicts", "parameters", "fx_tracing", "layer", "rnn", "lstm", "gru",
     "readout", "init", "soft_clocks", "learned",
     "network", "tensor_files", "saved", "inspection", "__init__",
-    "estimators", "bench", "experiments", "commands", "__main__",
+    "estimators", "bench", "experiments", "export", "commands", "__main__",
 ]  # fmt: skip
 
 KERNEL_IMPORTERS = {

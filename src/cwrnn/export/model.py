@@ -1,0 +1,170 @@
+"""The model that is exported: its layers, its readout and its labels as plain arrays, whatever it was made from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..cells import CELLS
+from ..experiments.errors import ExperimentError
+from ..experiments.words.features import FeatureSettings
+from ..experiments.words.recogniser.model import KIND as WORDS
+from ..experiments.words.recogniser.model import Recogniser
+from ..layer import AnyLayer, ClockworkLayer
+from ..network import Network
+from ..saved import SavedNetwork
+from ..schedule import Schedule
+
+Array = NDArray[np.float32]
+
+
+class ExportError(ExperimentError):
+    """A model that cannot be exported, or an export that its target cannot hold; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelLayer:
+    """One layer with clocks. The arrays have the shapes and the order of the layer's parameters (`reference.py`)."""
+
+    cell: str
+    """"tanh", "relu", "lstm" or "gru"."""
+    schedule: Schedule
+    weight_ih: Array
+    """(gates N, I)."""
+    weight_hh: Array
+    """(gates N, N), zero where a fast module would speak to a slow one."""
+    bias: Array | None
+    """(biases N)."""
+    weight_ch: Array | None
+    """(3 N), the peepholes of an LSTM."""
+
+    @property
+    def inputs(self) -> int:
+        """The number of inputs of the layer."""
+        return int(self.weight_ih.shape[1])
+
+    @property
+    def units(self) -> int:
+        """The number of hidden units."""
+        return self.schedule.hidden_size
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The features of a recogniser: how sound becomes the input of the network."""
+
+    settings: FeatureSettings
+    mean: NDArray[np.float64]
+    """(channels), subtracted from every frame."""
+    deviation: NDArray[np.float64]
+    """(channels), which every frame is divided by."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A network as all targets of the export take it: float32 on the CPU, every number finite."""
+
+    layers: tuple[ModelLayer, ...]
+    readout_weight: Array | None = None
+    """(outputs, N), or None if the output of the last layer is the result."""
+    readout_bias: Array | None = None
+    """(outputs)."""
+    softmax: bool = False
+    """True if the readout goes through a softmax. Exports return the numbers before it, which have the same order."""
+    labels: tuple[str, ...] = ()
+    """The name of each output; empty if outputs have none."""
+    features: Features | None = None
+    """The features of a recogniser, or None for a network that reads numbers."""
+
+    @property
+    def inputs(self) -> int:
+        """The number of inputs at every step."""
+        return self.layers[0].inputs
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs: those of the readout, or the units of the last layer."""
+        return self.layers[-1].units if self.readout_weight is None else int(self.readout_weight.shape[0])
+
+
+Exportable = str | Path | SavedNetwork | Recogniser | Network | ClockworkLayer[Any, Any]
+"""What can be exported: a file, a saved network, a recogniser, or a network or layer in memory."""
+
+
+def read_model(source: Exportable) -> Model:
+    """The model in a file or in memory.
+
+    Args:
+        source: the file of a saved network or recogniser, or one of these in memory, a `Network`, or a layer without
+            a readout
+
+    Raises an ExportError if it cannot be exported, and a ModelError if the file cannot be read.
+
+    >>> from cwrnn import ClockworkRNN
+    >>> model = read_model(Network(ClockworkRNN(3, 16, schedule=4), output_size=2))
+    >>> model.inputs, model.outputs, model.layers[0].schedule.periods
+    (3, 2, (1, 2, 4, 8))
+    """
+    if isinstance(source, (str, Path)):
+        source = SavedNetwork.load(Path(source))
+    if isinstance(source, SavedNetwork) and source.kind == WORDS:
+        source = Recogniser(source)
+    if isinstance(source, Recogniser):
+        network = source.saved.network
+        tensors = source.saved.tensors
+        features = Features(source.settings, tensors["features.mean"], tensors["features.deviation"])
+        return _read_network(network, labels=source.words, features=features)
+    if isinstance(source, SavedNetwork):
+        return _read_network(source.network)
+    if isinstance(source, Network):
+        return _read_network(source)
+    if isinstance(source, ClockworkLayer):
+        return _check_finite(Model(_read_layers(source)))
+    raise ExportError(
+        "only a ClockworkRNN, a ClockworkLSTM, a ClockworkGRU, a Network of one of them, a SavedNetwork, a Recogniser "
+        f"or a file of one of the last two can be exported, got a {type(source).__name__}"
+    )
+
+
+def _read_network(network: Network, **extras: Any) -> Model:
+    if not isinstance(network.layer, ClockworkLayer):
+        raise ExportError(f"only networks of layers with clocks can be exported, got a {type(network.layer).__name__}")
+    readout = network.readout
+    bias = None if readout.bias is None else _array(readout.bias)
+    layers = _read_layers(network.layer)
+    return _check_finite(Model(layers, _array(readout.weight), bias, softmax=network.softmax, **extras))
+
+
+def _read_layers(layer: AnyLayer) -> tuple[ModelLayer, ...]:
+    if layer.bidirectional:
+        raise ExportError("a bidirectional layer reads a sequence from its end, so it has no step to export")
+    parameters: Mapping[str, Any] = dict(layer.named_parameters())
+    mask = np.tile(layer.schedule.mask(), (CELLS[layer.cell].gates, 1))
+    layers = []
+    for number in range(layer.num_layers):
+        arrays = {name: parameters.get(f"{name}_l{number}") for name in ("weight_ih", "weight_hh", "bias", "weight_ch")}
+        weight_ih, weight_hh, bias, weight_ch = (None if value is None else _array(value) for value in arrays.values())
+        if weight_ih is None or weight_hh is None:
+            raise ExportError(f"layer {number} has no plain weights: remove parametrisations before the export")
+        layers.append(ModelLayer(layer.cell, layer.schedule, weight_ih, weight_hh * mask, bias, weight_ch))
+    return tuple(layers)
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    array: Array = tensor.detach().to("cpu", torch.float32).contiguous().numpy().copy()
+    return array
+
+
+def _check_finite(model: Model) -> Model:
+    arrays = {f"{name} of layer {number}": getattr(layer, name)
+              for number, layer in enumerate(model.layers)
+              for name in ("weight_ih", "weight_hh", "bias", "weight_ch")}  # fmt: skip
+    arrays |= {"weight of the readout": model.readout_weight, "bias of the readout": model.readout_bias}
+    for name, array in arrays.items():
+        if array is not None and not np.isfinite(array).all():
+            raise ExportError(f"the {name} has values that are not finite")
+    return model
