@@ -7,7 +7,8 @@ Each function takes a file or a network in memory, writes a new folder, and retu
 command `cwrnn export` calls the same functions.
 """
 
+from .c.check import CCheck, check_c
 from .c.source import CExport, to_c
 from .model import Exportable, ExportError
 
-__all__ = ["CExport", "ExportError", "Exportable", "to_c"]
+__all__ = ["CCheck", "CExport", "ExportError", "Exportable", "check_c", "to_c"]

@@ -10,8 +10,8 @@ vector is the message of one speaker, and they are added at every tick. Either w
 only what speakers have said since its last one: the same products as if every speaker sent a message at its own tick,
 but at other steps, and never all of them at once.
 
-Rows of matrices are interleaved by fours, so that four sums share the load of a factor. The sum of a row is in order of
-its columns, so the layout does not change a bit.
+Four to twenty rows of a matrix are interleaved, so that their sums share the load of a factor. The sum of a row is in
+order of its columns, so the layout does not change a bit.
 """
 
 import math
@@ -23,8 +23,8 @@ import numpy as np
 from ...cells import CELLS, PEEPHOLES
 from ..model import Array, ExportError, Model, ModelLayer
 
-ROWS = 4
-"""How many rows of a matrix are interleaved."""
+FEWEST_ROWS, MOST_ROWS = 4, 20
+"""How many rows of a matrix may be interleaved: with more, their sums would not stay in registers."""
 LONGEST_CYCLE = 2**16
 """The worst step is searched among this many steps; schedules that repeat later have an upper bound instead."""
 
@@ -73,6 +73,8 @@ class Plan:
     modules: tuple[PlannedModule, ...]
     sums: int
     """How many sums the state holds."""
+    rows: int
+    """How many rows of a matrix are interleaved."""
 
     @property
     def cell(self) -> str:
@@ -127,7 +129,7 @@ class Plan:
     def readout_weights(self) -> Array:
         """The weights of the readout, in the order in which the C program reads them."""
         assert self.model.readout_weight is not None
-        return interleave(self.model.readout_weight)
+        return interleave(self.model.readout_weight, self.rows)
 
     @property
     def readout_multiply_adds(self) -> int:
@@ -143,7 +145,7 @@ class Plan:
     @property
     def has_exact_worst(self) -> bool:
         """True if `worst_multiply_adds` is the work of a step, and no upper bound."""
-        return self._cycle <= LONGEST_CYCLE
+        return self.cycle <= LONGEST_CYCLE
 
     @property
     def worst_multiply_adds(self) -> int:
@@ -152,7 +154,7 @@ class Plan:
         For schedules that take very long to repeat: those of a step at which all modules tick and hear all speakers.
         """
         gates = CELLS[self.cell].gates
-        t = np.arange(1, self._cycle + 1) if self.has_exact_worst else None
+        t = np.arange(1, self.cycle + 1) if self.has_exact_worst else None
         work: np.ndarray | int = 0
         for i, listener in enumerate(self.modules):
             products: np.ndarray | int = listener.inputs
@@ -165,7 +167,8 @@ class Plan:
         return int(np.max(work))
 
     @property
-    def _cycle(self) -> int:
+    def cycle(self) -> int:
+        """The steps after which all modules tick at once again."""
         return math.lcm(*(module.period for module in self.modules))
 
 
@@ -177,7 +180,26 @@ def plan_network(model: Model) -> Plan:
     kinds = {(layer.cell, layer.weight_ch is None) for layer in model.layers}
     if len(kinds) > 1:
         raise ExportError(f"all layers must have the same cell, got {', '.join(sorted(cell for cell, _ in kinds))}")
-    return Plan(model, tuple(_place_modules(model)), sum(_count_sums(layer) for layer in model.layers))
+    rows = choose_rows(model)
+    return Plan(model, tuple(_place_modules(model, rows)), sum(_count_sums(layer) for layer in model.layers), rows)
+
+
+def choose_rows(model: Model) -> int:
+    """How many rows of a matrix to interleave, for the fewest instructions of the modules' messages to themselves.
+
+    With R rows side by side, a column takes R loads of weights, R products, R sums and 6 other instructions, and each
+    block of rows has its sums to load and to store. A row that is left takes 8 instructions for every column.
+    """
+
+    def count_instructions(rows: int) -> float:
+        count = 0.0
+        for layer in model.layers:
+            for period, size in zip(layer.schedule.periods, layer.schedule.sizes, strict=True):
+                blocks, left = divmod(CELLS[layer.cell].gates * size, rows)
+                count += (blocks * ((3 * rows + 6) * size + 2 * rows + 12) + left * (8 * size + 10)) / period
+        return count
+
+    return min(range(FEWEST_ROWS, MOST_ROWS + 1), key=count_instructions)
 
 
 def _count_sums(layer: ModelLayer) -> int:
@@ -190,7 +212,7 @@ def _count_module_sums(layer: ModelLayer, i: int) -> int:
     return size * (cell.gates * (layer.schedule.modules - i) + cell.biases - cell.gates)
 
 
-def _place_modules(model: Model) -> Iterator[PlannedModule]:
+def _place_modules(model: Model, rows: int) -> Iterator[PlannedModule]:
     hidden = sums = modules = source = 0
     for number, layer in enumerate(model.layers):
         schedule = layer.schedule
@@ -205,7 +227,7 @@ def _place_modules(model: Model) -> Iterator[PlannedModule]:
                 sums=sums,
                 source=source,
                 inputs=layer.inputs,
-                parts=tuple(_list_parts(layer, i)),
+                parts=tuple(_list_parts(layer, i, rows)),
             )
             sums += _count_module_sums(layer, i)
         source = hidden
@@ -213,7 +235,7 @@ def _place_modules(model: Model) -> Iterator[PlannedModule]:
         modules += schedule.modules
 
 
-def _list_parts(layer: ModelLayer, i: int) -> Iterator[Part]:
+def _list_parts(layer: ModelLayer, i: int, rows: int) -> Iterator[Part]:
     """The numbers of module i, in the order in which the C program reads them."""
     cell, units = CELLS[layer.cell], layer.schedule.slices[i]
     bias = np.zeros(cell.biases * layer.units, np.float32) if layer.bias is None else layer.bias
@@ -223,12 +245,12 @@ def _list_parts(layer: ModelLayer, i: int) -> Iterator[Part]:
     biases: Sequence[int] = (3, 0, 1, 2) if is_gru else range(cell.gates)
     names = {"lstm": "of i, f, g and o", "gru": "of n's message, r, z and n"}.get(layer.cell, "")
     yield Part(f"biases {names}".strip(), _select(bias, biases, layer.units, units).ravel())
-    yield Part("inputs", interleave(_select(layer.weight_ih, range(cell.gates), layer.units, units)))
+    yield Part("inputs", interleave(_select(layer.weight_ih, range(cell.gates), layer.units, units), rows))
     if layer.weight_ch is not None:
         yield Part("peepholes of i, f and o", _select(layer.weight_ch, range(PEEPHOLES), layer.units, units).ravel())
     for j in reversed(range(i, layer.schedule.modules)):
         block = _select(layer.weight_hh, heard, layer.units, units)[:, layer.schedule.slices[j]]
-        yield Part(f"messages from module {j + 1}", interleave(block))
+        yield Part(f"messages from module {j + 1}", interleave(block, rows))
 
 
 def _select(array: Array, gates: Sequence[int], total: int, units: slice) -> Array:
@@ -236,12 +258,12 @@ def _select(array: Array, gates: Sequence[int], total: int, units: slice) -> Arr
     return np.concatenate([array[gate * total + units.start : gate * total + units.stop] for gate in gates])
 
 
-def interleave(matrix: Array) -> Array:
-    """The numbers of a matrix, four rows at a time and in these column by column; then the rows that are left.
+def interleave(matrix: Array, rows: int) -> Array:
+    """The numbers of a matrix, `rows` rows at a time and in these column by column; then the rows that are left.
 
-    >>> interleave(np.arange(10, dtype=np.float32).reshape(5, 2)).tolist()
+    >>> interleave(np.arange(10, dtype=np.float32).reshape(5, 2), rows=4).tolist()
     [0.0, 2.0, 4.0, 6.0, 1.0, 3.0, 5.0, 7.0, 8.0, 9.0]
     """
-    whole = len(matrix) // ROWS * ROWS
-    blocks = matrix[:whole].reshape(whole // ROWS, ROWS, matrix.shape[1]).transpose(0, 2, 1)
-    return np.concatenate([blocks.ravel(), matrix[whole:].ravel()])
+    blocks = len(matrix) // rows
+    whole = matrix[: blocks * rows].reshape(blocks, rows, matrix.shape[1]).transpose(0, 2, 1)
+    return np.concatenate([whole.ravel(), matrix[blocks * rows :].ravel()])

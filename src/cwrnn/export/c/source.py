@@ -87,8 +87,7 @@ def to_c(model: Exportable, out: str | PathLike[str], *, name: str = "network", 
         print(result)
     """
     check_name(name)
-    if numbers not in NUMBERS:
-        raise ArgumentError("numbers", f"expected one of {', '.join(NUMBERS)}, got {numbers!r}")
+    check_numbers(numbers)
     folder = check_folder(out)
     plan = plan_network(read_model(model))
     texts = render_network(plan, name)
@@ -104,6 +103,12 @@ def to_c(model: Exportable, out: str | PathLike[str], *, name: str = "network", 
         constant_bytes=plan.constant_bytes,
         state_bytes=plan.state_bytes,
     )
+
+
+def check_numbers(numbers: str) -> None:
+    """Raises an ArgumentError unless networks can be exported with this kind of numbers."""
+    if numbers not in NUMBERS:
+        raise ArgumentError("numbers", f"expected one of {', '.join(NUMBERS)}, got {numbers!r}")
 
 
 def render_network(plan: Plan, name: str) -> dict[str, str]:
@@ -127,6 +132,7 @@ def render_network(plan: Plan, name: str) -> dict[str, str]:
         "plan": plan,
         "modules": plan.modules,
         "layers": layers,
+        "rows": plan.rows,
         "gates": cell.gates,
         "biases": cell.biases,
         "inputs": inputs,
