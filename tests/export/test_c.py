@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -269,6 +270,16 @@ def test_the_command_writes_prints_and_checks(saved, tmp_path, capsys):
     arguments = ["export", str(saved), "--to", "c", "--out", str(tmp_path / "c"), "--json", "--check", "--quiet"]
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out)["check"]["steps"] == 10_000
+
+
+def test_the_c_code_of_the_documents_compiles(tmp_path):
+    to_c(Network(ClockworkRNN(3, 8), 2), tmp_path / "out", name="word_model")
+    pages = (Path(__file__).parents[2] / "docs").rglob("*.md")
+    blocks = [block for page in pages for block in re.findall(r"^```c\n(.*?)^```", page.read_text(), re.DOTALL | re.M)]
+    assert blocks
+    for block in blocks:
+        (tmp_path / "out" / "main.c").write_text(block)
+        compile_program(find_compiler(), [tmp_path / "out" / "main.c"], tmp_path / "main.o", "-c")
 
 
 def test_the_firmware_of_the_example_runs(tmp_path):
