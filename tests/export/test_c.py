@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.exported_networks import WARNINGS
 
 from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN
 from cwrnn.commands.main import main
@@ -50,7 +51,7 @@ def load_library(texts, folder):
     for file, text in texts.items():
         (folder / file).write_text(text, encoding="utf-8")
     sources = [folder / file for file in texts if file.endswith(".c")]
-    return ctypes.CDLL(str(compile_program(find_compiler(), sources, folder / "library.so", *LIBRARY)))
+    return ctypes.CDLL(str(compile_program(find_compiler(), sources, folder / "library.so", *LIBRARY, *WARNINGS)))
 
 
 def test_two_files_are_written_and_described(tmp_path):
@@ -279,7 +280,7 @@ def test_the_c_code_of_the_documents_compiles(tmp_path):
     assert blocks
     for block in blocks:
         (tmp_path / "out" / "main.c").write_text(block)
-        compile_program(find_compiler(), [tmp_path / "out" / "main.c"], tmp_path / "main.o", "-c")
+        compile_program(find_compiler(), [tmp_path / "out" / "main.c"], tmp_path / "main.o", "-c", *WARNINGS)
 
 
 def test_the_firmware_of_the_example_runs(tmp_path):
