@@ -1,5 +1,14 @@
-"""Export: a trained network as a program for another machine."""
+"""Export: a trained network as a program for another machine.
 
+    from cwrnn.export import to_c
+    print(to_c("words.safetensors", "firmware/words", name="word_model"))
+
+Each function takes a file or a network in memory, writes a new folder, and returns a result that prints itself. The
+command `cwrnn export` calls the same functions.
+"""
+
+from .c.check import CCheck, check_c
+from .c.source import CExport, to_c
 from .model import Exportable, ExportError
 
-__all__ = ["ExportError", "Exportable"]
+__all__ = ["CCheck", "CExport", "ExportError", "Exportable", "check_c", "to_c"]
