@@ -96,6 +96,10 @@ KERNEL_SINGLE = "tests/kernels/test_sequence.py::test_a_sequence_through_a_large
 KERNEL_TANH = "tests/kernels/test_sequence.py::test_tanh_is_exact_to_three_units_in_the_last_place"
 KERNEL_STATE = "tests/kernels/test_stepping.py::test_step_notices_a_changed_state"
 KERNEL_STEPS = "tests/kernels/test_stepping.py::test_steps_equal_the_specification"
+KERNEL_ROWS = "tests/kernels/test_rows.py::test_clocks_of_their_own_give_the_bits_of_each_sequence_alone"
+CLOCKS_OF_SEQUENCES = "tests/core/test_phases.py::test_a_batch_of_clocks_equals_each_sequence_alone"
+STEPS_OF_CLOCKS = "tests/core/test_phases.py::test_a_step_of_clocks_equals_each_sequence_alone"
+LENGTHS_GO_ON = "tests/core/test_phases.py::test_sequences_of_different_lengths_go_on"
 KERNEL_WEIGHTS = "tests/kernels/test_stepping.py::test_step_notices_changed_weights"
 KERNEL_LARGE = "tests/kernels/test_blocks.py::test_an_output_larger_than_the_caches_has_the_same_bits_as_in_parts"
 KEPT = "tests/kernels/test_blocks.py::test_the_next_tensor_of_that_size_gets_the_block"
@@ -242,7 +246,7 @@ MUTANTS = [
            ".to(weight.device).repeat(gates, 1).logical_and(torch.arange(gates * schedule.hidden_size)[:, None] "
            "< schedule.hidden_size)", ZEROS_LOADED),
     Mutant("stream: forward does not advance the clock of an LSTM", "layer.py",
-           "LSTMState(h, c, t0 + steps)", "LSTMState(h, c, t0)", CHUNKS),
+           "LSTMState(h, c, end)", "LSTMState(h, c, t0)", CHUNKS),
     Mutant("lstm: h and c are exchanged on the way out", "layer.py",
            "(joined[..., :N], joined[..., N:]))", "(joined[..., N:], joined[..., :N]))",
            f"{LAYER}::test_ragged_batches_equal_the_specification"),
@@ -259,7 +263,7 @@ MUTANTS = [
     Mutant("load: a pickled schedule is not checked", "schedule.py",
            "        self.__post_init__()\n", "        pass\n", FORGED),
     Mutant("stream: forward does not advance the clock", "layer.py",
-           "State(after, t0 + steps)", "State(after, t0)", CHUNKS),
+           "State(after, end)", "State(after, t0)", CHUNKS),
     Mutant("gradient: of the specification without ticks, undefined", "reference.py",
            "return torch.cat((states, nobody), dim=-1)", "return states",
            SPECIFIED_NO_TICKS),
@@ -866,12 +870,52 @@ MUTANTS = [
     Mutant("model: padding is a part of the sequence", "inspection/model.py",
            "layout.lengths.tolist()", "[len(x)] * x.shape[1]", f"{RECORDED}::test_sequences_of_any_form_are_kept"),
     Mutant("model: a stream may start anywhere", "inspection/model.py",
-           "if t0 != 0 or any(", "if False and any(", f"{RECORDED}::test_what_cannot_be_inspected_is_refused"),
+           "if bool(torch.as_tensor(t0).any()) or any(", "if False and any(",
+           f"{RECORDED}::test_what_cannot_be_inspected_is_refused"),
     Mutant("model: dropout stays on", "inspection/feeding.py", "    model.eval()\n", "",
            f"{RECORDED}::test_every_way_to_read_a_layer_is_silenced"),
     Mutant("model: every run draws other numbers", "inspection/feeding.py",
            "            torch.manual_seed(0)\n", "",
            f"{RECORDED}::test_random_models_are_compared_on_the_same_random_numbers"),
+    Mutant("phases: all sequences have the clock of the first", "phases.py",
+           "groups.setdefault(tuple(ticks), [])", "groups.setdefault((), [])", CLOCKS_OF_SEQUENCES),
+    Mutant("phases: the sequences stay in the order of their groups", "phases.py",
+           "torch.cat([phase.rows for phase in phases]).argsort()",
+           "torch.cat([phase.rows for phase in phases]).sort().values", CLOCKS_OF_SEQUENCES),
+    Mutant("phases: a group has the lengths of the first sequences", "phases.py",
+           "lengths.index_select(0, rows)", "lengths[: len(rows)]", CLOCKS_OF_SEQUENCES),
+    Mutant("phases: a step has one phase", "step.py",
+           "group_by_phase(clocks, schedule.periods, 1, input.device)",
+           "group_by_phase(clocks, schedule.periods, 0, input.device)", STEPS_OF_CLOCKS),
+    Mutant("phases: a step in a graph computes every module", "step.py",
+           "ticks = t.to(h.device) % schedule.periods[i] == 0", "ticks = t.to(h.device) >= 0",
+           "tests/core/test_phases.py::test_a_graph_steps_every_clock"),
+    Mutant("phases: clocks stay in the user's order inside a packed batch", "sequences.py",
+           "return clocks.index_select(0, self.packed.sorted_indices.to(clocks.device))", "return clocks",
+           LENGTHS_GO_ON),
+    Mutant("phases: lengths stay in the order inside", "sequences.py",
+           "lengths = lengths.index_select(0, self.packed.unsorted_indices)", "pass", LENGTHS_GO_ON),
+    Mutant("phases: lengths are not added to the clocks", "sequences.py",
+           "        if shortest == longest:\n", "        if True:\n", LENGTHS_GO_ON),
+    Mutant("phases: negative clocks are taken", "checks.py",
+           "(earliest := int(clocks.min())) < 0", "(earliest := int(clocks.max())) < 0",
+           "tests/core/test_phases.py::test_clocks_that_do_not_fit_are_refused"),
+    Mutant("kernel: all rows have the clock of the first", "kernels/cpu/rows.h",
+           "c->rows != NULL ? c->rows[b] : b] % periods[i]", "c->rows != NULL ? c->rows[0] : 0] % periods[i]",
+           KERNEL_ROWS),
+    Mutant("kernel: a module is due where the one before is", "kernels/cpu/rows.h",
+           "i > 0 && periods[i] % periods[i - 1] == 0", "i > 0", KERNEL_ROWS),
+    Mutant("kernel: a row that is not due sends another message", "kernels/cpu/rows.h",
+           "copy(block->row[which[n]] + message,", "copy(block->row[n] + message,", KERNEL_ROWS),
+    Mutant("kernel: a row reads the input of another", "kernels/cpu/rows.h",
+           "input + which[n] * c->input_b", "input + n * c->input_b", KERNEL_ROWS),
+    Mutant("kernel: a row trusts the state that it remembers", "kernels/cpu/rows.h",
+           "memcmp(block->row[n], h, (size_t)N * sizeof(real)) == 0", "1",
+           "tests/kernels/test_rows.py::test_the_state_of_one_sequence_changes"),
+    Mutant("kernel: a row trusts the weights that it remembers", "kernels/cpu/rows.h",
+           "if (!same_weights(plan)) {", "if (0) {", "tests/kernels/test_rows.py::test_changed_weights_are_noticed"),
+    Mutant("kernel: a row forgets the c of modules that are not due", "kernels/cpu/rows.h",
+           "if (lstm) copy(block->cells[n], h + N, N);", "if (lstm) clear(block->cells[n], N);", KERNEL_ROWS),
 ]  # fmt: skip
 
 

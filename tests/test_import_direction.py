@@ -14,7 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # a file or folder imports itself and those before it
 ORDER = [
     "extras", "writing", "untrusted", "schedule", "cells", "reference",
-    "checks", "sequences", "held", "scan", "step", "cascade",
+    "checks", "sequences", "held", "phases", "scan", "step", "cascade",
     "kernels", "backends", "environment",
     "state_dicts", "parameters", "fx_tracing", "layer", "rnn", "lstm", "gru",
     "readout", "init", "soft_clocks", "learned",

@@ -33,7 +33,8 @@ Run = Callable[
 ]
 RunPlain = Callable[[Tensor, Tensor, Tensor, Tensor | None, Schedule, int, str, Tensor | None], tuple[Any, Tensor]]
 Step = Callable[
-    [Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str, Any, Tensor | None], tuple[Tensor, Tensor, Any]
+    [Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int | Tensor, str, Any, Tensor | None],
+    tuple[Tensor, Tensor, Any],
 ]
 
 
@@ -51,7 +52,10 @@ class Backend(NamedTuple):
     None if the backend has no shorter way than `run`.
     """
     step: Step = clockwork_step
-    """Computes one time step: the output, the next state, and the messages to keep for the step after it, or None."""
+    """Computes one time step: the output, the next state, and the messages to keep for the step after it, or None.
+
+    Its time is one clock, or a tensor (B,) of clocks.
+    """
     refuse_schedule: Callable[[Schedule], str | None] = lambda schedule: None
     """Why this backend cannot run with a schedule, or None if it can."""
     advise_against: Callable[[Schedule, torch.dtype, str], str | None] = lambda schedule, dtype, cell: None
