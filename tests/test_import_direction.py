@@ -16,7 +16,7 @@ ORDER = [
     "extras", "writing", "untrusted", "schedule", "cells", "reference",
     "checks", "sequences", "held", "phases", "scan", "step", "cascade",
     "kernels", "backends", "environment",
-    "state_dicts", "parameters", "fx_tracing", "layer", "rnn", "lstm", "gru",
+    "state_dicts", "parameters", "fx_tracing", "layer", "rnn", "lstm", "gru", "streams",
     "readout", "init", "soft_clocks", "learned",
     "network", "tensor_files", "saved", "inspection", "__init__",
     "estimators", "bench", "experiments", "commands", "__main__",

@@ -20,6 +20,7 @@ from .reference import clockwork_reference
 from .rnn import ClockworkRNN
 from .schedule import Operations, Schedule
 from .step import LSTMState, State
+from .streams import StreamPool
 
 if TYPE_CHECKING:
     from .experiments.inspect.model import inspect
@@ -37,6 +38,7 @@ __all__ = [
     "Readout",
     "Schedule",
     "State",
+    "StreamPool",
     "Ticks",
     "clockwork_reference",
     "init",
