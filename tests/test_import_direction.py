@@ -18,7 +18,7 @@ ORDER = [
     "kernels", "backends", "environment",
     "state_dicts", "parameters", "fx_tracing", "layer", "rnn", "lstm", "gru", "streams",
     "readout", "init", "soft_clocks", "learned",
-    "network", "tensor_files", "saved", "inspection", "__init__",
+    "network", "tensor_files", "saved_states", "saved", "inspection", "__init__",
     "estimators", "bench", "experiments", "commands", "__main__",
 ]  # fmt: skip
 

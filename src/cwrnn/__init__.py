@@ -18,6 +18,7 @@ from .lstm import ClockworkLSTM
 from .readout import Readout
 from .reference import clockwork_reference
 from .rnn import ClockworkRNN
+from .saved_states import load_state, save_state
 from .schedule import Operations, Schedule
 from .step import LSTMState, State
 from .streams import StreamPool
@@ -43,6 +44,8 @@ __all__ = [
     "clockwork_reference",
     "init",
     "inspect",
+    "load_state",
+    "save_state",
 ]
 
 _LAZY = {"inspect": ".experiments.inspect.model"}

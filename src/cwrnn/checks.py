@@ -219,8 +219,10 @@ def check_start_clocks(clocks: Tensor, batch: int | None, are_given: bool) -> No
 
 def check_lengths(lengths: "Tensor | Sequence[int]", T: int, B: int, device: torch.device) -> Tensor:
     """`lengths` as a (B,) tensor of int64 on `device`; refuses lengths that do not fit T steps and B sequences."""
+    # an empty list has no dtype of its own
+    empty = B == 0 and not (isinstance(lengths, Tensor) and lengths.numel() > 0)
     try:
-        given = torch.as_tensor(lengths, dtype=None if B > 0 else torch.int64)
+        given = torch.as_tensor(lengths, dtype=torch.int64 if empty else None)
     except (TypeError, ValueError) as error:
         raise TypeError(f"lengths must be integers, got {lengths!r}") from error
     if given.dtype not in INTEGERS:

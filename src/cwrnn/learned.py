@@ -403,8 +403,10 @@ def _ratio(error: float, variation: float) -> float:
 
 
 def _check_start(hx: Any, t0: int) -> tuple[Any, int]:
-    """`check_start`, which also refuses a clock for each sequence."""
+    """`check_start`, which also refuses a clock for each sequence, and one that does not fit into 64 bits."""
     h, t = check_start(hx, t0)
     if isinstance(t, Tensor):
         raise TypeError("the sequences of a LearnedClockworkRNN share one clock, an int; got a tensor of clocks")
+    if t > 2**62:
+        raise ValueError(f"the clock of a LearnedClockworkRNN must be at most 2**62, got {t}")
     return h, t

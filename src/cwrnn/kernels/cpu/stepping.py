@@ -215,7 +215,7 @@ class Messages(BoundWeights):
             fields[FIELD_CLOCK] = t % self.cycle
             done = invoke("step", self.dtype, fields)
         else:
-            clocks = t.cpu().contiguous()
+            (clocks,) = with_memory(clocks=t.cpu().contiguous())
             fields[FIELD_CLOCKS] = clocks.data_ptr()
             done = invoke("step_rows", self.dtype, fields)
         if not done:
