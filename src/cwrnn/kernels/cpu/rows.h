@@ -4,7 +4,7 @@
  * again. A sequence touches no memory of another, so the batch is cut into blocks, which are the tasks of the threads. The
  * sum for one unit is taken in the same order as in step.h: a stream gives the same bits alone and among a thousand. */
 
-enum { BLOCK = 32 }; /* sequences of one task: enough to read the weights once for many, few enough for the cache */
+enum { BLOCK = 64 }; /* sequences of one task: enough to read the weights once for many, few enough for the cache */
 
 typedef struct {
     StepPlan *step;
