@@ -96,6 +96,7 @@ KERNEL_SINGLE = "tests/kernels/test_sequence.py::test_a_sequence_through_a_large
 KERNEL_TANH = "tests/kernels/test_sequence.py::test_tanh_is_exact_to_three_units_in_the_last_place"
 KERNEL_STATE = "tests/kernels/test_stepping.py::test_step_notices_a_changed_state"
 KERNEL_STEPS = "tests/kernels/test_stepping.py::test_steps_equal_the_specification"
+POOL = "tests/core/test_streams.py::test_streams_come_and_go_and_equal_themselves_alone"
 KERNEL_ROWS = "tests/kernels/test_rows.py::test_clocks_of_their_own_give_the_bits_of_each_sequence_alone"
 CLOCKS_OF_SEQUENCES = "tests/core/test_phases.py::test_a_batch_of_clocks_equals_each_sequence_alone"
 STEPS_OF_CLOCKS = "tests/core/test_phases.py::test_a_step_of_clocks_equals_each_sequence_alone"
@@ -916,6 +917,34 @@ MUTANTS = [
            "if (!same_weights(plan)) {", "if (0) {", "tests/kernels/test_rows.py::test_changed_weights_are_noticed"),
     Mutant("kernel: a row forgets the c of modules that are not due", "kernels/cpu/rows.h",
            "if (lstm) copy(block->cells[n], h + N, N);", "if (lstm) clear(block->cells[n], N);", KERNEL_ROWS),
+    Mutant("pool: the clock of another slot advances", "kernels/cpu/rows.h",
+           "c->clocks[c->rows[b]] += c->advance;", "c->clocks[b] += c->advance;", POOL),
+    Mutant("pool: the messages of a slot outlive its stream", "kernels/cpu/slots.py",
+           "        self.made[slot] = 0\n", "", POOL),
+    Mutant("pool: messages outlive the weights", "kernels/cpu/slots.py",
+           "        self.made.zero_()\n", "", f"{POOL} tests/core/test_streams.py::test_changed_weights_are_noticed"),
+    Mutant("pool: every layer advances the clocks", "kernels/cpu/slots.py",
+           "fields[FIELD_ADVANCE] = int(advance)", "fields[FIELD_ADVANCE] = 1", POOL),
+    Mutant("pool: the c of a stream stays in its slot", "kernels/cpu/slots.py",
+           "        self.c[slot] = state[N:]\n", "", POOL),
+    Mutant("pool: a step without a kernel does not advance the clocks", "streams.py",
+           "clocks.index_copy_(0, slots, after.t)", "pass", POOL),
+    Mutant("pool: a closed stream is found again", "streams.py",
+           "self._free.append(self._slots.pop(key))\n        self._last = None",
+           "self._free.append(self._slots.pop(key))",
+           "tests/core/test_streams.py::test_a_closed_stream_makes_no_step"),
+    Mutant("pool: a key occurs twice", "streams.py",
+           "if len(set(slots)) < len(slots):", "if False:",
+           "tests/core/test_streams.py::test_what_does_not_fit_is_refused_and_nothing_changes"),
+    Mutant("state file: a wrong number of clocks", "saved_states.py",
+           "if len(clocks) != batch:", "if False:",
+           "tests/core/test_saved_states.py::test_a_file_that_makes_no_sense_is_refused"),
+    Mutant("state file: numbers beyond the clock", "saved_states.py",
+           "0 <= clock < 2**63", "0 <= clock",
+           "tests/core/test_saved_states.py::test_a_file_that_makes_no_sense_is_refused"),
+    Mutant("state file: half precision comes back as float32", "saved_states.py",
+           ".to(FLOATS[dtype]) for name in names", " for name in names",
+           "tests/core/test_saved_states.py::test_a_state_is_restored_exactly"),
 ]  # fmt: skip
 
 

@@ -103,6 +103,21 @@ def test_the_pool_chooses_keys():
     assert repr(pool) == f"StreamPool({pool.layer!r}, 5 streams)"
 
 
+def test_a_closed_stream_makes_no_step(close):
+    layer, x = make(), randn(4, 2, 2)
+    pool = StreamPool(layer)
+    pool.open("a"), pool.open("b")
+    pool.step(["a", "b"], x[0])
+    pool.close("a")
+    with pytest.raises(KeyError, match="there is no stream 'a'"):
+        pool.step(["a", "b"], x[1])
+    # another stream gets its slot, and begins from zero
+    pool.open("a")
+    found = pool.step(["a", "b"], torch.stack((x[0, 0], x[1, 1])))
+    whole = layer(x)[0].detach()
+    close(found, torch.stack((whole[0, 0], whole[1, 1])))
+
+
 def test_a_closed_stream_goes_on_in_another_pool(close, kind):
     layer = CLOCKWORK[kind](2, 9, 2, schedule=(1, 2, 5), dtype=torch.float64)
     x, pool = randn(12, 2), StreamPool(layer)
