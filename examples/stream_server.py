@@ -13,11 +13,11 @@ rnn = cwrnn.ClockworkRNN(input_size=13, hidden_size=128, schedule=8).eval()
 readout = cwrnn.Readout(128, 2).eval()  # such as the probability of two events
 pool = cwrnn.StreamPool(rnn)
 parked = {}  # the states of clients that have left, and may come back
-received, first_outputs = {}, {}  # what one client sent, and what it got: checked at the end
+sent, returned = [], []  # what client 0 sends and gets, to be checked at the end
 names = (f"client {number}" for number in range(100_000))
 steps, answers, seconds = 300, 0, 0.0
 
-for step in range(steps):
+for _ in range(steps):
     # some clients arrive, some come back with the state in which they left, and some leave
     for _ in range(random.randrange(8)):
         pool.open(next(names))
@@ -39,14 +39,14 @@ for step in range(steps):
     answers += len(answer)
     if "client 0" in ready:
         place = ready.index("client 0")
-        received.setdefault("client 0", []).append(inputs[place])
-        first_outputs.setdefault("client 0", []).append(y[place])
+        sent.append(inputs[place])
+        returned.append(y[place])
 
 print(f"{steps} steps, {answers} answers, {len(pool)} streams are open and {len(parked)} have left")
 print(f"{seconds / answers * 1e6:.1f} us per answer, readout included")
 
 # every stream has its own clock, and its outputs are those that it gets alone
 with torch.no_grad():
-    whole, _ = rnn(torch.stack(received["client 0"])[:, None])
-difference = (torch.stack(first_outputs["client 0"]) - whole[:, 0]).abs().max()
+    whole, _ = rnn(torch.stack(sent)[:, None])
+difference = (torch.stack(returned) - whole[:, 0]).abs().max()
 print(f"client 0 made {len(whole)} steps; the largest difference from one call on its whole input: {difference:.1e}")
