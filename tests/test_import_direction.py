@@ -14,11 +14,11 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # a file or folder imports itself and those before it
 ORDER = [
     "extras", "writing", "untrusted", "schedule", "cells", "reference",
-    "checks", "sequences", "held", "scan", "step", "cascade",
+    "checks", "sequences", "held", "phases", "scan", "step", "cascade",
     "kernels", "backends", "environment",
-    "state_dicts", "parameters", "fx_tracing", "layer", "rnn", "lstm", "gru",
+    "state_dicts", "parameters", "fx_tracing", "layer", "rnn", "lstm", "gru", "streams",
     "readout", "init", "soft_clocks", "learned",
-    "network", "tensor_files", "saved", "inspection", "__init__",
+    "network", "tensor_files", "saved_states", "saved", "inspection", "__init__",
     "estimators", "bench", "experiments", "export", "commands", "__main__",
 ]  # fmt: skip
 

@@ -18,8 +18,10 @@ from .lstm import ClockworkLSTM
 from .readout import Readout
 from .reference import clockwork_reference
 from .rnn import ClockworkRNN
+from .saved_states import load_state, save_state
 from .schedule import Operations, Schedule
 from .step import LSTMState, State
+from .streams import StreamPool
 
 if TYPE_CHECKING:
     from .experiments.inspect.model import inspect
@@ -37,10 +39,13 @@ __all__ = [
     "Readout",
     "Schedule",
     "State",
+    "StreamPool",
     "Ticks",
     "clockwork_reference",
     "init",
     "inspect",
+    "load_state",
+    "save_state",
 ]
 
 _LAZY = {"inspect": ".experiments.inspect.model"}

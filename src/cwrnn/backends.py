@@ -6,7 +6,7 @@ run, and logs once, at debug level, why the others were refused. There is no sil
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from .cells import CELLS
 from .checks import is_autocast_on
 from .held import Pass, SignalPass, initial_state, states_of
 from .kernels.backend import KernelBackend, record_plain
-from .kernels.cpu import loader, sequence, stepping
+from .kernels.cpu import loader, sequence, slots, stepping
 from .kernels.eligibility import is_plain_call, needs_plain_operations
 from .kernels.gpu import launch
 from .reference import clockwork_reference
@@ -33,7 +33,8 @@ Run = Callable[
 ]
 RunPlain = Callable[[Tensor, Tensor, Tensor, Tensor | None, Schedule, int, str, Tensor | None], tuple[Any, Tensor]]
 Step = Callable[
-    [Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int, str, Any, Tensor | None], tuple[Tensor, Tensor, Any]
+    [Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int | Tensor, str, Any, Tensor | None],
+    tuple[Tensor, Tensor, Any],
 ]
 
 
@@ -51,7 +52,12 @@ class Backend(NamedTuple):
     None if the backend has no shorter way than `run`.
     """
     step: Step = clockwork_step
-    """Computes one time step: the output, the next state, and the messages to keep for the step after it, or None."""
+    """Computes one time step: the output, the next state, and the messages to keep for the step after it, or None.
+
+    Its time is one clock, or a tensor (B,) of clocks.
+    """
+    make_slots: Callable[[Schedule, str, slots.Weights], slots.StreamSlots] | None = None
+    """Makes memory for many streams through one layer with a cell and weights, or None if the backend has none."""
     refuse_schedule: Callable[[Schedule], str | None] = lambda schedule: None
     """Why this backend cannot run with a schedule, or None if it can."""
     advise_against: Callable[[Schedule, torch.dtype, str], str | None] = lambda schedule, dtype, cell: None
@@ -134,6 +140,7 @@ BACKENDS: dict[str, Backend] = {
             _run_on_cpu,
             _cpu.run_plain,
             stepping.step,
+            slots.StreamSlots,
             computed_in_float32=HALF_PRECISIONS,
         ),
         Backend(
@@ -213,6 +220,24 @@ def _refuse(backend: Backend, device: torch.device, dtype: torch.dtype, schedule
 @cache
 def _log_refusal(name: str, device: str, dtype: torch.dtype, reason: str) -> None:
     logger.debug("backend %r refused on %s with %s: %s", name, device, dtype, reason)
+
+
+def make_stream_slots(
+    name: str, schedule: Schedule, cell: str, weights: Sequence[slots.Weights]
+) -> list[slots.StreamSlots] | None:
+    """Memory for many streams through the layers that have these weights, in which the backend `name` steps them.
+
+    None if that backend has no such memory, or cannot notice changes of these weights.
+    """
+    weight_hh = weights[0][1]
+    backend = select_backend(name, weight_hh.device, weight_hh.dtype)
+    if (
+        backend.make_slots is None
+        or weight_hh.dtype in backend.computed_in_float32
+        or any(slots.refuse_slots(own) is not None for own in weights)
+    ):
+        return None
+    return [backend.make_slots(schedule, cell, own) for own in weights]
 
 
 def release_weights(weights: Iterable[Tensor]) -> None:

@@ -16,6 +16,9 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .cells import NONLINEARITIES
 
+INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8
+"""The dtypes of lengths and clocks."""
+
 
 def check_nonlinearity(nonlinearity: Any) -> None:
     """Refuses a nonlinearity that torch.nn.RNN refuses, with its message."""
@@ -148,7 +151,7 @@ def check_hidden(hidden: list[Tensor], x: Tensor, expected: tuple[int, int, int]
             )
 
 
-def check_state(state: Any, input: Tensor, parts: int) -> tuple[list[Tensor], int]:
+def check_state(state: Any, input: Tensor, parts: int) -> tuple[list[Tensor], int | Tensor]:
     """The tensors and the clock of a stream's state; refuses a state that does not fit the input of one step."""
     if not isinstance(state, tuple) or len(state) != parts + 1 or not all(isinstance(h, Tensor) for h in state[:-1]):
         form = "State(h, t)" if parts == 1 else "LSTMState(h, c, t)"
@@ -160,12 +163,24 @@ def check_state(state: Any, input: Tensor, parts: int) -> tuple[list[Tensor], in
             raise RuntimeError(
                 f"state.{name} should be {shape} for an input of {input.dim()} dimensions, got {list(h.shape)}"
             )
-    return hidden, check_clock("state.t", t)
+    t = check_clock("state.t", t)
+    if isinstance(t, Tensor):
+        check_clocks("state.t", t, input.shape[0] if input.dim() == 2 else None)
+    return hidden, t
 
 
-def check_clock(name: str, t: Any) -> int:
-    """`t` as an int; refuses anything else, and negative times: the clock counts from 0."""
-    if isinstance(t, np.integer):
+def check_clock(name: str, t: Any) -> "int | Tensor":
+    """`t` as an int, or as a tensor of int64 that has a clock for each sequence; refuses anything else.
+
+    The clock counts from 0, so negative times are refused; `check_clocks` looks at the numbers of a tensor.
+    """
+    if isinstance(t, Tensor):
+        if t.dtype not in INTEGERS:
+            raise TypeError(f"{name} should be an int or a tensor of integers, got: {t.dtype}")
+        if t.dim() > 0:
+            return t.to(torch.int64)
+        t = int(t)
+    elif isinstance(t, np.integer):
         t = int(t)
     if isinstance(t, bool) or not isinstance(t, (int, torch.SymInt)):
         raise TypeError(f"{name} should be of type int, got: {type(t).__name__}")
@@ -174,13 +189,43 @@ def check_clock(name: str, t: Any) -> int:
     return t  # type: ignore[return-value]
 
 
+def check_clocks(name: str, clocks: Tensor, batch: int | None) -> None:
+    """Refuses a tensor of clocks that has not one clock, zero or greater, for each of `batch` sequences.
+
+    `batch` is None for an unbatched input. The numbers are not looked at inside a graph.
+    """
+    if batch is None:
+        raise ValueError(f"{name} must be a single clock for an unbatched input, got shape {tuple(clocks.shape)}")
+    if clocks.shape != (batch,):
+        raise ValueError(f"{name} must have one clock per sequence, shape ({batch},), got {tuple(clocks.shape)}")
+    if batch > 0 and can_read_clocks(clocks) and (earliest := int(clocks.min())) < 0:
+        raise ValueError(f"{name} must be zero or greater, got {earliest}")
+
+
+def check_start_clocks(clocks: Tensor, batch: int | None, are_given: bool) -> None:
+    """`check_clocks` of a call on whole sequences, which also refuses clocks that cannot be read.
+
+    `are_given` is True if they were passed as t0, and False if they are those of a state.
+    """
+    name = "t0" if are_given else "hx.t"
+    check_clocks(name, clocks, batch)
+    if not can_read_clocks(clocks):
+        raise RuntimeError(
+            f"{name} is a tensor, whose numbers decide which modules are computed, and cannot be read here (inside "
+            "torch.compile, torch.export, a trace or vmap): pass one clock as an int, or call step, which takes a "
+            "tensor everywhere"
+        )
+
+
 def check_lengths(lengths: "Tensor | Sequence[int]", T: int, B: int, device: torch.device) -> Tensor:
     """`lengths` as a (B,) tensor of int64 on `device`; refuses lengths that do not fit T steps and B sequences."""
+    # an empty list has no dtype of its own
+    empty = B == 0 and not (isinstance(lengths, Tensor) and lengths.numel() > 0)
     try:
-        given = torch.as_tensor(lengths, dtype=None if B > 0 else torch.int64)
+        given = torch.as_tensor(lengths, dtype=torch.int64 if empty else None)
     except (TypeError, ValueError) as error:
         raise TypeError(f"lengths must be integers, got {lengths!r}") from error
-    if given.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+    if given.dtype not in INTEGERS:
         raise TypeError(f"lengths must be integers, got {given.dtype}")
     if given.shape != (B,):
         raise ValueError(f"lengths must have one entry per sequence, shape ({B},), got {tuple(given.shape)}")
@@ -218,6 +263,13 @@ def can_read(*tensors: Tensor) -> bool:
         and not torch._C._are_functorch_transforms_active()
         and (tensors[0].is_cpu or (tensors[0].is_cuda and not torch.cuda.is_current_stream_capturing()))
     )
+
+
+def can_read_clocks(clocks: Tensor) -> bool:
+    """True if the numbers of `clocks` can be read: outside of graphs, and if torch.func does not transform them."""
+    if torch._C._are_functorch_transforms_active():
+        return not torch._C._functorch.is_functorch_wrapped_tensor(clocks) and not torch.compiler.is_compiling()
+    return can_read(clocks)
 
 
 def _is_only_counted() -> bool:

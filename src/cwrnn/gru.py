@@ -52,7 +52,7 @@ class ClockworkGRU(ClockworkLayer[Tensor, State]):
         * **hx**: (layers * directions, B, N), without B if unbatched: the state before the first step.
           Default: zeros. Or the :class:`State` of a stream that this call continues, which knows its clock
         * **t0**: the clock at the first step, unless `hx` is a :class:`State`. To continue a stream from a tensor, pass
-          the number of steps before this call. Default: 0
+          the number of steps before this call. A tensor (B,) of integers gives every sequence its own clock. Default: 0
         * **lengths**: B integers, if the sequences of a padded batch have different lengths
         * **return_state**: if ``True``, the second output is a :class:`State` even if `hx` is not one.
           Default: ``False``
@@ -62,7 +62,7 @@ class ClockworkGRU(ClockworkLayer[Tensor, State]):
           zero beyond a sequence's end
         * **h_n**: (layers * directions, B, N), without B if unbatched: the state at each sequence's own end. If `hx` is
           a :class:`State`, or with `return_state`, it is a :class:`State` with the clock after the last step, for the
-          next call of the layer or of `step`
+          next call of the layer or of `step`. If the clocks of the sequences differ, it has a tensor (B,) of them
 
     Variables:
         * **weight_ih_l[k]** (3 N, I): the weights from the input of layer k: those of gate r, then z and n

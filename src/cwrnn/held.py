@@ -2,6 +2,7 @@
 
 HeldSignal   one such signal: a value per tick, a period, a place on the clock
 Pass         one run over time of one layer in one direction: a HeldSignal of states per module
+PhasedPass   the same for sequences with clocks of their own: a Pass for each group that ticks together
 Ticks        the output of a layer before it is held: the passes of its last layer, and how to hold them
 """
 
@@ -187,6 +188,40 @@ class SignalPass(Pass):
         return self.cell_signals
 
 
+@dataclass(eq=False)
+class PhasedPass:
+    """One run over sequences that have clocks of their own: a pass for each group of them that ticks together."""
+
+    passes: tuple[Pass, ...]
+    places: Tensor
+    """(B,): the place of every sequence in the groups one after another."""
+
+    @property
+    def modules(self) -> tuple[HeldSignal, ...]:
+        """The states of every module in the first group; those of the other groups have other ticks."""
+        return self.passes[0].modules
+
+    def hold(self) -> Tensor:
+        """(T, B, N): the hidden state at every time step, zero beyond a sequence's end."""
+        return self._join([run.hold() for run in self.passes])
+
+    def linear(self, weight: Tensor) -> Tensor:
+        """(T, B, O): `weight` (O, N) times the hidden state at every time step, multiplied at tick rate."""
+        return self._join([run.linear(weight) for run in self.passes])
+
+    def h_n(self) -> Tensor:
+        """(1, B, parts N): the state at each sequence's own end, with the axis of layers."""
+        return self._join([run.h_n() for run in self.passes])
+
+    def to(self, dtype: torch.dtype) -> "PhasedPass":
+        """The same states, rounded to `dtype`."""
+        return PhasedPass(tuple(run.to(dtype) for run in self.passes), self.places)
+
+    def _join(self, values: list[Tensor]) -> Tensor:
+        """The values (..., B, features) of all sequences, in the order of the batch."""
+        return torch.cat(values, dim=1).index_select(1, self.places)
+
+
 @dataclass(eq=False, repr=False)
 class Ticks:
     """The output of a ClockworkRNN before it is held: one value per tick of each module.
@@ -201,7 +236,7 @@ class Ticks:
     True
     """
 
-    passes: tuple[Pass, ...]
+    passes: tuple[Pass | PhasedPass, ...]
     """The forward pass, and for a bidirectional layer the reverse pass, on its own clock."""
     layout: Layout
     """The form of the layer's input, which its output has as well."""

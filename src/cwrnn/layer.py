@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import torch
@@ -16,6 +17,7 @@ from .checks import (
     check_features,
     check_hidden,
     check_input,
+    check_start_clocks,
     check_state,
     check_step,
     is_autocast_on,
@@ -24,8 +26,9 @@ from .checks import (
 from .fx_tracing import is_symbolic, record_call
 from .held import Ticks
 from .parameters import LayerParameters
+from .phases import run_in_phases
 from .schedule import Schedule
-from .sequences import Layout, arrange
+from .sequences import Layout, add_steps, arrange
 from .state_dicts import join_biases, split_bias
 from .step import UNSET_CLOCK, LSTMState, RunningLSTMState, RunningState, State, check_start, keep_messages
 
@@ -84,7 +87,7 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
         input: Tensor | PackedSequence,
         hx: Hidden | StreamState | None = None,
         *,
-        t0: int = UNSET_CLOCK,
+        t0: int | Tensor = UNSET_CLOCK,
         lengths: Tensor | Sequence[int] | None = None,
         return_state: bool = False,
     ) -> tuple[Tensor | PackedSequence, Hidden | StreamState]:
@@ -124,7 +127,7 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
         input: Tensor | PackedSequence,
         hx: Hidden | None = None,
         *,
-        t0: int = UNSET_CLOCK,
+        t0: int | Tensor = UNSET_CLOCK,
         lengths: Tensor | Sequence[int] | None = None,
         return_state: Literal[False] = False,
     ) -> tuple[Ticks, Hidden]: ...
@@ -135,7 +138,7 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
         input: Tensor | PackedSequence,
         hx: Hidden | StreamState | None = None,
         *,
-        t0: int = UNSET_CLOCK,
+        t0: int | Tensor = UNSET_CLOCK,
         lengths: Tensor | Sequence[int] | None = None,
         return_state: bool = False,
     ) -> tuple[Ticks, Hidden | StreamState]: ...
@@ -145,7 +148,7 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
         input: Tensor | PackedSequence,
         hx: Hidden | StreamState | None = None,
         *,
-        t0: int = UNSET_CLOCK,
+        t0: int | Tensor = UNSET_CLOCK,
         lengths: Tensor | Sequence[int] | None = None,
         return_state: bool = False,
     ) -> tuple[Ticks, Hidden | StreamState]:
@@ -167,7 +170,8 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
         Args:
             input: (B, I), or (I,) unbatched
             state: the state that the last step returned, or that `forward` returned with `return_state`, or
-                `State(h_n, t)` after t steps, for an LSTM `LSTMState(h_n, c_n, t)`; None starts at t = 0
+                `State(h_n, t)` after t steps, for an LSTM `LSTMState(h_n, c_n, t)`, where t may be a tensor (B,) of
+                clocks; None starts at t = 0
 
         >>> import cwrnn
         >>> rnn = cwrnn.ClockworkRNN(3, 8)
@@ -270,7 +274,7 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
         self,
         input: Tensor | PackedSequence,
         hx: Hidden | StreamState | None,
-        t0: int,
+        t0: int | Tensor,
         lengths: Tensor | Sequence[int] | None,
         return_state: bool,
         hold: bool,
@@ -283,7 +287,11 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
             )
         hidden, t0 = check_start(hx, t0, self._state_type)
         x, h, layout = self._enter(input, hidden, lengths)
-        steps = layout.common_length(x.shape[0]) if return_state else 0
+        start = t0
+        if isinstance(t0, Tensor):
+            check_start_clocks(t0, x.shape[1] if layout.batched else None, hx is hidden)
+            start = layout.clocks_in(t0)
+        end = add_steps(t0, layout.count_steps(x.shape[0])) if return_state else 0
         dtype, without_autocast = self._precision(x.device)
         backend = select_backend(self.backend, x.device, dtype, self.schedule, self.cell)
         arithmetic = backend.arithmetic(dtype)
@@ -292,25 +300,25 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
             x, h = _cast(x, arithmetic), None if h is None else _cast(h, arithmetic)
             last = self.num_layers - 1
             for layer in range(last):
-                below = self._run(backend, layer, x, h, t0, layout, hold=True)
+                below = self._run(backend, layer, x, h, start, layout, hold=True)
                 h_n += [run.h_n() for run in below.passes]
                 x = F.dropout(below.held(), self.dropout, self.training)
-            ticks = self._run(backend, last, x, h, t0, layout, hold)
+            ticks = self._run(backend, last, x, h, start, layout, hold)
             h_n += [run.h_n() for run in ticks.passes]
             after = _cast(layout.hidden_out(torch.cat(h_n) if len(h_n) > 1 else h_n[0]), dtype)
             if arithmetic != dtype:
                 ticks = Ticks(tuple(run.to(dtype) for run in ticks.passes), layout)
         if self._state_type is not State:
             h, c = _split(after)
-            return ticks, LSTMState(h, c, t0 + steps) if return_state else (h, c)  # type: ignore[return-value]
-        return ticks, State(after, t0 + steps) if return_state else after  # type: ignore[return-value]
+            return ticks, LSTMState(h, c, end) if return_state else (h, c)  # type: ignore[return-value]
+        return ticks, State(after, end) if return_state else after  # type: ignore[return-value]
 
     def _run(
-        self, backend: Backend, layer: int, x: Tensor, h: Tensor | None, t0: int, layout: Layout, hold: bool
+        self, backend: Backend, layer: int, x: Tensor, h: Tensor | None, t0: int | Tensor, layout: Layout, hold: bool
     ) -> Ticks:
         """One layer, in all directions, over x (T, B, features) from its part of h, the joined state.
 
-        A state of None is zero.
+        A state of None is zero. t0 is one clock, or a tensor (B,) of clocks in the order of x.
         """
         passes = []
         for direction, suffix in enumerate(self._suffixes(layer)):
@@ -318,8 +326,9 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
             sequence, clock = (x, t0) if direction == 0 else (layout.reverse(x), 0)
             weight_ih, weight_hh, bias, weight_ch = self._weights(suffix, x.dtype)
             initial = None if h is None else h[layer * self.num_directions + direction]
+            run: Any = partial(run_in_phases, backend.run) if isinstance(clock, Tensor) else backend.run
             passes.append(
-                backend.run(
+                run(
                     sequence, weight_ih, weight_hh, bias, initial, self.schedule, clock, self.cell, layout.lengths,
                     hold, weight_ch,
                 )

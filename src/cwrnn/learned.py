@@ -176,7 +176,7 @@ class LearnedClockworkRNN(nn.Module):
         if is_symbolic(input):
             recorded: tuple[Tensor, Tensor] = record_call(self, input, hx, {"t0": t0, "return_state": return_state})
             return recorded
-        h, t = check_start(hx, t0)
+        h, t = _check_start(hx, t0)
         output, h_n = self._run(input, h, t, self._draw_probabilities())
         if not (return_state or isinstance(hx, State)):
             return output, h_n
@@ -291,7 +291,7 @@ class LearnedClockworkRNN(nn.Module):
         >>> hardened.schedule.periods == tuple(sorted(set(rnn.periods)))
         True
         """
-        h, t = check_start(hx, t0)
+        h, t = _check_start(hx, t0)
         chosen, start = self._choose()
         periods = self.candidates[chosen, 0].tolist()
         order = sorted(range(len(self.sizes)), key=periods.__getitem__)
@@ -400,3 +400,13 @@ def _ratio(error: float, variation: float) -> float:
     if error == 0:
         return 0.0
     return error / variation if variation > 0 else math.inf
+
+
+def _check_start(hx: Any, t0: int) -> tuple[Any, int]:
+    """`check_start`, which also refuses a clock for each sequence, and one that does not fit into 64 bits."""
+    h, t = check_start(hx, t0)
+    if isinstance(t, Tensor):
+        raise TypeError("the sequences of a LearnedClockworkRNN share one clock, an int; got a tensor of clocks")
+    if t > 2**62:
+        raise ValueError(f"the clock of a LearnedClockworkRNN must be at most 2**62, got {t}")
+    return h, t

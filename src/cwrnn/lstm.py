@@ -53,7 +53,8 @@ class ClockworkLSTM(ClockworkLayer[tuple[Tensor, Tensor], LSTMState]):
           first step. Default: zeros. Or the :class:`LSTMState` of a stream that this call continues, which knows its
           clock
         * **t0**: the clock at the first step, unless `hx` is an :class:`LSTMState`. To continue a stream from a pair of
-          tensors, pass the number of steps before this call. Default: 0
+          tensors, pass the number of steps before this call. A tensor (B,) of integers gives every sequence its own
+          clock. Default: 0
         * **lengths**: B integers, if the sequences of a padded batch have different lengths
         * **return_state**: if ``True``, the second output is an :class:`LSTMState` even if `hx` is not one.
           Default: ``False``
@@ -63,7 +64,8 @@ class ClockworkLSTM(ClockworkLayer[tuple[Tensor, Tensor], LSTMState]):
           sequence's end
         * **h_n**, **c_n**: (layers * directions, B, N), without B if unbatched: the state at each sequence's own end.
           If `hx` is an :class:`LSTMState`, or with `return_state`, the pair is an :class:`LSTMState` with the clock
-          after the last step, for the next call of the layer or of `step`
+          after the last step, for the next call of the layer or of `step`. If the clocks of the sequences differ, it
+          has a tensor (B,) of them
 
     Variables:
         * **weight_ih_l[k]** (4 N, I): the weights from the input of layer k: those of gate i, then f, g and o

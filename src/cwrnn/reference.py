@@ -25,7 +25,8 @@ The letters of the whole code base:
     N   hidden units                S    replicas: independent networks side by side
 
 Modules are sorted by increasing period. `t` is the absolute clock and counts from 0, so every module ticks at t = 0.
-A sequence that continues a stream starts at t = t0. Weights and biases of gated cells are gate-major, as torch's.
+A sequence that continues a stream starts at t = t0. If the sequences of a batch have clocks of their own, each is
+computed as if it were alone. Weights and biases of gated cells are gate-major, as torch's.
 """
 
 import torch

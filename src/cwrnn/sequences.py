@@ -45,8 +45,17 @@ class Layout(NamedTuple):
             return h.index_select(1, self.packed.unsorted_indices)
         return h if self.batched else h.squeeze(1)
 
-    def common_length(self, T: int) -> int:
-        """The number of steps of every sequence in a batch of T steps; refuses sequences of different lengths."""
+    def clocks_in(self, clocks: Tensor) -> Tensor:
+        """The user's clocks (B,), in the order of the sequences inside."""
+        if self.packed is not None and self.packed.sorted_indices is not None:
+            return clocks.index_select(0, self.packed.sorted_indices.to(clocks.device))
+        return clocks
+
+    def count_steps(self, T: int) -> int | Tensor:
+        """The number of steps of all sequences in a batch of T steps.
+
+        If they differ, it is a tensor (B,) on the CPU, in the order that the user expects.
+        """
         if self.lengths is None or self.lengths.numel() == 0:
             return T
         if self.packed is not None:
@@ -55,12 +64,12 @@ class Layout(NamedTuple):
             shortest, longest = int((sizes == sizes[0]).sum()), T
         else:
             shortest, longest = int(self.lengths.min()), int(self.lengths.max())
-        if shortest != longest:
-            raise ValueError(
-                f"the sequences end at different times, after {shortest} to {longest} steps, so they have no "
-                "common State: pass hx as tensors, without return_state"
-            )
-        return longest
+        if shortest == longest:
+            return longest
+        lengths = self.lengths
+        if self.packed is not None and self.packed.unsorted_indices is not None:
+            lengths = lengths.index_select(0, self.packed.unsorted_indices)
+        return lengths.cpu()
 
     def mask(self, value: Tensor) -> Tensor:
         """`value` (T, B, ...) with zeros beyond each sequence's end."""
@@ -73,6 +82,11 @@ class Layout(NamedTuple):
         step = torch.arange(value.shape[0], device=value.device)[:, None]
         source = torch.where(step < self.lengths, self.lengths - 1 - step, step)
         return value.gather(0, source[..., None].expand_as(value))
+
+
+def add_steps(t0: int | Tensor, steps: int | Tensor) -> int | Tensor:
+    """The clocks after `steps` steps from t0; a tensor, on the device of t0, if one of them is a tensor."""
+    return t0 + (steps.to(t0.device) if isinstance(t0, Tensor) and isinstance(steps, Tensor) else steps)
 
 
 def mask(value: Tensor, lengths: Tensor | None) -> Tensor:

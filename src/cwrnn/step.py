@@ -11,12 +11,15 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from .cells import CELLS, PEEPHOLES, compute_drive, select_units, update
-from .checks import check_clock
+from .checks import can_read_clocks, check_clock
+from .phases import group_by_phase, invert
 from .schedule import Schedule
 
 
 class State(NamedTuple):
     """The state of a stream: the hidden state, and the clock of the next step.
+
+    The sequences of a batch may have clocks of their own: then `t` is a tensor (B,) of integers.
 
     >>> import cwrnn
     >>> rnn = cwrnn.ClockworkRNN(3, 8)
@@ -29,8 +32,8 @@ class State(NamedTuple):
 
     h: Tensor
     """(num_layers, B, N), or (num_layers, N) unbatched."""
-    t: int
-    """The number of steps that the stream has made."""
+    t: int | Tensor
+    """The number of steps that the stream has made, or a tensor (B,) with the number of every sequence."""
 
     def detach(self) -> "State":
         """The state without the history of its gradients, to train on a stream in chunks.
@@ -43,6 +46,9 @@ class State(NamedTuple):
     def to(self, *arguments: Any, **options: Any) -> "State":
         """The state on another device or with another dtype; the arguments are those of `torch.Tensor.to`.
 
+        A tensor of clocks stays as it is, because the layer reads it before it computes: it may lie on any device, and
+        is best left on the CPU.
+
         >>> State(torch.ones(1, 2, 8), t=5).to(torch.float64).h.dtype
         torch.float64
         """
@@ -51,6 +57,8 @@ class State(NamedTuple):
 
 class LSTMState(NamedTuple):
     """The state of a stream through a ClockworkLSTM: h, c, and the clock of the next step.
+
+    The sequences of a batch may have clocks of their own: then `t` is a tensor (B,) of integers.
 
     `step` returns h and c as two views of one tensor, which are not contiguous if B > 1 or num_layers > 1: use
     `reshape` in place of `view`.
@@ -68,8 +76,8 @@ class LSTMState(NamedTuple):
     """The hidden state: (num_layers, B, N), or (num_layers, N) unbatched."""
     c: Tensor
     """The cell state, of the same shape."""
-    t: int
-    """The number of steps that the stream has made."""
+    t: int | Tensor
+    """The number of steps that the stream has made, or a tensor (B,) with the number of every sequence."""
 
     def detach(self) -> "LSTMState":
         """The state without the history of its gradients, to train on a stream in chunks.
@@ -82,6 +90,9 @@ class LSTMState(NamedTuple):
 
     def to(self, *arguments: Any, **options: Any) -> "LSTMState":
         """The state on another device or with another dtype; the arguments are those of `torch.Tensor.to`.
+
+        A tensor of clocks stays as it is, because the layer reads it before it computes: it may lie on any device, and
+        is best left on the CPU.
 
         >>> LSTMState(torch.ones(1, 2, 8), torch.ones(1, 2, 8), t=5).to(torch.float64).c.dtype
         torch.float64
@@ -114,7 +125,9 @@ UNSET_CLOCK: Any = _Default.CLOCK
 """The default of `t0`: 0, or the clock of `hx` if that is a State. A number beside a State is an error, even 0."""
 
 
-def check_start(hx: Any, t0: int, expected: "type[State] | type[LSTMState]" = State) -> tuple[Any, int]:
+def check_start(
+    hx: Any, t0: int | Tensor, expected: "type[State] | type[LSTMState]" = State
+) -> tuple[Any, int | Tensor]:
     """The hidden state and the clock from which a call of a layer starts, both checked where they contradict.
 
     Args:
@@ -135,7 +148,7 @@ class MessageCache(Protocol):
     """The messages that a backend keeps from one step of a layer to the next."""
 
     def step_if_unchanged(
-        self, input: Any, h: Tensor, t: int, cell: str, schedule: Schedule, parameters: Mapping[str, Any]
+        self, input: Any, h: Tensor, t: int | Tensor, cell: str, schedule: Schedule, parameters: Mapping[str, Any]
     ) -> tuple[Tensor, Tensor] | None:
         """The output (B, N) and the next state (1, B, N), if only input, state and time have changed; else None."""
 
@@ -190,7 +203,7 @@ if hasattr(_pytree, "_register_namedtuple"):
 
 def keep_messages(
     joined: Tensor,
-    t: int,
+    t: int | Tensor,
     backend: str,
     messages: "list[MessageCache | None]",
     plain: "type[State] | type[LSTMState]" = State,
@@ -218,20 +231,26 @@ def clockwork_step(
     bias: Tensor | None,
     h: Tensor,
     schedule: Schedule,
-    t: int,
+    t: int | Tensor,
     cell: str,
     messages: None = None,
     weight_ch: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, None]:
     """The output (B, N) and the state (B, parts N) after time t.
 
-    Args are the input (B, I) at t, the weights, and the state `h` (B, parts N) at t - 1. Only the modules that are due
-    are computed. The output has memory of its own, so that changing it in place does not change the state. A backend
-    may keep messages for the next step; here nothing is kept.
+    Args are the input (B, I) at t, the weights, and the state `h` (B, parts N) at t - 1; t is one clock, or a tensor
+    (B,) of clocks. Only the modules that are due are computed, except inside a graph whose clocks are a tensor: there
+    all modules are computed, and those that are due are taken. The output has memory of its own, so that changing it
+    in place does not change the state. A backend may keep messages for the next step; here nothing is kept.
     """
     gates, biases, parts = CELLS[cell]
     N = schedule.hidden_size
-    due = schedule.due(t)
+    if isinstance(t, int | torch.SymInt):
+        due = schedule.due(t)
+    elif can_read_clocks(t):
+        return _step_in_phases(input, weight_ih, weight_hh, bias, h, schedule, t, cell, weight_ch)
+    else:
+        due = tuple(range(schedule.modules))
     if not due and not torch.is_grad_enabled():
         return h[..., :N].clone(), h, None
     before = h.unflatten(-1, (parts, N))
@@ -243,6 +262,9 @@ def clockwork_step(
         drive = compute_drive(cell, input, select_units(weight_ih, gates, units), own_bias)
         peepholes = None if weight_ch is None else select_units(weight_ch, PEEPHOLES, units)
         after = update(cell, drive, message, modules[i].flatten(-2), peepholes)
+        if isinstance(t, Tensor):
+            ticks = t.to(h.device) % schedule.periods[i] == 0
+            after = torch.where(ticks[:, None], after, modules[i].flatten(-2))
         modules[i] = after.unflatten(-1, (parts, schedule.sizes[i]))
     after = torch.cat(modules, dim=-1).flatten(-2)
     if not due:
@@ -252,3 +274,30 @@ def clockwork_step(
             nobody = nobody if numbers is None else nobody + numbers[:0]
         after = torch.cat((after, nobody), dim=-1)
     return after[..., :N].clone(), after, None
+
+
+def _step_in_phases(
+    input: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor | None,
+    h: Tensor,
+    schedule: Schedule,
+    clocks: Tensor,
+    cell: str,
+    weight_ch: Tensor | None,
+) -> tuple[Tensor, Tensor, None]:
+    """`clockwork_step` of sequences that have clocks of their own: one step for each set of modules that are due."""
+    phases = group_by_phase(clocks, schedule.periods, 1, input.device)
+    outputs, states = [], []
+    for t, rows in phases:
+        own_input, own_h = (input, h) if len(phases) == 1 else (input.index_select(0, rows), h.index_select(0, rows))
+        output, after, _ = clockwork_step(
+            own_input, weight_ih, weight_hh, bias, own_h, schedule, t, cell, None, weight_ch
+        )
+        outputs.append(output)
+        states.append(after)
+    if len(phases) == 1:
+        return outputs[0], states[0], None
+    places = invert(phases)
+    return torch.cat(outputs).index_select(0, places), torch.cat(states).index_select(0, places), None

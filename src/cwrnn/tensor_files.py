@@ -61,7 +61,14 @@ def name_problems(path: Path) -> Iterator[None]:
         raise ModelError(f"{name}: {escape_controls(str(error))}") from error
 
 
-def write_tensors(path: Path, metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, extra: str) -> None:
+def write_tensors(
+    path: Path,
+    metadata: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    extra: str,
+    purpose: str = "saving networks",
+) -> None:
     """Writes a file, completely or not at all; an existing file is replaced.
 
     Args:
@@ -69,6 +76,7 @@ def write_tensors(path: Path, metadata: Mapping[str, Any], arrays: Mapping[str, 
         metadata: JSON-serialisable; version and sha256 are added
         arrays: float32 or float64
         extra: the extra of cwrnn that installs safetensors, for the message if it is missing
+        purpose: what needs safetensors, for the same message
 
     Raises a ValueError if the metadata is not JSON that `read_tensors` would read, and an OSError if the file cannot be
     written.
@@ -76,7 +84,7 @@ def write_tensors(path: Path, metadata: Mapping[str, Any], arrays: Mapping[str, 
     metadata = {"version": VERSION, **metadata}
     text = json.dumps(metadata | {"sha256": compute_digest(metadata, arrays)}, ensure_ascii=False, allow_nan=False)
     parse_json(text)
-    safetensors = require("safetensors.numpy", extra=extra, purpose="saving networks")
+    safetensors = require("safetensors.numpy", extra=extra, purpose=purpose)
     write_files({path: safetensors.save(dict(arrays), {KEY: text})})
 
 
@@ -97,7 +105,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     entries = _parse_object(header, "its header")
     texts = entries.pop("__metadata__", None)
     if not isinstance(texts, dict) or not isinstance(texts.get(KEY), str):
-        raise FormatError("a safetensors file, but not a network saved by cwrnn")
+        raise FormatError("a safetensors file, but not one that cwrnn saved")
     metadata = _parse_object(texts[KEY], "its metadata")
     if metadata.get("version") != VERSION:
         version = shorten(repr(metadata.get("version")))

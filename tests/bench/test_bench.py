@@ -8,7 +8,7 @@ import torch
 
 from cwrnn import ClockworkRNN, backends, bench
 from cwrnn.backends import BACKENDS, Backend
-from cwrnn.bench import command, compiled, gpu, layers, regimes, timing
+from cwrnn.bench import command, compiled, gpu, layers, regimes, streams, timing
 from cwrnn.bench.layers import Size
 from cwrnn.kernels.cpu import loader
 
@@ -87,6 +87,28 @@ def test_compiled_layers_are_timed_beside_eager_ones(tmp_path, capsys, monkeypat
     assert len(rows) == len(layers) == 12
     assert all(row["more"] == pytest.approx(row["compiled"] - row["eager"]) for row in rows)
     assert "RNN, forward + backward, autocast" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("layer", ["RNN", "LSTM", "GRU"])
+def test_streams_are_timed_beside_themselves_alone(layer, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(streams, "SIZES", ((1, 9), (20, 9)))
+    monkeypatch.setattr(streams, "SHORTEST", 0)
+    file = tmp_path / "bench.json"
+    assert bench.main(["streams", "--layer", layer, "--repeats", "1", "--json", str(file)]) == 0
+    rows = json.loads(file.read_text())["streams"]
+    assert [(row["streams"], row["stepped"]) for row in rows] == [(1, 1), (20, 20), (20, 2)]
+    for row in rows:
+        assert row["alone_ratio"] == pytest.approx(row["alone"] / row["pool"])
+        assert row["torch_ratio"] == pytest.approx(row["torch"] / row["pool"])
+    assert "2 of 20 streams, 9 units" in capsys.readouterr().out
+
+
+def test_a_wrong_pool_is_not_timed(capsys, monkeypatch):
+    monkeypatch.setattr(streams, "SIZES", ((3, 9),))
+    step = streams.StreamPool.step
+    monkeypatch.setattr(streams.StreamPool, "step", lambda pool, keys, x: step(pool, keys, x) + 1)
+    assert bench.main(["streams", "--repeats", "1"]) == 1
+    assert "not close" in capsys.readouterr().err
 
 
 def test_growth_is_compared_turn_by_turn(monkeypatch):
@@ -269,7 +291,7 @@ def test_cwrnn_bench_forwards_its_arguments(capsys):
         (["2,1,0,2,1"], "all five must be at least 1"),
         (["step", "12,3,9,2,2"], "name no other regime beside them"),
         (["layers", "--picture", "x.png"], "--picture shows all regimes"),
-        (["step", "--layer", "GRU"], "only the regimes layers and gpu time other layers than RNN"),
+        (["step", "--layer", "GRU"], "only the regimes layers, streams and gpu time other layers than RNN"),
         (["--repeats", "0"], "--threads and --repeats must be at least 1"),
         (["--threads", "4294967296"], "--threads must be at most 1024, got 4294967296"),
         (["--backend", "none"], "invalid choice: 'none'"),

@@ -213,15 +213,15 @@ def test_files_of_other_formats_are_refused(path, tmp_path, monkeypatch):
     path.write_bytes(b"")
     refused(path, "empty")
     path.write_bytes((2).to_bytes(8, "little") + b"{}")
-    refused(path, "a safetensors file, but not a network saved by cwrnn")
+    refused(path, "a safetensors file, but not one that cwrnn saved")
     path.write_bytes((20).to_bytes(8, "little") + b'{"__metadata__":   1}')
     refused(path, "not JSON")
     path.write_bytes((10**5).to_bytes(8, "little") + b'{"a":' * (10**5 // 5))
     refused(path, "not JSON")
     safetensors.numpy.save_file({"weight": np.ones(3)}, path)
-    refused(path, "a safetensors file, but not a network saved by cwrnn")
+    refused(path, "a safetensors file, but not one that cwrnn saved")
     safetensors.numpy.save_file({"weight": np.ones(3)}, path, {"format": "pt"})
-    refused(path, "a safetensors file, but not a network saved by cwrnn")
+    refused(path, "a safetensors file, but not one that cwrnn saved")
 
 
 class Bomb:

@@ -125,7 +125,7 @@ def test_other_files_are_refused(path, tmp_path):
     path.write_bytes(pickle.dumps(print))
     refused(path, "this is not a safetensors file")
     safetensors.numpy.save_file({"weight": np.ones(3)}, path)
-    refused(path, "a safetensors file, but not a network saved by cwrnn")
+    refused(path, "a safetensors file, but not one that cwrnn saved")
 
 
 def test_a_network_that_is_no_estimator_is_refused(tmp_path):

@@ -22,7 +22,7 @@
 typedef int Function(const void *);
 
 static struct {
-    Function *forward, *backward, *step_sizes, *step_pack, *step;
+    Function *forward, *backward, *step_sizes, *step_pack, *step, *step_rows;
     Function *lstm_size, *lstm_forward, *lstm_backward, *readout_forward, *readout_backward;
     void (*keep)(int64_t), *(*lend)(int64_t, int64_t, const int64_t *), (*count)(int64_t *);
 } kernel;
@@ -201,12 +201,11 @@ static void drive_silly_sizes(void) {
         fail("lend", "it lends more memory than there is");
 }
 
-/* Unit n of module i, whose units begin at `start`, after a step of sequence b. */
-static Unit define_step(const Step *c, int64_t b, int64_t i, int64_t n, int64_t start, int64_t N) {
-    const real *h = (const real *)c->h + b * c->h_b, *x = (const real *)c->input + b * c->I;
+/* Unit n of module i, whose units begin at `start`, after a step at clock t of a sequence with state h and input x. */
+static Unit define_step(const Step *c, const real *h, const real *x, int64_t t, int64_t i, int64_t n, int64_t start, int64_t N) {
     double driven[4] = {0}, heard[4] = {0}, peephole[3];
     const Unit before = {.h = (double)h[n], .c = c->cell == LSTM ? (double)h[N + n] : 0};
-    if (c->t % c->modules[c->G + i] != 0) return before;
+    if (t % c->modules[c->G + i] != 0) return before;
     for (int64_t k = 0; k < count_biases(c->cell); k++) driven[k] = read_bias(c->bias, k * N + n);
     for (int64_t k = 0; k < count_gates(c->cell); k++) {
         const real *weight_ih = (const real *)c->weight_ih + (k * N + n) * c->I;
@@ -218,45 +217,115 @@ static Unit define_step(const Step *c, int64_t b, int64_t i, int64_t n, int64_t 
     return tick_unit(c->cell, driven, heard, peephole, before);
 }
 
-static void drive_steps(void) {
-    union {
-        Step step;
-        int64_t room[sizeof(Step) / 8 + 2 * 8];
-    } fields = {0};
-    Step *c = &fields.step;
-    int64_t modules[3 * 8], sizes[2], t = pick(0, 100);
-    c->B = pick(0, 9), c->I = pick(0, 9), c->G = pick(1, 5), c->cell = pick(TANH, GRU), c->threads = pick(1, 4);
-    const int64_t B = c->B, I = c->I, G = c->G, N = draw_modules(G, modules);
-    const int64_t rows = count_gates(c->cell) * N, biases = count_biases(c->cell), H = count_parts(c->cell) * N;
+/* Writes the state (H) and the output (N) of a sequence after a step. */
+static void define_row(const Step *c, const real *h, const real *x, int64_t t, int64_t N, double *expected, double *output) {
+    for (int64_t i = 0, start = 0; i < c->G; start += c->modules[i++])
+        for (int64_t n = start; n < start + c->modules[i]; n++) {
+            const Unit now = define_step(c, h, x, t, i, n, start, N);
+            expected[n] = output[n] = now.h;
+            if (c->cell == LSTM) expected[N + n] = now.c;
+        }
+}
+
+typedef union {
+    Step step;
+    int64_t room[sizeof(Step) / 8 + 2 * 8];
+} StepFields;
+
+/* Draws a network, packs it, and returns its number of units. */
+static int64_t draw_step(Step *c, int64_t *sizes, real **weight_hh) {
+    int64_t modules[3 * 8];
+    c->I = pick(0, 9), c->G = pick(1, 5), c->cell = pick(TANH, GRU), c->threads = pick(1, 4);
+    const int64_t G = c->G, N = draw_modules(G, modules), rows = count_gates(c->cell) * N;
     for (int64_t i = 0; i < G; i++) c->modules[i] = modules[G + i], c->modules[G + i] = modules[i];
-    real *weight_hh = draw_tensor(rows * N, 1 / sqrt((double)N));
-    c->weight_ih = draw_tensor(rows * I, 1), c->weight_hh = weight_hh;
-    if (chance(80)) c->bias = draw_tensor(biases * N, 1);
+    *weight_hh = draw_tensor(rows * N, 1 / sqrt((double)N));
+    c->weight_ih = draw_tensor(rows * c->I, 1), c->weight_hh = *weight_hh;
+    if (chance(80)) c->bias = draw_tensor(count_biases(c->cell) * N, 1);
     if (c->cell == LSTM && chance(60)) c->weight_ch = draw_tensor(3 * N, 1);
-    c->sizes = sizes;
+    c->sizes = sizes, c->input_b = c->I;
     call("step_sizes", kernel.step_sizes, c);
-    c->packed = make_tensor(sizes[0]), c->messages = make_tensor(B * sizes[1]);
+    c->packed = make_tensor(sizes[0]);
     call("step_pack", kernel.step_pack, c);
-    c->h = draw_tensor(B * H, 1), c->h_b = H, c->input_b = I;
+    return N;
+}
+
+/* Steps of sequences that share a clock, or have clocks of their own. */
+static void drive_steps(void) {
+    StepFields fields = {0};
+    Step *c = &fields.step;
+    int64_t sizes[2], t = pick(0, 100);
+    real *weight_hh;
+    const int own_clocks = chance(50);
+    const int64_t B = pick(0, 9), N = draw_step(c, sizes, &weight_hh), I = c->I, H = count_parts(c->cell) * N;
+    c->B = B, c->messages = make_tensor(B * sizes[1]);
+    if (own_clocks) c->clocks = allocate(B, sizeof *c->clocks);
+    for (int64_t b = 0; own_clocks && b < B; b++) c->clocks[b] = pick(0, 100);
+    c->h = draw_tensor(B * H, 1), c->h_b = H;
+    Function *function = own_clocks ? kernel.step_rows : kernel.step;
     for (int64_t step = 0; step < 5; step++, t++) {
         c->input = draw_tensor(B * I, 1), c->next = make_tensor(B * H), c->output = make_tensor(B * N);
         c->t = t, c->known = step;
         if (chance(10)) c->h = draw_tensor(B * H, 1);
-        call("step", kernel.step, c);
+        call("step", function, c);
         double *expected = make_doubles(B * H), *output = make_doubles(B * N);
-        for (int64_t b = 0; b < B; b++)
-            for (int64_t i = 0, start = 0; i < G; start += c->modules[i++])
-                for (int64_t n = start; n < start + c->modules[i]; n++) {
-                    const Unit now = define_step(c, b, i, n, start, N);
-                    expected[b * H + n] = output[b * N + n] = now.h;
-                    if (c->cell == LSTM) expected[b * H + N + n] = now.c;
-                }
+        for (int64_t b = 0; b < B; b++) {
+            const real *h = (const real *)c->h + b * H, *x = (const real *)c->input + b * I;
+            define_row(c, h, x, own_clocks ? c->clocks[b]++ : t, N, expected + b * H, output + b * N);
+        }
         compare("state after a step", c->next, expected, B * H);
         compare("output of a step", c->output, output, B * N);
         c->h = c->next;
     }
-    for (int64_t i = 0; i < rows * N; i++) weight_hh[i] += 1;
-    if (kernel.step(c) != OTHER_WEIGHTS) fail("step", "it does not notice other weights");
+    for (int64_t i = 0; i < count_gates(c->cell) * N * N; i++) weight_hh[i] += 1;
+    if (function(c) != OTHER_WEIGHTS) fail("step", "it does not notice other weights");
+}
+
+/* Steps of some of the streams that lie in slots; all others stay as they are. */
+static void drive_slots(void) {
+    StepFields fields = {0};
+    Step *c = &fields.step;
+    int64_t sizes[2];
+    real *weight_hh;
+    const int64_t N = draw_step(c, sizes, &weight_hh), I = c->I, H = count_parts(c->cell) * N, slots = pick(1, 12), row = sizes[1];
+    real *messages = make_tensor(slots * row), *cells = draw_tensor(c->cell == LSTM ? slots * N : 0, 1);
+    int64_t *rows = allocate(slots, sizeof *rows);
+    c->messages = messages, c->cells = cells, c->rows = rows;
+    c->clocks = allocate(slots, sizeof *c->clocks), c->made = allocate(slots, sizeof *c->made);
+    for (int64_t slot = 0; slot < slots; slot++) {
+        rows[slot] = slot, c->clocks[slot] = pick(0, 100), c->made[slot] = 0;
+        for (int64_t n = 0; n < N; n++) messages[slot * row + n] = (real)((double)pick(-1000000, 1000000) / 1e6);
+    }
+    for (int64_t step = 0; step < 5; step++) {
+        for (int64_t slot = slots - 1; slot > 0; slot--) {
+            const int64_t other = pick(0, slot), kept = rows[slot];
+            rows[slot] = rows[other], rows[other] = kept;
+        }
+        c->B = pick(0, slots), c->known = step, c->advance = pick(0, 1);
+        c->input = draw_tensor(c->B * I, 1), c->output = make_tensor(c->B * N);
+        double *expected = make_doubles(slots * H), *output = make_doubles(c->B * N);
+        real *before = make_tensor(slots * H), *after = make_tensor(slots * H);
+        int64_t clocks[12];
+        for (int64_t slot = 0; slot < slots; slot++) {
+            clocks[slot] = c->clocks[slot];
+            for (int64_t n = 0; n < H; n++) {
+                before[slot * H + n] = n < N ? messages[slot * row + n] : cells[slot * N + n - N];
+                expected[slot * H + n] = (double)before[slot * H + n];
+            }
+        }
+        for (int64_t b = 0; b < c->B; b++) {
+            const int64_t slot = rows[b];
+            define_row(c, before + slot * H, (const real *)c->input + b * I, clocks[slot], N, expected + slot * H, output + b * N);
+            clocks[slot] += c->advance;
+        }
+        call("step of slots", kernel.step_rows, c);
+        for (int64_t slot = 0; slot < slots; slot++) {
+            if (c->clocks[slot] != clocks[slot]) fail("step of slots", "a clock is wrong");
+            for (int64_t n = 0; n < H; n++) after[slot * H + n] = n < N ? messages[slot * row + n] : cells[slot * N + n - N];
+        }
+        compare("states in the slots after a step", after, expected, slots * H);
+        compare("output of a step of slots", c->output, output, c->B * N);
+        if (chance(20)) c->made[pick(0, slots - 1)] = 0;
+    }
 }
 
 static void drive_lstm(void) {
@@ -400,7 +469,12 @@ static void *drive(void *context) {
     own.random = part->seed * 0x9E3779B97F4A7C15u + 1;
     for (own.number = 0; own.number < part->calls; own.number++) {
         switch (own.number % 8) {
-            case 0: drive_steps(); break;
+            case 0:
+                if (chance(50))
+                    drive_steps();
+                else
+                    drive_slots();
+                break;
             case 1: drive_lstm(); break;
             case 2: drive_readout(); break;
             case 3: drive_blocks(); break;
@@ -446,7 +520,8 @@ int main(int count, char **argument) {
     if (!((int (*)(const char *))find("cwrnn_has"))(isa)) return 77;
     kernel.forward = find_function("forward", isa), kernel.backward = find_function("backward", isa);
     kernel.step_sizes = find_function("step_sizes", isa), kernel.step_pack = find_function("step_pack", isa);
-    kernel.step = find_function("step", isa), kernel.lstm_size = find_function("lstm_size", isa);
+    kernel.step = find_function("step", isa), kernel.step_rows = find_function("step_rows", isa);
+    kernel.lstm_size = find_function("lstm_size", isa);
     kernel.lstm_forward = find_function("lstm_forward", isa), kernel.lstm_backward = find_function("lstm_backward", isa);
     kernel.readout_forward = find_function("readout_forward", isa);
     kernel.readout_backward = find_function("readout_backward", isa);

@@ -67,6 +67,7 @@ THRESHOLDS = {
         ("PARTS = 8,", "PARTS = 2,"),
         ("LARGEST_NEAR = 8 << 20, LARGEST_CACHED = 16 << 20", "LARGEST_NEAR = 8 << 10, LARGEST_CACHED = 16 << 10"),
     ],
+    "rows.h": [("enum { BLOCK = 64 };", "enum { BLOCK = 3 };")],
 }
 
 
@@ -94,6 +95,9 @@ PLANTS = [
           "times(times(m->ticks + 1, c->B), m->K)", "(m->ticks + 1) * c->B * m->K", ADDRESS, "signed integer overflow"),
     Plant("threads that share their working memory", "forward.h",
           "plan->memory + worker * plan->memory_size", "plan->memory", THREAD, "ThreadSanitizer: data race"),
+    Plant("streams that share the working memory of a step", "rows.h",
+          ".memory = plan->memory + worker * plan->size", ".memory = plan->memory",
+          THREAD, "ThreadSanitizer: data race"),
     Plant("modules of a single sequence that share their gates", "single.h",
           "row.gate = memory + m->gate;", "row.gate = memory + span->plan->gate;",
           THREAD, "ThreadSanitizer: data race"),

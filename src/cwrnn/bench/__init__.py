@@ -3,6 +3,7 @@
     cwrnn bench                                     all regimes: some minutes
     cwrnn bench layers step                         some regimes: layers, replicas, step, growth
     cwrnn bench compiled                            small layers after torch.compile, beside the same in eager mode
+    cwrnn bench streams                             a step of many streams in a pool, beside the same streams alone
     cwrnn bench 1024,8,512,32,32 256,8,512,32,32    layers of these sizes: units, modules, steps, batch, inputs
     cwrnn bench --layer LSTM                        ClockworkLSTM instead of ClockworkRNN
     cwrnn bench --backend torch --threads 2 --json out/bench.json --picture out/bench.png

@@ -11,12 +11,12 @@ import torch
 
 from ..backends import BACKENDS, select_backend
 from ..writing import write_files
-from . import compiled, gpu, layers, regimes
+from . import compiled, gpu, layers, regimes, streams
 from .layers import Size
 from .timing import describe_machine, format_load, measure_floor, measure_peak
 
 REGIMES = ("layers", "replicas", "step", "growth")
-OTHER_REGIMES = ("compiled",)
+OTHER_REGIMES = ("compiled", "streams")
 """Regimes that run only if they are named."""
 GPU_REGIMES = ("gpu", "sweep")
 REPLICAS = 100
@@ -45,8 +45,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
     if sizes and chosen not in ([], ["layers"]):
         parser.error("sizes are those of layers: name no other regime beside them")
     on_gpu = options.device.startswith("cuda")
-    if options.layer != "RNN" and set(chosen) - {"layers", "gpu"}:
-        parser.error("--layer: only the regimes layers and gpu time other layers than RNN")
+    if options.layer != "RNN" and set(chosen) - {"layers", "streams", "gpu"}:
+        parser.error("--layer: only the regimes layers, streams and gpu time other layers than RNN")
     if not on_gpu and set(chosen) & set(GPU_REGIMES):
         parser.error(f"{', '.join(GPU_REGIMES)}: add --device cuda")
     if options.picture and (sizes or chosen or on_gpu):
@@ -123,12 +123,13 @@ def _measure(
                 print(layers.format_row(row, peak), flush=True)
             worst = max(row["error"] for row in rows)
             print(f"{layers.LEGEND}\nlargest relative error of cwrnn against the specification: {worst:.1e}")
-        elif regime == "compiled":
-            print(f"\n{compiled.HEAD}", flush=True)
-            for timed in compiled.measure(*how):
+        elif regime in OTHER_REGIMES:
+            module: Any = {"compiled": compiled, "streams": streams}[regime]
+            print(f"\n{module.HEAD}", flush=True)
+            for timed in compiled.measure(*how) if regime == "compiled" else streams.measure(layer, *how):
                 rows.append(timed.record())
                 print(timed, flush=True)
-            print(compiled.LEGEND)
+            print(module.LEGEND)
         elif regime == "growth":
             print(f"\n{regimes.GROWTH_HEAD}", flush=True)
             regimes.measure_growth(*how, report=lambda point, rows=rows: _report_point(point, rows))  # type: ignore[misc]
@@ -190,11 +191,12 @@ def _make_parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "targets", nargs="*", type=_parse_target, metavar="REGIME or UNITS,MODULES,STEPS,BATCH,INPUTS",
         help=f"what to time: {', '.join(REGIMES)}, or sizes of layers; default: all of these regimes. Only if named: "
-        f"{OTHER_REGIMES[0]} (layers after torch.compile). With --device cuda: {GPU_REGIMES[0]} (the default) or "
+        f"{OTHER_REGIMES[0]} (layers after torch.compile), {OTHER_REGIMES[1]} (a pool of streams). "
+        f"With --device cuda: {GPU_REGIMES[0]} (the default) or "
         f"{GPU_REGIMES[1]} (many sizes)",
     )  # fmt: skip
     parser.add_argument("--layer", default="RNN", choices=tuple(layers.OUR_LAYERS), type=str.upper,
-                        help="which of our layers to time, in the regimes layers and gpu; default: RNN")  # fmt: skip
+                        help="the layer to time, in the regimes layers, streams and gpu; default: RNN")  # fmt: skip
     parser.add_argument("--backend", default="auto", choices=("auto", *BACKENDS), help="default: auto")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ...; default: cpu")
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64", "bfloat16", "float16"),

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..held import HeldSignal, Pass, SignalPass, Ticks
+from ..held import HeldSignal, Pass, PhasedPass, SignalPass, Ticks
 from ..layer import AnyLayer, ClockworkLayer
 from ..learned import LearnedClockworkRNN
 from ..sequences import arrange
@@ -184,7 +185,9 @@ class _Copy:
             hidden = self._change_hidden(hidden)
         return ticks if call.__name__ == "ticks" else ticks.hold(), hidden
 
-    def _change_pass(self, run: Pass) -> SignalPass:
+    def _change_pass(self, run: Pass | PhasedPass) -> SignalPass:
+        # every sequence begins at clock 0 (`_list_sequences`), so all of them tick together
+        assert isinstance(run, Pass)
         modules = [
             HeldSignal(self._value.to(values.dtype).expand_as(values), period, start)
             if module == self._replaced
@@ -212,7 +215,7 @@ def _list_sequences(
     given.apply_defaults()
     hidden, t0 = check_start(given.arguments["hx"], given.arguments["t0"], layer._state_type)
     parts = [] if hidden is None else [hidden] if isinstance(hidden, Tensor) else list(hidden)
-    if t0 != 0 or any(bool(part.any()) for part in parts):
+    if bool(torch.as_tensor(t0).any()) or any(bool(part.any()) for part in parts):
         raise RefusedCallError(
             "model: it calls its layer with a state or a clock other than zero, but inspection begins every sequence "
             "at zero"

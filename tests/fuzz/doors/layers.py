@@ -110,6 +110,8 @@ def make_case(random: Random) -> bytes:
             call["hx"] = make_tensor(random, [layers, batch, units])
         if random.random() < 0.3:
             call["t0"] = random.choice((0, 1, 5, 2**31, 2**62, 2**63, 2**80, -1, True, make_value(random), *INTEGERS))
+        if random.random() < 0.1:
+            call["t0"] = make_tensor(random, [batch]) | {"dtype": random.choice(("int64", "int64", *DTYPES))}
         if random.random() < 0.2:
             call["lengths"] = random.choice(
                 ([steps] * batch, [1] * batch, [0], [-1], [10**9], make_tensor(random, [batch]), make_value(random))

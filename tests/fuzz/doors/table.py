@@ -12,6 +12,7 @@ from . import (
     paths,
     schedules,
     sounds,
+    state_files,
     stores,
     tables,
 )
@@ -20,6 +21,7 @@ FAMILIES = (
     model_files,
     estimator_files,
     forecaster_files,
+    state_files,
     tables,
     sounds,
     corpora,

@@ -52,7 +52,7 @@
 
 #include "cells.h"
 
-/* the plan of a call and its packed weights, the three entry points, in the order in which to read them */
+/* the plan of a call and its packed weights, the entry points, in the order in which to read them */
 #include "plan.h"
 
 #include "forward.h"
@@ -62,3 +62,5 @@
 #include "backward.h"
 
 #include "step.h"
+
+#include "rows.h"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* To be changed with every structure or function that Python uses: Python refuses a library with another number. */
-#define CWRNN_ABI 6
+#define CWRNN_ABI 7
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -69,7 +69,15 @@ typedef struct {
     void *messages;      /* a state and the messages of all modules in that state; the step leaves those of `next` */
     int64_t known;       /* how many steps have written `messages`; 0 if it holds nothing yet */
     int64_t t;           /* modulo the periods' least common multiple */
-    int64_t modules[];   /* G sizes and G periods */
+    /* step_rows: the same for sequences that have clocks of their own. If `rows` is NULL, sequence b has clock b, and the
+     * rest is as above. Otherwise it has row rows[b] of `messages`, which also holds its h, and of the following; no two
+     * sequences have the same row. The step changes them all, and reads and writes neither h nor next. */
+    const int64_t *rows;
+    int64_t *clocks;   /* the step adds `advance` to them */
+    int64_t *made;     /* true if the messages of the row are those of its h */
+    void *cells;       /* c of an LSTM, N numbers in a row */
+    int64_t advance;
+    int64_t modules[]; /* G sizes and G periods */
 } Step;
 
 /* S LSTMs, each of which reads its own sequence (lstm.c). Gates are in the order i, f, g, o. */

@@ -21,7 +21,7 @@ ISAS = ("avx512", "avx2", "baseline")
 """The instruction sets, in order of preference. Every processor of the architecture has "baseline"."""
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
-ABI = 6
+ABI = 7
 """The number of the binary interface in cpu.h. A library with another number is not called."""
 
 CELL_NUMBERS = {"tanh": 0, "relu": 1, "lstm": 2, "gru": 3}
@@ -31,7 +31,7 @@ OUT_OF_MEMORY, OTHER_WEIGHTS = 1, 2
 """The results of a call that did not succeed, as in cpu.h."""
 
 FUNCTIONS = (
-    *("forward", "backward", "step_sizes", "step_pack", "step"),
+    *("forward", "backward", "step_sizes", "step_pack", "step", "step_rows"),
     *("lstm_size", "lstm_forward", "lstm_backward"),
     *("readout_forward", "readout_backward"),
 )

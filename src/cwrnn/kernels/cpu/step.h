@@ -137,31 +137,30 @@ static void send_messages(StepPlan *plan, int64_t all) {
     cwrnn_parallel(send_part, plan, parts, threads_worth(work, WORTH_A_THREAD_IN_A_STEP, c->threads));
 }
 
-/* Computes the new state of module i in one row from its sums `a`, whose gates are K apart: h in place of the one before,
- * c in `next`. */
-INLINE void tick_module(const StepPlan *plan, int64_t i, real *a, real *h, real *next, const int cell) {
+/* Computes the new state of module i in one row from its sums `a`, whose gates are K apart, in place of the one before. */
+INLINE void tick_module(const StepPlan *plan, int64_t i, real *a, real *h, real *cells, const int cell) {
     const int64_t K = plan->module[i].K, N = plan->N, start = plan->module[i].start;
     for (int64_t k = 0; k < K; k += LANES) {
         const int64_t n = K - k;
         vec sum[SUMS], peephole[3], c = {0};
         for (int p = 0; p < (is_gated(cell) ? SUMS : 1); p++) sum[p] = load(a + p * K + k);
-        if (cell == LSTM) c = load_at_most(next + N + start + k, n);
+        if (cell == LSTM) c = load_at_most(cells + start + k, n);
         const real *weight = cell == LSTM ? plan->call->weight_ch : NULL;
         for (int p = 0; weight != NULL && p < 3; p++) peephole[p] = load_at_most(weight + p * N + start + k, n);
         const Units now = tick_units(cell, sum, load(h + k), c, weight != NULL ? peephole : NULL);
-        if (cell == LSTM) store_at_most(next + N + start + k, now.c, n);
+        if (cell == LSTM) store_at_most(cells + start + k, now.c, n);
         store(a + k, now.h);
     }
     copy(h, a, K);
 }
 
-/* Computes the new state of module i in row b. */
-static void step_module(const StepPlan *plan, int64_t i, int64_t b) {
+/* Computes the new state of module i in one row: `a` is the product of the input with its weights, `cells` is c of all units
+ * of an LSTM. */
+static void step_module(const StepPlan *plan, int64_t i, real *row, real *a, real *cells) {
     const Step *c = plan->call;
     const int64_t start = plan->module[i].start, K = plan->module[i].K, N = plan->N, gates = plan->gates;
     const int64_t common = common_of(c->cell), gru = c->cell == GRU;
-    real *row = (real *)c->messages + b * plan->row, *a = row + plan->drive, *h = row + start;
-    real *next = (real *)c->next + b * (c->cell == LSTM ? 2 : 1) * N;
+    real *h = row + start;
     if (gru) clear(a + 3 * K, K);
     for (int64_t gate = 0; c->bias != NULL && gate < gates + gru; gate++)
         add(a + gate * K, (const real *)c->bias + gate * N + start, K);
@@ -171,10 +170,10 @@ static void step_module(const StepPlan *plan, int64_t i, int64_t b) {
         if (gru) add(a + 3 * K, message + common * K, K);
     }
     switch (c->cell) {
-        case LSTM: tick_module(plan, i, a, h, next, LSTM); break;
-        case GRU: tick_module(plan, i, a, h, next, GRU); break;
-        case RELU: tick_module(plan, i, a, h, next, RELU); break;
-        default: tick_module(plan, i, a, h, next, TANH); break;
+        case LSTM: tick_module(plan, i, a, h, cells, LSTM); break;
+        case GRU: tick_module(plan, i, a, h, cells, GRU); break;
+        case RELU: tick_module(plan, i, a, h, cells, RELU); break;
+        default: tick_module(plan, i, a, h, cells, TANH); break;
     }
 }
 
@@ -199,7 +198,10 @@ static void run_step(StepPlan *plan) {
             .depth = c->I,
         };
         multiply(c->B, 0, round_up(plan->gates * plan->module[i].K) / LANES, &drive);
-        for (int64_t b = 0; b < c->B; b++) step_module(plan, i, b);
+        for (int64_t b = 0; b < c->B; b++) {
+            real *own = messages + b * row;
+            step_module(plan, i, own, own + plan->drive, next + (parts * b + 1) * N);
+        }
     }
     for (int64_t b = 0; b < c->B; b++) {
         copy(next + parts * b * N, messages + b * row, N);

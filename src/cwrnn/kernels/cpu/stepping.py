@@ -1,4 +1,4 @@
-"""The CPU kernel of a single time step, in C (cpu.c): it remembers the messages of all modules from step to step.
+"""The CPU kernel of a single time step, in C (step.h, rows.h): it keeps the messages of all modules from step to step.
 
 A module that does not tick sends the message that it sent before. So a step multiplies only the states of the modules
 that have just ticked, and reads the messages of all others (`Messages`) from memory.
@@ -31,8 +31,9 @@ LONGEST_CYCLE = 2**63 - 1
     FIELD_WEIGHT_IH, FIELD_WEIGHT_HH, FIELD_PACKED, FIELD_SIZES,
     FIELD_INPUT, FIELD_INPUT_B, FIELD_BIAS, FIELD_WEIGHT_CH, FIELD_H, FIELD_H_B, FIELD_NEXT, FIELD_OUTPUT,
     FIELD_MESSAGES, FIELD_KNOWN, FIELD_CLOCK,
+    FIELD_ROWS, FIELD_CLOCKS, FIELD_MADE, FIELD_CELLS, FIELD_ADVANCE,
     FIELD_MODULES,
-) = range(21)  # fmt: skip
+) = range(26)  # fmt: skip
 
 
 class PackedWeights:
@@ -81,25 +82,23 @@ def forget_packed(weight_hh: Tensor) -> None:
     _packed.pop(weight_hh, None)
 
 
-class Messages:
-    """The last message of every module, as the kernel keeps them from step to step: a cache.
+class BoundWeights:
+    """The weights that messages were computed with.
 
-    The messages belong to one state. The kernel compares the state that comes in with it, so a state that was changed
-    by hand does not match. They also belong to the weights as they were. Autograd counts changes of the weights. Of
-    changes that bypass autograd (a fused optimizer, `.data`, another process), the kernel notices those that concern
-    all weights, because it compares some of them at every step.
+    Autograd counts changes of the weights. Of changes that bypass autograd (a fused optimizer, `.data`, another
+    process), the kernel notices those that concern all weights, because it compares some of them at every step.
     """
 
-    def __init__(
+    def bind(
         self,
         schedule: Schedule,
-        h: Tensor,
         weight_ih: Tensor,
         weight_hh: Tensor,
         bias: Tensor | None,
         cell: str,
         weight_ch: Tensor | None = None,
     ) -> None:
+        """Packs the weights for the next steps."""
         self.schedule = schedule
         self.weights = weight_ih, weight_hh, bias, weight_ch
         self.negated = any(weight is not None and weight.is_neg() for weight in self.weights)
@@ -108,17 +107,9 @@ class Messages:
         self.isa = current_isa()
         self.cells = [other for other in CELLS if CELLS[other] == CELLS[cell]]
         self.packed = PackedWeights.of(schedule, weight_ih, weight_hh, cell)
-        self.dtype = h.dtype
-        self.values = h.new_empty((h.shape[-2], self.packed.row))
-        self.output = h.new_empty((h.shape[-2], schedule.hidden_size))
-        self.input_shape: torch.Size | None = None
-        self.state_shape = torch.Size((1, *h.shape[-2:]))
-        self.steps = 0
-        self.cycle = math.lcm(*schedule.periods)
+        self.dtype = weight_hh.dtype
         self.fields = self.packed.fields[:]
-        self.fields[FIELD_B], self.fields[FIELD_H_B] = h.shape[-2:]
         self.fields[FIELD_INPUT_B] = weight_ih.shape[1]
-        self.fields[FIELD_MESSAGES] = self.values.data_ptr()
 
     def still_hold(
         self,
@@ -129,7 +120,7 @@ class Messages:
         cell: str,
         weight_ch: Tensor | None = None,
     ) -> bool:
-        """Whether schedule, weights and the shapes of the cell are those that the messages were computed with.
+        """Whether schedule, weights and the shapes of the cell are those that were bound.
 
         The same parameters may have changed: `to` and `.data` replace their memory.
         """
@@ -150,10 +141,39 @@ class Messages:
             and self.isa == current_isa()
         )  # fmt: skip
 
-    def step(self, input: Tensor, h: Tensor, t: int, cell: str) -> tuple[Tensor, Tensor] | None:
+
+class Messages(BoundWeights):
+    """The last message of every module, as the kernel keeps them from step to step: a cache.
+
+    The messages belong to one state. The kernel compares the state that comes in with it, so a state that was changed
+    by hand does not match. They also belong to the weights as they were.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        h: Tensor,
+        weight_ih: Tensor,
+        weight_hh: Tensor,
+        bias: Tensor | None,
+        cell: str,
+        weight_ch: Tensor | None = None,
+    ) -> None:
+        self.bind(schedule, weight_ih, weight_hh, bias, cell, weight_ch)
+        self.values = h.new_empty((h.shape[-2], self.packed.row))
+        self.output = h.new_empty((h.shape[-2], schedule.hidden_size))
+        self.input_shape: torch.Size | None = None
+        self.state_shape = torch.Size((1, *h.shape[-2:]))
+        self.steps = 0
+        self.cycle = math.lcm(*schedule.periods)
+        self.fields[FIELD_B], self.fields[FIELD_H_B] = h.shape[-2:]
+        self.fields[FIELD_MESSAGES] = self.values.data_ptr()
+
+    def step(self, input: Tensor, h: Tensor, t: int | Tensor, cell: str) -> tuple[Tensor, Tensor] | None:
         """The output (B, N), and the next state in the shape of h, which begins with it, but in memory of its own.
 
-        None if the kernel finds other weights than those that the messages were computed with.
+        t is one clock, or a tensor (B,) of clocks. The result is None if the kernel finds other weights than those that
+        the messages were computed with.
         """
         input, h = whole(input), whole(h)
         weight_ih, weight_hh, bias, weight_ch = self.weights
@@ -191,15 +211,21 @@ class Messages:
         fields[FIELD_NEXT] = after.data_ptr()
         fields[FIELD_OUTPUT] = output.data_ptr()
         fields[FIELD_KNOWN] = self.steps
-        fields[FIELD_CLOCK] = t % self.cycle
-        if not invoke("step", self.dtype, fields):
+        if isinstance(t, int):
+            fields[FIELD_CLOCK] = t % self.cycle
+            done = invoke("step", self.dtype, fields)
+        else:
+            (clocks,) = with_memory(clocks=t.cpu().contiguous())
+            fields[FIELD_CLOCKS] = clocks.data_ptr()
+            done = invoke("step_rows", self.dtype, fields)
+        if not done:
             return None
         self.input_shape = input.shape
         self.steps += 1
         return output, after
 
     def step_if_unchanged(
-        self, input: Any, h: Tensor, t: int, cell: str, schedule: Schedule, parameters: Mapping[str, Any]
+        self, input: Any, h: Tensor, t: int | Tensor, cell: str, schedule: Schedule, parameters: Mapping[str, Any]
     ) -> tuple[Tensor, Tensor] | None:
         """`step` at once, if nothing but input, state and time has changed since the last one; else None."""
         if (
@@ -217,6 +243,7 @@ class Messages:
             )
             and not torch.is_grad_enabled()
             and not torch.is_autocast_enabled("cpu")
+            and (isinstance(t, int) or (t.dtype is torch.int64 and t.shape == input.shape[:1]))
         ):  # fmt: skip
             return self.step(input, h, t, cell)
         return None
@@ -229,7 +256,7 @@ def step(
     bias: Tensor | None,
     h: Tensor,
     schedule: Schedule,
-    t: int,
+    t: int | Tensor,
     cell: str,
     messages: Messages | None = None,
     weight_ch: Tensor | None = None,

@@ -178,7 +178,7 @@ class Listener:
             for frame in torch.from_numpy(self._recogniser.normalise(features))[:, None]:
                 hidden, self._state = layer.step(frame, self._state)
                 candidates = self._recogniser.rank_words(hidden)
-                time = ((self._state.t - 1) * settings.step + settings.window) / 1000
+                time = ((int(self._state.t) - 1) * settings.step + settings.window) / 1000
                 self.decision = Decision(time, *candidates[0], candidates)
                 decisions.append(self.decision)
         return decisions
