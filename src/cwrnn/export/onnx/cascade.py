@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...cells import CELLS, PEEPHOLES
-from ..model import Array, ModelLayer
+from ..model import Array
 from .clocks import Clocks
 from .graph import Graph
-from .recurrence import Module, add_recurrence, take_gates
+from .recurrence import add_recurrence
+from .weights import Weights
 
 
 class Signal(NamedTuple):
@@ -36,10 +36,9 @@ class LayerStates(NamedTuple):
     """(B, N): h at the end of the sequence, and for an LSTM c."""
 
 
-def add_layer(graph: Graph, clocks: Clocks, layer: ModelLayer, input: str, initial: Sequence[str]) -> LayerStates:
+def add_layer(graph: Graph, clocks: Clocks, weights: Weights, input: str, initial: Sequence[str]) -> LayerStates:
     """The states of a layer that reads `input` (T, B, I), from the state `initial`: h (B, N), and for an LSTM c."""
-    schedule, cell = layer.schedule, layer.cell
-    gates = CELLS[cell].gates
+    schedule, gates = weights.schedule, weights.gates
     starts = [graph.split(part, schedule.sizes, axis=1) for part in initial]
     modules: list[Signal] = []
     finals: list[list[str]] = []
@@ -52,60 +51,46 @@ def add_layer(graph: Graph, clocks: Clocks, layer: ModelLayer, input: str, initi
             parts = graph.split(message.values, [gates * units.start, gates * size] if i > 0 else [gates * size], 2)
             own.append(graph.add("Gather", parts[-1], clocks.heard(message.period, period), axis=0))
             for_faster.append(Signal(parts[0], message.period))
-        drive = _add_drive(graph, clocks, layer, i, clocks.decimate(input, period) if layer.inputs else None, own)
-
-        peepholes = [] if layer.weight_ch is None else take_gates(layer.weight_ch, PEEPHOLES, units)
-        weights = [weight.T for weight in take_gates(layer.weight_hh, gates, units, units)]
+        drive = _add_drive(graph, clocks, weights, i, input, own)
+        recurrent, peepholes = weights.recurrent_gates(units, units), weights.peepholes(units)
         start = [part[i] for part in starts]
-        states, after = add_recurrence(graph, Module(cell, size, weights, peepholes), drive, start)
+        states, after = add_recurrence(graph, weights.cell, size, drive, recurrent, start, peepholes)
         values = graph.concat([graph.unsqueeze(start[0], 0), states], axis=0)
         modules.append(Signal(values, period))
         finals.append(_take_final(graph, clocks, values, period, start, after))
         if i > 0:
-            # receivers one after another, and for each of them its gates
-            columns = [
-                weight.T
-                for faster in schedule.slices[:i]
-                for weight in take_gates(layer.weight_hh, gates, faster, units)
-            ]
-            product = graph.add("MatMul", values, graph.constant(np.concatenate(columns, axis=1)))
+            product = graph.add("MatMul", values, weights.message_weight(i))
             messages = accumulate(graph, clocks, for_faster, Signal(product, period))
     final = [graph.concat(part, axis=1) for part in zip(*reversed(finals), strict=True)]
     return LayerStates(modules[::-1], final)
 
 
 def _add_drive(
-    graph: Graph, clocks: Clocks, layer: ModelLayer, i: int, input: str | None, messages: Sequence[str]
-) -> list[str]:
+    graph: Graph, clocks: Clocks, weights: Weights, i: int, input: str, messages: Sequence[str]
+) -> list[str | None]:
     """The drive (length, B, K) of each gate of module i, with the messages (length, B, gates K) added.
 
-    A GRU has a fourth part, inside the reset product. `input` (length, B, I) is None for a layer without inputs.
+    A GRU has a fourth part, inside the reset product, which is None if it is 0.
     """
-    gates, biases, _ = CELLS[layer.cell]
-    units, size = layer.schedule.slices[i], layer.schedule.sizes[i]
-    bias = np.zeros(biases * layer.units, np.float32) if layer.bias is None else layer.bias
-    own_biases = take_gates(bias, biases, units)
-    outside = graph.constant(np.concatenate(own_biases[:gates]))
-    if input is None:
-        length = graph.unsqueeze(clocks.length(layer.schedule.periods[i]), 0)
-        shape = graph.concat([length, graph.unsqueeze(clocks.batch, 0), graph.integers(gates * size)], axis=0)
-        drive = graph.add("Expand", outside, shape)
+    period, units, size = weights.schedule.periods[i], weights.schedule.slices[i], weights.schedule.sizes[i]
+    sizes, bias = [size] * weights.gates, weights.bias(units)
+    if weights.inputs:
+        product = graph.add("MatMul", clocks.decimate(input, period), weights.input_weight(units))
+        drive = graph.sum(product, bias)
     else:
-        weight: Array = np.concatenate(take_gates(layer.weight_ih, gates, units)).T
-        drive = graph.add("Add", graph.add("MatMul", input, graph.constant(weight)), outside)
-    if layer.cell != "gru":
-        for message in messages:
-            drive = graph.add("Add", drive, message)
-        return graph.split(drive, [size] * gates, axis=2)
-    parts = graph.split(drive, [size] * gates, axis=2)
-    inside = graph.constant(own_biases[3])
+        constant = graph.constant(np.zeros(sum(sizes), np.float32)) if bias is None else bias
+        drive = graph.add("Expand", constant, clocks.shape(period, sum(sizes)))
+    if weights.cell != "gru":
+        return [*graph.split(graph.sum(drive, *messages), sizes, axis=2)]
+    inside = weights.inner_bias(units)
     if not messages:
-        return [*parts, graph.add("Expand", inside, graph.add("Shape", parts[0]))]
-    for message in messages:
-        to_gates = graph.split(message, [size] * gates, axis=2)
-        parts[:2] = [graph.add("Add", part, to_gate) for part, to_gate in zip(parts[:2], to_gates[:2], strict=True)]
-        inside = graph.add("Add", to_gates[2], inside)
-    return [*parts, inside]
+        # a constant does not change from tick to tick, but every part of the drive must have a time axis
+        inside = None if inside is None else graph.add("Expand", inside, clocks.shape(period, size))
+        return [*graph.split(drive, sizes, axis=2), inside]
+    message = graph.sum(*messages)
+    to_gates, to_n = graph.split(message, [2 * size, size], axis=2)
+    outer, n = graph.split(drive, [2 * size, size], axis=2)
+    return [*graph.split(graph.sum(outer, to_gates), [size, size], axis=2), n, graph.sum(to_n, inside)]
 
 
 def _take_final(

@@ -54,6 +54,15 @@ class Clocks:
             return self.steps
         return self._once("length", period, 0, lambda: self.graph.add("Max", self.ticks(period), self.graph.integer(1)))
 
+    def shape(self, period: int, features: int) -> str:
+        """The shape (length, B, features) of values at the ticks of a period."""
+
+        def compute() -> str:
+            axes = [self.graph.unsqueeze(axis, 0) for axis in (self.length(period), self.batch)]
+            return self.graph.concat([*axes, self.graph.integers(features)], axis=0)
+
+        return self._once("shape", period, features, compute)
+
     def decimate(self, value: str, period: int) -> str:
         """The rows of `value` (T, ...) at the ticks of a period."""
         if period == 1:

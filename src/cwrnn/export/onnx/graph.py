@@ -87,6 +87,12 @@ class Graph:
         """The values side by side along an axis; a single one is itself the result."""
         return values[0] if len(values) == 1 else self.add("Concat", *values, axis=axis)
 
+    def sum(self, first: str, *others: str | None) -> str:
+        """The sum of values; None stands for 0."""
+        for other in others:
+            first = first if other is None else self.add("Add", first, other)
+        return first
+
     def unsqueeze(self, value: str, axis: int) -> str:
         """The value with one more axis."""
         return self.add("Unsqueeze", value, self.integers(axis))

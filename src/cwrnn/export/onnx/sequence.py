@@ -18,6 +18,7 @@ from ..model import ExportError, Model
 from .cascade import add_layer, add_readout, hold
 from .clocks import Clocks
 from .graph import Graph, describe_tensor, require_onnx
+from .weights import Weights
 
 STATES = "h", "c"
 """The parts of a state, in the names of inputs and outputs."""
@@ -36,7 +37,9 @@ def build_sequence(model: Model, name: str, opset: int) -> Any:
     finals: list[list[str]] = []
     value = sequence
     for number, layer in enumerate(model.layers):
-        modules, final = add_layer(graph, clocks, layer, value, [part[number] for part in initial])
+        modules, final = add_layer(
+            graph, clocks, Weights.of_layer(graph, layer), value, [part[number] for part in initial]
+        )
         finals.append([graph.unsqueeze(part, 0) for part in final])
         if number == len(model.layers) - 1 and model.readout_weight is not None:
             value = add_readout(graph, clocks, modules, model.readout_weight, layer.schedule.sizes)

@@ -13,14 +13,12 @@ fastest module does not tick at every step, one more model computes the output o
 
 from typing import Any
 
-import numpy as np
-
-from ...cells import CELLS, PEEPHOLES
 from ...schedule import Schedule
 from ..model import Model, ModelLayer
 from .graph import Graph, describe_tensor
-from .recurrence import add_tick, take_gates
+from .recurrence import add_tick
 from .sequence import list_states, make_model
+from .weights import Weights
 
 
 def needs_mask(schedule: Schedule, slowest: int) -> bool:
@@ -71,22 +69,20 @@ def _add_layer_step(
     graph: Graph, layer: ModelLayer, slowest: int, input: str, before: list[str], mask: str | None
 ) -> list[str]:
     """The state (B, N) of a layer after the step: h, or h and c."""
-    gates, biases, _ = CELLS[layer.cell]
+    weights = Weights.of_layer(graph, layer)
     count = layer.schedule.slices[slowest].stop
     units = slice(0, count)
-    bias = np.zeros(biases * layer.units, np.float32) if layer.bias is None else layer.bias
-    drive = [graph.constant(part) for part in take_gates(bias, biases, units)]
+    drive = weights.bias_gates(units)
     if layer.inputs:
-        for gate, weight in enumerate(take_gates(layer.weight_ih, gates, units)):
-            drive[gate] = graph.add("Gemm", input, graph.constant(weight.T), drive[gate])
+        for gate, weight in enumerate(weights.input_gates(units)):
+            drive[gate] = graph.sum(graph.add("MatMul", input, weight), drive[gate])
     messages = [
-        graph.add("MatMul", before[0], graph.constant(weight.T)) for weight in take_gates(layer.weight_hh, gates, units)
+        graph.add("MatMul", before[0], weight) for weight in weights.recurrent_gates(units, slice(0, layer.units))
     ]
-    peepholes = [] if layer.weight_ch is None else take_gates(layer.weight_ch, PEEPHOLES, units)
     parts = [
         graph.split(state, [count, layer.units - count] if count < layer.units else [count], 1) for state in before
     ]
-    after = add_tick(graph, layer.cell, drive, messages, [part[0] for part in parts], peepholes)
+    after = add_tick(graph, layer.cell, drive, messages, [part[0] for part in parts], weights.peepholes(units))
     if mask is not None:
         after = [graph.add("Where", mask, new, part[0]) for new, part in zip(after, parts, strict=True)]
     return [graph.concat([new, *part[1:]], axis=1) for new, part in zip(after, parts, strict=True)]
