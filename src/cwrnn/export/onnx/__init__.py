@@ -14,5 +14,6 @@ files.py        to_onnx
 from .checking import check_onnx
 from .files import to_onnx
 from .stepper import OnnxStepper
+from .translation import get_onnx_translations
 
-__all__ = ["OnnxStepper", "check_onnx", "to_onnx"]
+__all__ = ["OnnxStepper", "check_onnx", "get_onnx_translations", "to_onnx"]

@@ -88,7 +88,7 @@ class OnnxStepper:
             raise ValueError("an LSTM needs c" if self._has_cells else "only an LSTM has c")
         if t < 0:
             raise ValueError(f"t must be zero or greater, got {t}")
-        states = [np.array(state, np.float32) for state in (h, c) if state is not None]
+        states = [np.asarray(state, np.float32).copy() for state in (h, c) if state is not None]
         for name, state in zip("hc", states, strict=False):
             if state.shape != self._shape:
                 raise ValueError(f"{name} must have the shape {self._shape}, got {state.shape}")
@@ -110,8 +110,7 @@ class OnnxStepper:
             session = self._hold
         else:
             session, periods = self._sessions[slowest], self._unit_periods[slowest]
-            if self._inputs:
-                values["input"] = x
+            values["input"] = x
             if periods is not None:
                 values["due"] = self.t % periods == 0
         output: NDArray[np.float32]
