@@ -90,18 +90,6 @@ def test_a_model_with_a_layer_runs_with_any_length_and_batch(close, layer):
             close(actual, wanted)
 
 
-def test_a_state_and_a_clock_are_exported(close):
-    model = Stream(ClockworkRNN(3, 8, schedule=4))
-    h = torch.randn(1, 2, 8)
-    for t0 in (0, 5):
-        input = torch.randn(9, 2, 3)
-        program = export(model, (input, h, t0))
-        with torch.no_grad():
-            expected = model(input, h, t0)
-        for actual, wanted in zip(run(program, input, h), expected, strict=True):
-            close(actual, wanted)
-
-
 @pytest.mark.parametrize(
     "layer", [ClockworkRNN(3, 8, schedule=3), ClockworkGRU(3, 8, schedule=[2, 3])], ids=["RNN", "GRU"]
 )
@@ -113,42 +101,49 @@ def test_a_readout_at_tick_rate_is_exported(close, layer):
         close(actual, network(input))
 
 
-def test_layers_of_the_same_kind_share_a_function():
-    class Pair(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = (ClockworkRNN(8, 8, schedule=2) for _ in range(2))
+def test_both_directions_and_a_dynamic_clock_are_exported(close):
+    model = Stream(ClockworkGRU(3, 8, 2, schedule=3, bidirectional=True))
+    any_length = torch.export.Dim.DYNAMIC
+    arguments = torch.randn(9, 2, 3), torch.randn(4, 2, 8), 5
+    program = export(model, arguments, dynamic_shapes=({0: any_length, 1: any_length}, {1: any_length}, any_length))
+    for T, t0 in ((9, 5), (4, 2), (14, 1)):
+        input, h = torch.randn(T, 3, 3), torch.randn(4, 3, 8)
+        with torch.no_grad():
+            expected = model(input, h, t0)
+        for actual, wanted in zip(run(program, input, h, t0), expected, strict=True):
+            close(actual, wanted)
 
-        def forward(self, input):
-            return self.second(self.first(input)[0])[0]
 
-    program = export(Pair(), (torch.randn(5, 1, 8),), optimize=False)
-    calls = [node.op_type for node in program.model.graph if node.domain == "cwrnn"]
-    assert len(calls) in (0, 2)
-    assert len(set(calls)) <= 1
+class OfLengths(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = ClockworkRNN(3, 8, schedule=2)
+
+    def forward(self, input, lengths):
+        return self.layer(input, lengths=lengths)
 
 
 @pytest.mark.parametrize(
     ("model", "arguments", "message"),
     [
         (ClockworkRNN(3, 8, schedule=2).double(), (torch.randn(4, 1, 3).double(),), "only float32 layers"),
-        (ClockworkRNN(3, 8, schedule=2, bidirectional=True), (torch.randn(4, 1, 3),), None),
+        (OfLengths(), (torch.randn(4, 2, 3), torch.tensor([4, 2])), "with lengths or packed sequences"),
     ],
-    ids=["float64", "bidirectional"],
+    ids=["float64", "lengths"],
 )
-def test_layers_that_cannot_be_exported_are_named(close, model, arguments, message):
-    if message is None:
-        program = export(model, arguments)
-        with torch.no_grad():
-            close(run(program, *arguments)[0], model(*arguments)[0])
-        return
+def test_layers_that_cannot_be_exported_are_refused_with_a_reason(model, arguments, message):
     with pytest.raises(torch.onnx.OnnxExporterError) as caught:
         export(model, arguments)
-    messages, error = [], caught.value
+    reasons, error = [], caught.value
     while error is not None:
-        messages.append(str(error))
+        reasons.append(str(error))
         error = error.__cause__
-    assert any(message in text for text in messages)
+    assert any(message in reason for reason in reasons)
+
+
+def test_the_error_without_translations_names_the_operator():
+    with pytest.raises(torch.onnx.OnnxExporterError, match="No ONNX function found for .*cwrnn.recurrence"):
+        torch.onnx.export(ClockworkRNN(3, 8).eval(), (torch.randn(4, 1, 3),), dynamo=True, verbose=False)
 
 
 def test_a_missing_package_is_named(monkeypatch):

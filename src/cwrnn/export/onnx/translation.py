@@ -30,15 +30,11 @@ TORCH_OPSET = 18
 def get_onnx_translations() -> dict[Any, Callable[..., Any]]:
     """The translations of our operators, for the argument `custom_translation_table` of `torch.onnx.export`.
 
-    Works for models in eval mode with float32 parameters that call a layer in one direction, without `lengths`. The
-    number of steps may be dynamic where the model reads the output of the layer, but not where a `Readout` reads its
-    ticks. A model that consists of a layer and a readout only is better exported by `to_onnx`. Needs the extra `onnx`.
+    A model must have float32 layers and call them without `lengths`. The number of steps, the batch and `t0` may be
+    dynamic. Only where a `Readout` reads the ticks of a layer, as in a `Network`, the number of steps is fixed;
+    `to_onnx` exports such a network for all lengths. Needs the extra `onnx`.
 
-    >>> from cwrnn import ClockworkRNN
-    >>> model = ClockworkRNN(3, 8, schedule=[1, 2]).eval()
-    >>> program = torch.onnx.export(
-    ...     model, (torch.randn(7, 2, 3),), custom_translation_table=get_onnx_translations(), verbose=False
-    ... )  # doctest: +SKIP
+        torch.onnx.export(model, (x,), dynamo=True, custom_translation_table=get_onnx_translations())
     """
     require("onnxscript", extra="onnx", purpose="torch.onnx.export")
     return {torch.ops.cwrnn.recurrence.default: _translate_recurrence}
@@ -75,7 +71,7 @@ def _translate_recurrence(
     constants = [helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in graph.constants]
     nodes, opset = [*constants, *graph.nodes], helper.make_opsetid("", TORCH_OPSET)
     function = helper.make_function(DOMAIN, "recurrence", list(present), outputs, nodes, [opset])
-    # layers of the same kind share a function
+    # torch puts the nodes of a function in place of its call, but the name must not stand for two different functions
     function.name = f"recurrence_{hashlib.sha256(function.SerializeToString(deterministic=True)).hexdigest()[:16]}"
     recorder.functions[DOMAIN, function.name, ""] = ir.serde.deserialize_function(function)
     call = ir.Node(DOMAIN, function.name, list(present.values()), num_outputs=len(outputs))
