@@ -1,10 +1,12 @@
 """The ONNX model for whole sequences equals the specification: all cells, schedules, lengths, batches and clocks."""
 
 import json
+from unittest import mock
 
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.network_cases import Case, cases
 
 pytest.importorskip("onnx")
@@ -16,7 +18,7 @@ from support.onnx_models import draw_state, make_layer, open_export, open_sessio
 from cwrnn import ClockworkRNN, Schedule
 from cwrnn.cells import CELLS
 from cwrnn.export.model import read_model
-from cwrnn.export.onnx import sequence
+from cwrnn.export.onnx import operators, sequence
 from cwrnn.export.onnx.sequence import build_sequence
 from cwrnn.network import Network
 
@@ -48,12 +50,41 @@ def test_all_lengths_batches_and_clocks(close, cell, schedule):
             check(close, layer, session, T, B, t0)
 
 
-@given(case=cases())
-@settings(max_examples=60)
-def test_random_networks(close, case: Case):
+@given(case=cases(), small=st.sampled_from([0, 2, 64]))
+@settings(max_examples=80)
+def test_random_networks(close, case: Case, small):
     options = {"peepholes": True} if case.cell == "lstm" and case.peepholes else {}
     layer = make_layer(case.cell, case.I, case.schedule, bias=case.bias, seed=case.seed, **options)
-    check(close, layer, open_export(layer), max(case.T, 1), max(case.B, 1), case.t0)
+    with mock.patch.object(operators, "SMALL", small):
+        session = open_export(layer)
+    check(close, layer, session, max(case.T, 1), max(case.B, 1), case.t0)
+
+
+@pytest.mark.parametrize("peepholes", [False, True])
+@pytest.mark.parametrize("schedule", [NESTED, NOT_NESTED], ids=["nested", "not nested"])
+def test_large_modules_of_an_lstm(close, monkeypatch, schedule, peepholes):
+    monkeypatch.setattr(operators, "SMALL", 0)
+    layer = make_layer("lstm", 2, schedule, peepholes=peepholes)
+    session = open_export(layer)
+    for T, B, t0 in ((1, 1, 0), (1, 2, 1), (5, 3, 3), (20, 2, 9)):
+        check(close, layer, session, T, B, t0)
+
+
+@pytest.mark.parametrize(
+    ("cell", "inputs", "expected"),
+    [
+        ("tanh", 2, ["Scan", "Scan", "Scan"]),
+        ("lstm", 2, ["LSTM", "LSTM", "Scan"]),
+        ("gru", 2, ["GRU", "Scan", "Scan"]),
+        # nothing stands for the input of a module that hears nobody
+        ("lstm", 0, ["Scan", "LSTM", "Scan"]),
+        ("gru", 0, ["Scan", "Scan", "Scan"]),
+    ],
+)
+def test_small_gated_modules_are_operators(cell, inputs, expected):
+    schedule = Schedule((1, 2, 4), (operators.SMALL + 1, operators.SMALL, 1))
+    graph = build_sequence(read_model(make_layer(cell, inputs, schedule)), "network", 17).graph
+    assert [node.op_type for node in graph.node if node.op_type in ("Scan", "RNN", "LSTM", "GRU")] == expected
 
 
 @pytest.mark.parametrize("softmax", [False, True])
@@ -119,7 +150,7 @@ def test_every_step_of_the_graph_has_standard_operators_and_no_spare_constants()
             assert node.domain == ""
             used.update(node.input)
             graphs += [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    assert len(graphs) == 1 + 3
+    assert len(graphs) == 1 + 2
     assert {constant.name for constant in model.graph.initializer} <= used
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from ..model import Array
 from .clocks import Clocks
 from .graph import Graph
+from .operators import add_operator, fits_operator
 from .recurrence import add_recurrence
 from .weights import Weights
 
@@ -51,10 +52,14 @@ def add_layer(graph: Graph, clocks: Clocks, weights: Weights, input: str, initia
             parts = graph.split(message.values, [gates * units.start, gates * size] if i > 0 else [gates * size], 2)
             own.append(graph.add("Gather", parts[-1], clocks.heard(message.period, period), axis=0))
             for_faster.append(Signal(parts[0], message.period))
-        drive = _add_drive(graph, clocks, weights, i, input, own)
-        recurrent, peepholes = weights.recurrent_gates(units, units), weights.peepholes(units)
+        read = clocks.decimate(input, period) if weights.inputs else None
         start = [part[i] for part in starts]
-        states, after = add_recurrence(graph, weights.cell, size, drive, recurrent, start, peepholes)
+        if fits_operator(weights, i):
+            states, after = add_operator(graph, weights, i, read, own, start)
+        else:
+            drive = _add_drive(graph, clocks, weights, i, read, own)
+            recurrent, peepholes = weights.recurrent_gates(units, units), weights.peepholes(units)
+            states, after = add_recurrence(graph, weights.cell, size, drive, recurrent, start, peepholes)
         values = graph.concat([graph.unsqueeze(start[0], 0), states], axis=0)
         modules.append(Signal(values, period))
         finals.append(_take_final(graph, clocks, values, period, start, after))
@@ -66,17 +71,17 @@ def add_layer(graph: Graph, clocks: Clocks, weights: Weights, input: str, initia
 
 
 def _add_drive(
-    graph: Graph, clocks: Clocks, weights: Weights, i: int, input: str, messages: Sequence[str]
+    graph: Graph, clocks: Clocks, weights: Weights, i: int, input: str | None, messages: Sequence[str]
 ) -> list[str | None]:
     """The drive (length, B, K) of each gate of module i, with the messages (length, B, gates K) added.
 
-    A GRU has a fourth part, inside the reset product, which is None if it is 0.
+    A GRU has a fourth part, inside the reset product, which is None if it is 0. `input` (length, B, I) is the input at
+    the ticks, or None if the layer has none.
     """
     period, units, size = weights.schedule.periods[i], weights.schedule.slices[i], weights.schedule.sizes[i]
     sizes, bias = [size] * weights.gates, weights.bias(units)
-    if weights.inputs:
-        product = graph.add("MatMul", clocks.decimate(input, period), weights.input_weight(units))
-        drive = graph.sum(product, bias)
+    if input is not None:
+        drive = graph.sum(graph.add("MatMul", input, weights.input_weight(units)), bias)
     else:
         constant = graph.constant(np.zeros(sum(sizes), np.float32)) if bias is None else bias
         drive = graph.add("Expand", constant, clocks.shape(period, sum(sizes)))

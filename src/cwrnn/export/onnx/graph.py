@@ -93,6 +93,10 @@ class Graph:
             first = first if other is None else self.add("Add", first, other)
         return first
 
+    def squeeze(self, value: str, axis: int) -> str:
+        """The value without an axis of length 1."""
+        return self.add("Squeeze", value, self.integers(axis))
+
     def unsqueeze(self, value: str, axis: int) -> str:
         """The value with one more axis."""
         return self.add("Unsqueeze", value, self.integers(axis))

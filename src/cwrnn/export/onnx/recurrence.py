@@ -1,9 +1,8 @@
 """The recurrence of one module over its ticks, as a `Scan` whose body is a tick of the cell.
 
-Elementary operators in a `Scan` can do what the operator `GRU` cannot: the message to gate n of a GRU stands inside the
-reset product (`reference.py`), but the operator has no input that is added there. They are also faster than the
-operator `RNN` in onnxruntime, and they need no product of the messages with an identity matrix, by which alone they
-could enter the operators `RNN` and `LSTM`.
+Elementary operators can do what the operator `GRU` cannot: the message to gate n stands inside the reset product
+(`reference.py`), and the operator has no input that is added there. In onnxruntime they are also faster than the
+operator `RNN`, and for large modules than `LSTM` (`operators.py`).
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,6 @@
 """The weights of a layer in a graph, cut up for its modules and transposed, such that states stand left of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -94,14 +95,63 @@ class Weights:
             return []
         return [self._take(self._weight_ch, rows) for rows in self._rows(PEEPHOLES, units)]
 
+    def operator_weights(self, units: slice, heard: bool) -> list[str]:
+        """W, R and B of the operators `LSTM` and `GRU`, which read the input and, if `heard`, messages behind it."""
+        gates, size = self._order(self._rows(self.gates, units)), units.stop - units.start
+        weight = self._pick(self._weight_ih, gates, np.arange(self.inputs))
+        if heard:
+            # row by row, the message to the gate and the unit that the row computes
+            places = self._order([size * k + np.arange(size) for k in range(self.gates)])
+            weight = self._join([weight, np.eye(self.gates * size, dtype=np.float32)[places]], axis=1)
+        recurrent = self._pick(self._weight_hh, gates, np.arange(units.start, units.stop))
+        bias: Weight = np.zeros(2 * self.gates * size, np.float32)
+        if self._bias is not None:
+            rows = self._rows(CELLS[self.cell].biases, units)
+            zeros = np.zeros(self.gates * size - (size if self.cell == "gru" else 0), np.float32)
+            inner = [self._pick(self._bias, rows[-1])] if self.cell == "gru" else []
+            bias = self._join([self._pick(self._bias, gates), zeros, *inner], axis=0)
+        return [self._lead(value) for value in (weight, recurrent, bias)]
+
+    def operator_peepholes(self, units: slice) -> str:
+        """P of the operator `LSTM`, or no input."""
+        if self._weight_ch is None:
+            return ""
+        i, f, o = self._rows(PEEPHOLES, units)
+        return self._lead(self._pick(self._weight_ch, np.concatenate([i, o, f])))
+
+    def _order(self, rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """The rows of all gates in the order of the operators: i, o, f, g for the LSTM and z, r, n for the GRU."""
+        return np.concatenate([rows[k] for k in ((0, 3, 1, 2) if self.cell == "lstm" else (1, 0, 2))])
+
     def _rows(self, count: int, units: slice) -> list[NDArray[np.int64]]:
         """The rows of the units for each of `count` gates."""
         return [k * self.schedule.hidden_size + np.arange(units.start, units.stop) for k in range(count)]
 
     def _take(self, weight: Weight, *places: NDArray[Any]) -> str:
         """The part of a weight at these places of its axes, transposed."""
+        part = self._pick(weight, *places)
+        if not isinstance(part, str):
+            return self._graph.constant(part.T)
+        return part if len(places) == 1 else self._graph.add("Transpose", part, perm=[1, 0])
+
+    def _pick(self, weight: Weight, *places: NDArray[Any]) -> Weight:
+        """The part of a weight at these places of its axes."""
         if not isinstance(weight, str):
-            return self._graph.constant(weight[np.ix_(*places)].T)
-        for axis, places_of_axis in enumerate(places):
-            weight = self._graph.add("Gather", weight, self._graph.constant(places_of_axis.astype(np.int64)), axis=axis)
-        return weight if len(places) == 1 else self._graph.add("Transpose", weight, perm=[1, 0])
+            part: Array = weight[np.ix_(*places)]
+            return part
+        for axis, of_axis in enumerate(places):
+            weight = self._graph.add("Gather", weight, self._graph.constant(of_axis.astype(np.int64)), axis=axis)
+        return weight
+
+    def _join(self, parts: Sequence[Weight], axis: int) -> Weight:
+        """Parts of weights side by side."""
+        arrays = [part for part in parts if not isinstance(part, str)]
+        if len(arrays) == len(parts):
+            return np.concatenate(arrays, axis=axis)
+        return self._graph.concat(
+            [part if isinstance(part, str) else self._graph.constant(part) for part in parts], axis
+        )
+
+    def _lead(self, weight: Weight) -> str:
+        """The weight with an axis in front, which operators have for directions."""
+        return self._graph.unsqueeze(weight, 0) if isinstance(weight, str) else self._graph.constant(weight[None])
