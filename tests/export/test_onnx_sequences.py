@@ -60,10 +60,11 @@ def test_random_networks(close, case: Case, small):
     check(close, layer, session, max(case.T, 1), max(case.B, 1), case.t0)
 
 
-@pytest.mark.parametrize("peepholes", [False, True])
+@pytest.mark.parametrize("peepholes", [False, True], ids=["no peepholes", "peepholes"])
+@pytest.mark.parametrize("small", [0, 2, 64])
 @pytest.mark.parametrize("schedule", [NESTED, NOT_NESTED], ids=["nested", "not nested"])
-def test_large_modules_of_an_lstm(close, monkeypatch, schedule, peepholes):
-    monkeypatch.setattr(operators, "SMALL", 0)
+def test_small_and_large_modules_of_an_lstm(close, monkeypatch, schedule, small, peepholes):
+    monkeypatch.setattr(operators, "SMALL", small)
     layer = make_layer("lstm", 2, schedule, peepholes=peepholes)
     session = open_export(layer)
     for T, B, t0 in ((1, 1, 0), (1, 2, 1), (5, 3, 3), (20, 2, 9)):
