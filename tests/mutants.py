@@ -920,7 +920,7 @@ MUTANTS = [
            "if not worst <= TOLERANCE:", "if False:", f"{ONNX_FILES}::test_the_check_finds_a_wrong_weight"),
     Mutant("ONNX: the check runs after the files are written", "export/onnx/files.py",
            "    if check:\n",
-           "    write_files({folder / file: content for file, content in files.items()})\n    if check:\n",
+           "    write_files({folder / file: content for file, content in contents.items()})\n    if check:\n",
            f"{ONNX_FILES}::test_nothing_is_written_if_the_check_fails"),
 ]  # fmt: skip
 

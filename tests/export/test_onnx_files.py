@@ -20,6 +20,7 @@ from cwrnn.cells import CELLS
 from cwrnn.experiments.errors import ArgumentError
 from cwrnn.export import ExportError, OnnxStepper, check_onnx, to_onnx
 from cwrnn.export.model import read_model
+from cwrnn.export.onnx.checking import compare_files
 from cwrnn.export.onnx.step import build_step
 from cwrnn.network import Network
 
@@ -51,7 +52,7 @@ def test_steps_equal_the_specification(close, tmp_path, cell, schedule):
 
 def test_steps_continue_a_sequence(close, tmp_path):
     layer = make_layer("lstm", 2, NOT_NESTED)
-    files = to_onnx(layer, tmp_path / "out", name="net")
+    files = to_onnx(layer, tmp_path / "out", name="net").files
     assert [file.name for file in files] == [
         "net.onnx", "net_step_0.onnx", "net_step_1.onnx", "net_step_2.onnx", "net_hold.onnx", "net.json", "stepper.py",
     ]  # fmt: skip
@@ -104,7 +105,8 @@ def test_the_folder_needs_neither_cwrnn_nor_torch(tmp_path):
 def test_the_check_accepts_an_export(tmp_path, cell):
     layer = make_layer(cell, 2, NOT_NESTED, layers=2, batch_first=True)
     to_onnx(layer, tmp_path / "out", check=True)
-    assert check_onnx(layer, tmp_path / "out") < 1e-5
+    assert check_onnx(layer).error < 1e-5
+    assert compare_files(read_model(layer), tmp_path / "out", "network") < 1e-5
 
 
 @pytest.mark.parametrize("file", ["network.onnx", "network_step_2.onnx"])
@@ -119,7 +121,7 @@ def test_the_check_finds_a_wrong_weight(tmp_path, file):
     weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * 1.05, weight.name))
     onnx.save(model, path)
     with pytest.raises(ExportError, match=r"network.onnx with T = \d+, B = \d, t0 = \d+ differs from the network"):
-        check_onnx(layer, tmp_path / "out")
+        compare_files(read_model(layer), tmp_path / "out", "network")
 
 
 def test_the_check_finds_a_file_that_is_not_valid(tmp_path):
@@ -130,14 +132,14 @@ def test_the_check_finds_a_file_that_is_not_valid(tmp_path):
     model.graph.node[0].op_type = "Nonsense"
     onnx.save(model, path)
     with pytest.raises(ExportError, match=r"network_step_1.onnx is not a valid ONNX file"):
-        check_onnx(layer, tmp_path / "out")
+        compare_files(read_model(layer), tmp_path / "out", "network")
 
 
 def test_nothing_is_written_if_the_check_fails(tmp_path, monkeypatch):
     def fail(*arguments):
         raise ExportError("differs")
 
-    monkeypatch.setattr("cwrnn.export.onnx.files.check_onnx", fail)
+    monkeypatch.setattr("cwrnn.export.onnx.files.compare_files", fail)
     with pytest.raises(ExportError, match="differs"):
         to_onnx(ClockworkRNN(2, 4), tmp_path / "out", check=True)
     assert list(tmp_path.iterdir()) == []
@@ -183,7 +185,7 @@ def test_a_missing_runtime_is_named(tmp_path, monkeypatch):
     with pytest.raises(ImportError, match="OnnxStepper needs onnxruntime: pip install onnxruntime"):
         OnnxStepper(tmp_path / "out")
     with pytest.raises(ImportError, match=r"the export to ONNX needs onnxruntime: pip install 'cwrnn\[onnx\]'"):
-        check_onnx(ClockworkRNN(2, 4), tmp_path / "out")
+        check_onnx(ClockworkRNN(2, 4))
 
 
 def test_the_stepper_refuses_what_does_not_fit(tmp_path):
@@ -214,3 +216,19 @@ def test_the_stepper_refuses_a_file_that_describes_no_network(tmp_path, content)
     (tmp_path / "network.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=r"network.json does not describe a network that cwrnn exported to ONNX"):
         OnnxStepper(tmp_path)
+
+
+def test_the_command_writes_and_checks_a_recogniser(model, tmp_path, capsys):
+    pytest.importorskip("typer")
+    from cwrnn.commands.main import main
+
+    out = tmp_path / "exported"
+    assert main(["export", str(model), "--to", "onnx", "--name", "words", "--out", str(out), "--check", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [name.rsplit("/")[-1] for name in result["files"]] == sorted(
+        (path.name for path in out.iterdir()), key=lambda name: (name == "stepper.py", name.endswith("json"), name)
+    )
+    assert result["check"]["error"] < 1e-4
+    assert OnnxStepper(out, "words").labels == ["no", "née", "yes"]
+    assert main(["export", str(model), "--to", "onnx", "--out", str(out)]) == 2
+    assert "exists and is not empty" in capsys.readouterr().err

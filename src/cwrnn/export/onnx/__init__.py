@@ -11,9 +11,8 @@ checking.py     the comparison with the specification
 files.py        to_onnx
 """
 
-from .checking import check_onnx
-from .files import to_onnx
+from .files import OnnxCheck, OnnxExport, check_onnx, to_onnx
 from .stepper import OnnxStepper
 from .translation import get_onnx_translations
 
-__all__ = ["OnnxStepper", "check_onnx", "get_onnx_translations", "to_onnx"]
+__all__ = ["OnnxCheck", "OnnxExport", "OnnxStepper", "check_onnx", "get_onnx_translations", "to_onnx"]

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...reference import clockwork_reference
-from ..model import Exportable, ExportError, Model, read_model
+from ..model import ExportError, Model
 from .graph import require_onnx
 from .sequence import list_states
 from .stepper import OnnxStepper
@@ -22,20 +22,19 @@ LONGEST = 300
 """The most steps of a sequence that is compared, whatever the periods are."""
 
 
-def check_onnx(source: Exportable, folder: str | PathLike[str], name: str = "network") -> float:
+def compare_files(model: Model, folder: str | PathLike[str], name: str) -> float:
     """The largest relative error of the files in `folder` against the specification in float64.
 
     `onnx.checker` reads every file. Then onnxruntime runs sequences of several lengths, from several times of the clock
-    and in several batches, and a stream step by step.
+    and in several batches, and the same sequences step by step.
 
     Args:
-        source: the model that was exported
-        folder: the folder that `to_onnx` wrote
+        model: the model that was exported
+        folder: the folder of the files
         name: the name of the network in that folder
 
     Raises an ExportError if a file is not valid or computes something else.
     """
-    model = read_model(source)
     onnx = require_onnx()
     for path in sorted(Path(folder).glob(f"{name}*.onnx")):
         try:
@@ -51,7 +50,7 @@ def check_onnx(source: Exportable, folder: str | PathLike[str], name: str = "net
         raise ExportError(f"onnxruntime cannot load {path}: {error}") from error
     worst = 0.0
     generator = np.random.default_rng(0)
-    for T, B, t0 in _list_cases(model):
+    for T, B, t0 in list_cases(model):
         inputs, expected = _draw_case(model, generator, T, B, t0)
         fed = dict(inputs)
         if model.batch_first:
@@ -107,7 +106,7 @@ def evaluate(
     return value.numpy(), np.split(final, len(states), axis=-1)
 
 
-def _list_cases(model: Model) -> Iterator[tuple[int, int, int]]:
+def list_cases(model: Model) -> Iterator[tuple[int, int, int]]:
     """T, B and t0 of the sequences that are compared."""
     longest = model.layers[0].schedule.periods[-1]
     few, many = min(max(longest // 2, 2), LONGEST), min(2 * longest + 3, LONGEST)

@@ -1,0 +1,131 @@
+"""The command `cwrnn export` writes a network as a program for another machine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..experiments.errors import ArgumentError
+from ..export import check_c, check_onnx, to_c, to_onnx
+from ..export.c.check import STEPS
+from ..export.c.source import NUMBERS
+from ..export.folder import check_folder
+from . import options
+from .console import Result, guard_output, handle_errors, print_json, print_result, show_progress
+
+EXAMPLES = """examples:
+
+\b
+cwrnn export words.safetensors --to c --out firmware/words
+cwrnn export words.safetensors --to c --name word_model --out firmware/words --check
+cwrnn export net.safetensors --to c --out firmware/net --json
+
+exit codes: 0 the program is written, 1 an error, 2 wrong usage, 130 interrupted
+"""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of program that networks are exported to."""
+
+    export: Callable[..., Result]
+    """Writes the program: takes the model, the path `out` and the options."""
+    options: frozenset[str]
+    """The options of the command that it takes, by the names of their arguments."""
+    check: Callable[..., Result] | None = None
+    """Checks the program before it is written: takes the model, the same options and `progress`."""
+
+
+FORMATS = {
+    "c": Format(to_c, frozenset({"name", "numbers"}), check_c),
+    "onnx": Format(to_onnx, frozenset({"name"}), check_onnx),
+}
+"""The formats by their names."""
+
+
+def export(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            parser=options.parse_path,
+            metavar="MODEL",
+            help="The file that `cwrnn words train` wrote, or another saved network (cwrnn.saved).",
+        ),
+    ],
+    to: Annotated[str, typer.Option("--to", metavar="|".join(FORMATS), help="The language of the program.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", parser=options.parse_path, metavar="DIR", help="The folder to write, which must be new or empty."
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="With --to c: an identifier, with which the names of files and functions begin.",
+            show_default="network",
+        ),
+    ] = None,
+    numbers: Annotated[
+        str | None,
+        typer.Option(
+            "--numbers",
+            metavar="|".join(NUMBERS),
+            help="With --to c: the numbers to compute with.",
+            show_default="float32",
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help=f"Compile the program, compare it with Python over {STEPS:,} steps, and print what it costs beside "
+            "networks without clocks, before anything is written.",
+        ),
+    ] = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write a trained network as a program that runs without Python, on a microcontroller for example.
+
+    For C these are a header and a source in C99, which need no library, allocate nothing and compute the same bits on
+    every machine.
+
+    In Python: cwrnn.export.to_c and cwrnn.export.check_c.
+    """
+    with handle_errors(option_names={"model": "MODEL"}):
+        chosen = _find_format(to)
+        # before the check, which takes some time
+        check_folder(out)
+        given = {"name": name, "numbers": numbers}
+        arguments = {option: value for option, value in given.items() if value is not None}
+        for option in arguments.keys() - chosen.options:
+            raise ArgumentError(option, f"is no option of --to {to}")
+        checked = None
+        if check:
+            if chosen.check is None:
+                raise ArgumentError("check", f"is no option of --to {to}")
+            with show_progress(quiet=quiet, lines=False) as progress:
+                checked = chosen.check(model, **arguments, progress=progress)
+        result = chosen.export(model, out, **arguments)
+        _print_export(result, checked, as_json=as_json)
+
+
+def _find_format(to: str) -> Format:
+    if to not in FORMATS:
+        raise ArgumentError("to", f"expected one of {', '.join(FORMATS)}, got {to!r}")
+    return FORMATS[to]
+
+
+def _print_export(result: Result, checked: Result | None, *, as_json: bool) -> None:
+    if checked is not None and as_json:
+        print_json({**result.to_dict(), "check": checked.to_dict()})
+        return
+    print_result(result, as_json=as_json)
+    if checked is not None:
+        with guard_output():
+            print(f"\n{checked}")

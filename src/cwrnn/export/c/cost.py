@@ -1,0 +1,123 @@
+"""The cost of an exported network: its multiply-adds, its instructions on a Cortex-M4F, and its memory."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..model import Model
+from ..rivals import count_parameters
+from .compilers import compile_program, find_zig
+from .emulator import TARGET, Emulator
+from .plan import Plan, plan_network
+from .source import render_network
+
+MOST_STEPS = 1024
+"""The most steps that are emulated."""
+MOST_MULTIPLY_ADDS = 5_000_000
+"""The most multiply-adds that are emulated, which takes some seconds."""
+
+HARNESS = """#include "network.h"
+network_state state;
+float input[NETWORK_INPUTS + 1];
+float output[NETWORK_OUTPUTS];
+void _start(void);
+void _start(void)
+{
+    network_reset(&state);
+    network_step(&state, input);
+    network_idle(&state);
+    network_output(&state, output);
+}
+"""
+"""A program that keeps every function of a network, with a state and its arrays in memory."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of one network. Work is that of a step, without the readout."""
+
+    network: str
+    """Its description."""
+    units: int
+    """The units of its layers."""
+    parameters: int
+    """Its weights and biases, those of the readout included."""
+    mean_multiply_adds: float
+    worst_multiply_adds: int
+    mean_instructions: float | None
+    """Instructions on a Cortex-M4F, or None if they were not counted."""
+    worst_instructions: int | None
+    constant_bytes: int
+    """Weights, biases and tables."""
+    code_bytes: int | None
+    """The functions for a Cortex-M4F, or None if they were not compiled."""
+    state_bytes: int
+
+    def format(self) -> list[str]:
+        """The cells of a row of a table."""
+        cells = [self.network, f"{self.units:,}", f"{self.parameters:,}"]
+        cells += [f"{self.mean_multiply_adds:,.0f}", f"{self.worst_multiply_adds:,}"]
+        if self.mean_instructions is not None and self.worst_instructions is not None:
+            cells += [f"{self.mean_instructions:,.0f}", f"{self.worst_instructions:,}"]
+        return [*cells, f"{self.constant_bytes + (self.code_bytes or 0):,}", f"{self.state_bytes:,}"]
+
+
+def measure_cost(model: Model, network: str, *, count: bool) -> Cost:
+    """The cost of a model.
+
+    Args:
+        model: the network
+        network: its description
+        count: whether to count the instructions on an emulated Cortex-M4F, which needs the extra `export`
+    """
+    plan = plan_network(model)
+    mean = worst = code = None
+    constants = plan.constant_bytes
+    if count:
+        with tempfile.TemporaryDirectory(prefix="cwrnn-") as folder:
+            emulator = load_emulator(plan, Path(folder))
+        counts = count_steps(emulator, plan)
+        mean, worst = float(np.mean(counts)), max(counts)
+        code = sum({symbol.address: symbol.size for name, symbol in emulator.symbols.items()
+                    if symbol.is_function and name != "_start"}.values())  # fmt: skip
+        # a compiler needs no table of a single module
+        constants += emulator.symbols["modules"].size if "modules" in emulator.symbols else 0
+    return Cost(
+        network=network,
+        units=plan.units,
+        parameters=count_parameters(model),
+        mean_multiply_adds=plan.mean_multiply_adds,
+        worst_multiply_adds=plan.worst_multiply_adds,
+        mean_instructions=mean,
+        worst_instructions=worst,
+        constant_bytes=constants,
+        code_bytes=code,
+        state_bytes=plan.state_bytes,
+    )
+
+
+def load_emulator(plan: Plan, folder: Path) -> Emulator:
+    """The program of a network in an emulated Cortex-M4F, compiled in `folder`, which may be removed afterwards."""
+    for file, text in {**render_network(plan, "network"), "harness.c": HARNESS}.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    sources = [folder / "harness.c", folder / "network.c"]
+    return Emulator(compile_program(find_zig(), sources, folder / "network.elf", *TARGET))
+
+
+def count_steps(emulator: Emulator, plan: Plan) -> list[int]:
+    """The instructions of every step of a cycle of the clocks, or of as many as can be emulated soon.
+
+    The very first step, at which no module has heard any other, is not among them.
+    """
+    affordable = max(32, int(MOST_MULTIPLY_ADDS / plan.mean_multiply_adds))
+    steps = min(plan.cycle, affordable, MOST_STEPS)
+    inputs = np.random.default_rng(0).standard_normal((steps + 1, plan.model.inputs)).astype(np.float32)
+    state, address = emulator.symbols["state"].address, emulator.symbols["input"].address
+    emulator.call("network_reset", state)
+    counts = []
+    for input in inputs:
+        emulator.write("input", input)
+        counts.append(emulator.call("network_step", state, address).instructions)
+    return counts[1:]
