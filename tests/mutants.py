@@ -36,6 +36,8 @@ PROCESSES.set_forkserver_preload([
 # two threads that start a process at the same time would both start the server
 STARTING = Lock()
 BACKENDS = "tests/core/test_battery.py"
+ONNX_SEQUENCES = "tests/export/test_onnx_sequences.py"
+ONNX_FILES = "tests/export/test_onnx_files.py"
 TRAINING = "tests/estimators/test_training.py"
 CLOCKS_FROM_DATA = "tests/estimators/test_clocks.py"
 TIME_SERIES = "tests/estimators/test_series.py"
@@ -1001,6 +1003,54 @@ MUTANTS = [
     Mutant("state file: half precision comes back as float32", "saved_states.py",
            ".to(FLOATS[dtype]) for name in names", " for name in names",
            "tests/core/test_saved_states.py::test_a_state_is_restored_exactly"),
+    Mutant("ONNX: a module hears the message of its own tick", "export/onnx/clocks.py",
+           "self._times(listener, -1, extra=0)", "self._times(listener, 0, extra=0)",
+           f"{ONNX_SEQUENCES}::test_random_networks"),
+    Mutant("ONNX: ticks are counted from the start of the chunk", "export/onnx/clocks.py",
+           'self._before = graph.add("Neg", t0)', "self._before = graph.integer(0)",
+           f"{ONNX_SEQUENCES}::test_chunks_of_a_stream_equal_the_whole"),
+    Mutant("ONNX: a module holds its last value one step too long", "export/onnx/clocks.py",
+           "self._times(1, 0, extra=0)", "self._times(1, -1, extra=0)", f"{ONNX_SEQUENCES}::test_random_networks"),
+    Mutant("ONNX: a sum takes the messages of the next tick", "export/onnx/clocks.py",
+           "self._times(faster, -faster, extra=1)", "self._times(faster, 0, extra=1)",
+           f"{ONNX_SEQUENCES}::test_random_networks"),
+    Mutant("ONNX: a module without ticks reads an empty sequence", "export/onnx/clocks.py",
+           'self.graph.add("Min", self.first(period), last)', "self.first(period)",
+           f"{ONNX_SEQUENCES}::test_all_lengths_batches_and_clocks"),
+    Mutant("ONNX: a module without ticks loses the state c", "export/onnx/cascade.py",
+           'after[1] if period == 1 else graph.add("Where", silent, before[1], after[1])', "after[1]",
+           f"{ONNX_SEQUENCES}::test_modules_that_never_tick_keep_their_state_bit_for_bit"),
+    Mutant("ONNX: the final state of a module without ticks is one that it never had", "export/onnx/cascade.py",
+           'graph.add("Gather", values, ticks, axis=0)', 'graph.add("Gather", values, graph.integer(-1), axis=0)',
+           f"{ONNX_SEQUENCES}::test_modules_that_never_tick_keep_their_state_bit_for_bit"),
+    Mutant("ONNX: a module absorbs messages that change between its ticks", "export/onnx/cascade.py",
+           "if other.period % signal.period == 0:", "if True:", f"{ONNX_SEQUENCES}::test_random_networks"),
+    Mutant("ONNX: messages to gate n of a GRU stay outside of the reset product", "export/onnx/cascade.py",
+           "n, graph.sum(to_n, inside)]",
+           'graph.add("Add", n, to_n), graph.add("Sub", graph.sum(to_n, inside), to_n)]',
+           f"{ONNX_SEQUENCES}::test_all_lengths_batches_and_clocks"),
+    Mutant("ONNX: the gates f and o of the operator LSTM are exchanged", "export/onnx/weights.py",
+           "(0, 3, 1, 2)", "(0, 1, 3, 2)", f"{ONNX_SEQUENCES}::test_all_lengths_batches_and_clocks"),
+    Mutant("ONNX: the peepholes f and o of the operator LSTM are exchanged", "export/onnx/weights.py",
+           "np.concatenate([i, o, f])", "np.concatenate([i, f, o])",
+           f"{ONNX_SEQUENCES}::test_small_and_large_modules_of_an_lstm"),
+    Mutant("ONNX: the operator GRU applies the reset gate before the product", "export/onnx/operators.py",
+           '{"linear_before_reset": 1}', '{"linear_before_reset": 0}',
+           f"{ONNX_SEQUENCES}::test_all_lengths_batches_and_clocks"),
+    Mutant("ONNX: modules that are not due are computed", "export/onnx/step.py",
+           'graph.add("Where", mask, new, part[0])', "new", f"{ONNX_FILES}::test_steps_equal_the_specification"),
+    Mutant("ONNX: a step computes all modules", "export/onnx/step.py",
+           "count = layer.schedule.slices[slowest].stop", "count = layer.units",
+           f"{ONNX_FILES}::test_a_step_multiplies_no_weights_of_slower_modules"),
+    Mutant("ONNX: the stepper takes the fastest module that is due", "export/onnx/stepper.py",
+           "if self.t % period == 0:", "if self.t % period == 0 and slowest is None:",
+           f"{ONNX_FILES}::test_steps_equal_the_specification"),
+    Mutant("ONNX: the check accepts everything", "export/onnx/checking.py",
+           "if not worst <= TOLERANCE:", "if False:", f"{ONNX_FILES}::test_the_check_finds_a_wrong_weight"),
+    Mutant("ONNX: the check runs after the files are written", "export/onnx/files.py",
+           "    if check:\n",
+           "    write_files({folder / file: content for file, content in contents.items()})\n    if check:\n",
+           f"{ONNX_FILES}::test_nothing_is_written_if_the_check_fails"),
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..experiments.errors import ArgumentError
-from ..export import check_c, to_c
+from ..export import check_c, check_onnx, to_c, to_onnx
 from ..export.c.check import STEPS
 from ..export.c.source import NUMBERS
 from ..export.folder import check_folder
@@ -40,6 +40,7 @@ class Format:
 
 FORMATS = {
     "c": Format(to_c, frozenset({"name", "numbers"}), check_c),
+    "onnx": Format(to_onnx, frozenset({"name"}), check_onnx),
 }
 """The formats by their names."""
 

@@ -10,5 +10,9 @@ command `cwrnn export` calls the same functions.
 from .c.check import CCheck, check_c
 from .c.source import CExport, to_c
 from .model import Exportable, ExportError
+from .onnx import OnnxCheck, OnnxExport, OnnxStepper, check_onnx, get_onnx_translations, to_onnx
 
-__all__ = ["CCheck", "CExport", "ExportError", "Exportable", "check_c", "to_c"]
+__all__ = [
+    "CCheck", "CExport", "ExportError", "Exportable", "OnnxCheck", "OnnxExport", "OnnxStepper",
+    "check_c", "check_onnx", "get_onnx_translations", "to_c", "to_onnx",
+]  # fmt: skip

@@ -79,6 +79,8 @@ class Model:
     """The name of each output; empty if outputs have none."""
     features: Features | None = None
     """The features of a recogniser, or None for a network that reads numbers."""
+    batch_first: bool = False
+    """True if sequences are (B, T, features) and not (T, B, features)."""
 
     @property
     def inputs(self) -> int:
@@ -123,7 +125,7 @@ def read_model(source: Exportable) -> Model:
     if isinstance(source, Network):
         return _read_network(source)
     if isinstance(source, ClockworkLayer):
-        return _check_finite(Model(_read_layers(source)))
+        return _check_finite(Model(_read_layers(source), batch_first=source.batch_first))
     raise ExportError(
         "only a ClockworkRNN, a ClockworkLSTM, a ClockworkGRU, a Network of one of them, a SavedNetwork, a Recogniser "
         f"or a file of one of the last two can be exported, got a {type(source).__name__}"
@@ -136,7 +138,8 @@ def _read_network(network: Network, **extras: Any) -> Model:
     readout = network.readout
     bias = None if readout.bias is None else _array(readout.bias)
     layers = _read_layers(network.layer)
-    return _check_finite(Model(layers, _array(readout.weight), bias, softmax=network.softmax, **extras))
+    extras |= {"softmax": network.softmax, "batch_first": network.layer.batch_first}
+    return _check_finite(Model(layers, _array(readout.weight), bias, **extras))
 
 
 def _read_layers(layer: AnyLayer) -> tuple[ModelLayer, ...]:
