@@ -12,12 +12,14 @@ from ..errors import ArgumentError
 from ..networks.result import TrainingResult
 from ..networks.settings import TrainingSettings
 from ..progress import ProgressCallback
+from ..report.draws import DrawSummary, summarise_draws
 from ..sweep.run import Record, Run
 from ..tables import Table
 from ..task import Task
 from . import bundle, plan, training
 from .clips import TEST, TRAIN
-from .corpus import Corpus, load_corpus
+from .corpus import Corpus
+from .draws import load_draws
 from .features import FeatureSettings
 from .objective import WordObjective
 
@@ -63,13 +65,16 @@ class Words(Task[Corpus]):
         progress: ProgressCallback | None = None,
         *,
         words: Sequence[str] | None = None,
+        draws: int = 1,
         **options: Any,
     ) -> list[Corpus]:
-        """The corpus of each source: "bundle", "timit:PATH", "nltk-timit:PATH" or "folder:PATH"."""
+        """The corpora of each source, one per draw: "bundle", "timit:PATH", "nltk-timit:PATH" or "folder:PATH"."""
         for source in sources:
             if isinstance(source, Table):
                 raise ArgumentError("data", f"expected recordings of words, got the table {source.name!r}")
-        return [load_corpus(str(source), words=words, progress=progress) for source in sources]
+        return [
+            corpus for source in sources for corpus in load_draws(str(source), draws, words=words, progress=progress)
+        ]
 
     def plan(self, data: Sequence[Corpus], **options: Any) -> list[Run]:
         """Every run: each method in each size on each corpus with each seed."""
@@ -120,11 +125,16 @@ class Words(Task[Corpus]):
 
     def describe_errors(self, data: Sequence[Corpus], runs: int, settings: TrainingSettings) -> str:
         """The caption: the meaning of the error, and the runs and words that it covers."""
+        draws = f" for each of {len(data)} draws of the speakers" if len(data) > 1 else " each"
         return (
-            f"Errors in percent over the runs that finished: {runs} initial weights each; ± is the standard deviation. "
-            f"The words are {'; '.join(corpus.source for corpus in data)}. Paper: mean and deviation over {paper.RUNS} "
-            "runs of its largest networks, on words of TIMIT (table 3)."
+            f"Errors in percent over the runs that finished: {runs} initial weights{draws}; ± is the standard "
+            f"deviation. The words are {data[0].source}. Paper: mean and deviation over {paper.RUNS} runs of its "
+            "largest networks, on words of TIMIT (table 3)."
         )
+
+    def summarise_draws(self, records: Sequence[Record], data: Sequence[Corpus]) -> DrawSummary | None:
+        """The spread of the errors over draws of the speakers, and tests over them; None for one draw."""
+        return summarise_draws(records, {corpus.name: corpus.draw for corpus in data})
 
     def inspect_record(
         self, record: Record, data: Corpus, facts: Mapping[str, str], options: "InspectionOptions"
