@@ -884,6 +884,20 @@ MUTANTS = [
     Mutant("estimators: clocks: a sideband needs no mirror image", "estimators/peaks.py",
            " and image >= SMALLEST_MIRROR * power[k])", ")",
            f"{CLOCKS_FROM_DATA}::test_rhythms_beside_the_calendar_have_clocks"),
+    Mutant("estimators: a mean of weights forgets all but the last", "estimators/weight_mean.py",
+           "2 / (self.updates + 1))", "1.0)", f"{TRAINING}::test_the_mean_of_the_weights_is_kept"),
+    Mutant("estimators: a mean of weights stays after it was measured", "estimators/weight_mean.py",
+           "            torch._foreach_copy_(self.parameters, before)\n", "            pass\n",
+           f"{TRAINING}::test_the_mean_of_the_weights_is_kept"),
+    Mutant("estimators: the held-out items measure the last weights", "estimators/training.py",
+           "nullcontext() if self.mean is None else self.mean.applied()", "nullcontext()",
+           f"{TRAINING}::test_the_held_out_items_measure_the_mean"),
+    Mutant("estimators: without held-out items no mean is kept", "estimators/training.py",
+           "                self.mean.apply()\n", "                pass\n",
+           f"{TRAINING}::test_the_mean_of_the_weights_is_kept"),
+    Mutant("estimators: forecaster: weights are not averaged", "estimators/forecaster.py",
+           "            average=True,\n", "",
+           "tests/estimators/test_backtest.py::test_torch_layers_train_by_the_same_rule"),
 ]  # fmt: skip
 
 

@@ -302,6 +302,7 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
             batch_size=self.batch_size,
             patience=self.patience,
             rate_shape="one-cycle",
+            average=True,
             max_seconds=self.max_seconds,
         )
 
