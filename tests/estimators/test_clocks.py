@@ -229,7 +229,7 @@ def test_clocks_print_their_sources():
     clocks = Clocks((Clock(1), Clock(24, "day", 0.42), Clock(30, "", 0.05), Clock(168, "week")))
     assert str(clocks).splitlines() == [
         "period  source",
-        "     1  between",
+        "     1  no rhythm of the data",
         "    24  calendar: day; peak with 42 % of the variance",
         "    30  peak with 5 % of the variance",
         "   168  calendar: week",

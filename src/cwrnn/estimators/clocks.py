@@ -2,7 +2,7 @@
 
     calendar    the cycles of the calendar that fit the frequency: 24 and 168 steps for hourly data
     peak        a rhythm that stands out from the spectrum around it, and that no cycle of the calendar explains
-    between     divisors of these, which close the gaps: 1, 3, 6 and 12 below 24
+    others      divisors of these, which close the gaps: 1, 3, 6 and 12 below 24; they are no rhythms of the data
 
 A clock of 24 steps in hourly data ticks at the same hour of every day, so its module compares days; one of 16 or 32
 steps ticks at another hour each time.
@@ -60,11 +60,11 @@ class Clock:
         >>> Clock(24, "day", 0.31).source
         'calendar: day; peak with 31 % of the variance'
         >>> Clock(6).source
-        'between'
+        'no rhythm of the data'
         """
         reasons = [f"calendar: {self.cycle}"] if self.cycle else []
         reasons += [f"peak with {100 * self.share:.2g} % of the variance"] if self.share else []
-        return "; ".join(reasons) or "between"
+        return "; ".join(reasons) or "no rhythm of the data"
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Clocks:
 
     >>> print(Clocks((Clock(1), Clock(12), Clock(24, "day", 0.5))))
     period  source
-         1  between
-        12  between
+         1  no rhythm of the data
+        12  no rhythm of the data
         24  calendar: day; peak with 50 % of the variance
     """
 
@@ -152,9 +152,9 @@ def propose_clocks(
     >>> t = np.arange(2000)
     >>> print(propose_clocks(np.sin(2 * np.pi * t / 50) + rng.normal(size=2000)))
     period  source
-         1  between
-         5  between
-        25  between
+         1  no rhythm of the data
+         5  no rhythm of the data
+        25  no rhythm of the data
         50  peak with 34 % of the variance
     """
     sequences = _list_sequences(values)
