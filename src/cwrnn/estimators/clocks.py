@@ -146,7 +146,8 @@ def propose_clocks(
         longest: the longest period. Default: half of the longest sequence
         modules: the most periods. Default: 8
 
-    Without a calendar and without peaks, the periods are 1, 2, 4, ..., the series of the paper.
+    Peaks that a cycle of the calendar explains, its overtones and sidebands, have no period of their own. Without a
+    calendar and without peaks, the periods are 1, 2, 4, ..., the series of the paper.
 
     >>> rng = np.random.default_rng(0)
     >>> t = np.arange(2000)
