@@ -479,3 +479,14 @@ def test_help_has_examples(command, name):
     assert "examples:" in out
     assert "exit codes: 0" in out
     assert "--json" in out
+
+
+def test_the_help_shows_the_defaults_of_the_forecaster(command):
+    text = " ".join(command("fit", "--help")[1].split())
+    forecaster = ClockworkForecaster()
+    for option, default in [
+        ("--cell", forecaster.cell),
+        ("--hidden-size", forecaster.hidden_size),
+        ("--epochs", forecaster.max_epochs),
+    ]:
+        assert re.search(rf"{option} [^\[]*\[default: \({default}\)", text)

@@ -122,6 +122,7 @@ def test_torch_layers_train_by_the_same_rule(load, monkeypatch):
     forecaster = make_forecaster(max_epochs=2)
     result = run_backtest(forecaster, load, competitors=["nn.LSTM by the same rule"])
     assert fitted == [forecaster._check_parameters()]
+    assert fitted[0].average
     assert len(result.forecasts["nn.LSTM by the same rule"].loss_curve) == 2
 
 

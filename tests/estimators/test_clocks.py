@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from cwrnn import Schedule
-from cwrnn.estimators.clocks import Clock, Clocks, find_cycles, find_peaks, propose_clocks, propose_schedule
+from cwrnn.estimators.clocks import Clock, Clocks, find_cycles, propose_clocks, propose_schedule
+from cwrnn.estimators.peaks import find_peaks
 
 
 def make_waves(T, *periods, noise=0.5, seed=0):
@@ -100,6 +101,48 @@ def test_sidebands_of_a_week_are_not_rhythms():
     assert max(propose_clocks(values).rhythms) <= 168
 
 
+def make_weeks(weeks):
+    """Hours with two rush hours a day from Monday to Friday and one wave a day at the weekend; and their noise."""
+    t = np.arange(168 * weeks)
+    working = (t // 24) % 7 < 5
+    rush = np.exp(-0.5 * (t % 24 - 8) ** 2) + np.exp(-0.5 * (t % 24 - 17) ** 2)
+    values = np.where(working, rush, 0.5 - 0.5 * np.cos(2 * np.pi * t / 24))
+    return values, 0.1 * np.random.default_rng(0).normal(size=len(t))
+
+
+def test_overtones_of_the_calendar_are_no_clocks():
+    # 28 hours are a sixth of a week
+    values = make_waves(168 * 30, 24, 28)
+    assert propose_clocks(values).rhythms == (24, 28)
+    assert propose_clocks(values, "h").rhythms == (24, 168)
+    rush, noise = make_weeks(30)
+    assert propose_clocks(rush + noise, "h").rhythms == (24, 168)
+
+
+def test_sidebands_of_the_calendar_are_no_clocks():
+    t = np.arange(24 * 350)
+    # days change their strength every 23 days, which makes peaks at 23 and 25 hours
+    wave = (1 + 0.8 * np.cos(2 * np.pi * t / 552)) * np.sin(2 * np.pi * t / 24)
+    values = wave + 0.1 * np.random.default_rng(0).normal(size=len(t))
+    assert propose_clocks(values).rhythms[:2] == (23, 24)
+    assert propose_clocks(values, "h").rhythms == (24, 168)
+
+
+@pytest.mark.parametrize("period", [5, 10, 19, 23, 25, 31, 50, 100])
+def test_rhythms_beside_the_calendar_have_clocks(period):
+    values, noise = make_weeks(30)
+    # weaker than the day, as a sideband is
+    t = np.arange(len(values))
+    wave = np.sin(2 * np.pi * t / 24) + 0.3 * np.sin(2 * np.pi * t / period)
+    assert propose_clocks(values + wave + noise, "h").rhythms == tuple(sorted((24, 168, period)))
+
+
+def test_a_short_series_keeps_a_strong_rhythm_near_an_overtone():
+    # 8 weeks hold 8 bins between two overtones of the week, so that many waves lie near one
+    values = 0.3 * make_waves(168 * 8, 24) + make_waves(168 * 8, 33)
+    assert propose_clocks(values, "h").rhythms == (24, 33, 168)
+
+
 @pytest.mark.parametrize("T", [300, 3000])
 @pytest.mark.parametrize("kind", ["white", "walk", "smooth walk", "AR"])
 def test_noise_has_no_rhythm(kind, T):
@@ -186,7 +229,7 @@ def test_clocks_print_their_sources():
     clocks = Clocks((Clock(1), Clock(24, "day", 0.42), Clock(30, "", 0.05), Clock(168, "week")))
     assert str(clocks).splitlines() == [
         "period  source",
-        "     1  between",
+        "     1  no rhythm of the data",
         "    24  calendar: day; peak with 42 % of the variance",
         "    30  peak with 5 % of the variance",
         "   168  calendar: week",

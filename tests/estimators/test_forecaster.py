@@ -353,7 +353,11 @@ def test_schedules_and_seasons_can_be_given(load):
         SeriesError, match="y has 840 steps, but a season of 500 and a horizon of 12 need at least 1012"
     ):
         make_forecaster(seasons=(500,)).fit(load)
-    with pytest.raises(ValueError, match="periods must be positive integers, got 0"):
+    with pytest.raises(
+        TypeError, match=re.escape("seasons must be a sequence of positive integers, such as (24, 168), got 24")
+    ):
+        make_forecaster(seasons=24).fit(load)
+    with pytest.raises(ValueError, match="seasons must be a sequence of positive integers"):
         make_forecaster(seasons=(0,)).fit(load)
 
 

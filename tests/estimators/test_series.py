@@ -195,7 +195,7 @@ def test_series_are_continued_after_their_end():
     assert go_on([1.0, 2.0]).index[0] == pd.Timestamp("2024-03-01 10:00")
     one = go_on(pd.Series([1.0], pd.DatetimeIndex(["2024-03-01 10:00"])))
     assert one.values.tolist() == [[1]]
-    message = "y_new must begin at 2024-03-01 10:00:00, one step after the last observation, got 2024-03-01"
+    message = "y must begin at 2024-03-01 10:00:00, one step after the last observation, got 2024-03-01"
     refuse(message + " 09:00:00", go_on, hourly([1.0], "2024-03-01 09:00"))
     refuse(message + " 12:00:00", go_on, hourly([1.0], "2024-03-01 12:00"))
     filled = go_on(hourly([12.0, 13.0], "2024-03-01 12:00"), missing="interpolate")
@@ -203,8 +203,8 @@ def test_series_are_continued_after_their_end():
     assert filled.observed.ravel().tolist() == [False, False, True, True]
     assert go_on([np.nan, 3.0, np.nan], missing="hold").values.ravel().tolist() == [9, 3, 3]
     assert go_on([np.nan], missing="interpolate").values.ravel().tolist() == [9]
-    refuse("y_new must have the columns of fit, column 'load'; got column 'price'", go_on, hourly([1.0], name="price"))
-    refuse("y_new: the index must be like that of the series", go_on, pd.Series([1.0], name="load"))
+    refuse("y must have the columns of fit, column 'load'; got column 'price'", go_on, hourly([1.0], name="price"))
+    refuse("y: the index must be like that of the series", go_on, pd.Series([1.0], name="load"))
     refuse("lies between the steps", go_on, hourly([1.0, 2.0], "2024-03-01 10:30"), missing="hold")
 
 

@@ -102,6 +102,48 @@ def test_without_held_out_items_the_last_weights_stay():
     assert empty.validation == ()
 
 
+def record_places(point, monkeypatch):
+    """The list of the places of a Point, to which each update adds one."""
+    places, change = [], training._Loop._change_weights
+
+    def record(loop):
+        change(loop)
+        places.append(point.place.item())
+
+    monkeypatch.setattr(training._Loop, "_change_weights", record)
+    return places
+
+
+def average(places):
+    """The mean in which the n-th place has the weight n."""
+    return float(np.average(places, weights=np.arange(1, len(places) + 1)))
+
+
+@pytest.mark.parametrize("held_out", [ITEMS, None])
+def test_the_mean_of_the_weights_is_kept(held_out, monkeypatch):
+    point = Point()
+    places = record_places(point, monkeypatch)
+    settings = TrainingSettings(learning_rate=0.02, max_epochs=7, batch_size=25, average=True)
+    curve = fit_network(point, point.loss, ITEMS, held_out, settings, seed=0)
+    assert curve.best_epoch == 7
+    assert len(places) == 14
+    assert point.place.item() == pytest.approx(average(places))
+    # the updates go on from the weights and not from their mean
+    assert places == sorted(places)
+    assert places[-1] == pytest.approx(14 * 0.02, rel=0.05)
+
+
+def test_the_held_out_items_measure_the_mean(monkeypatch):
+    point = Point()
+    places = record_places(point, monkeypatch)
+    settings = TrainingSettings(learning_rate=0.05, max_epochs=100, batch_size=50, patience=4, average=True)
+    curve = fit_network(point, point.loss, ITEMS, ITEMS, settings, seed=0)
+    expected = [(average(places[:epoch]) - 0.5) ** 2 for epoch in range(1, curve.epochs + 1)]
+    assert curve.validation == pytest.approx(expected, abs=1e-6)
+    assert curve.best_loss == min(curve.validation) == measure_loss(point, point.loss, ITEMS, 50)
+    assert point.place.item() == pytest.approx(average(places[: curve.best_epoch]))
+
+
 def test_a_time_limit_stops_training_and_lowers_the_rate(monkeypatch):
     clock = iter(range(1000))
     monkeypatch.setattr(training.time, "monotonic", lambda: next(clock))

@@ -79,7 +79,7 @@ Cell = Annotated[
         "--cell",
         metavar="rnn|lstm|gru",
         help="The cells of the network, with clocks.",
-        show_default="that of ClockworkForecaster",
+        show_default="lstm",
     ),
 ]
 HiddenSize = Annotated[
@@ -89,7 +89,7 @@ HiddenSize = Annotated[
         min=1,
         metavar="N",
         help="The number of hidden units.",
-        show_default="that of ClockworkForecaster",
+        show_default="40",
     ),
 ]
 Schedule = Annotated[
@@ -112,7 +112,7 @@ Epochs = Annotated[
         max=LARGEST_EPOCHS,
         metavar="N",
         help="The most epochs of a training.",
-        show_default="that of ClockworkForecaster",
+        show_default="40",
     ),
 ]
 Seed = Annotated[

@@ -55,15 +55,16 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
 
     A network with clocks reads the series step by step. It corrects the seasonal naive forecast, such as the same hour
     last week, by weighing other naive forecasts, and learns the ends of an interval, whose coverage is then calibrated
-    on the end of the series, which is held out.
+    on the end of the series, which is held out. Its weights are means over the training, in which later updates weigh
+    more.
 
     Args:
         horizon: the number of steps to forecast. Default: 24
         cell: "rnn", "lstm" or "gru", with clocks. Default: "lstm"
         hidden_size: the number of hidden units. Default: 40
         schedule: a `Schedule` of `hidden_size` units, or any other form that a layer takes. Default: None, clocks from
-            the series: few units for each cycle of its calendar and each peak of its spectrum, such as the periods 24
-            and 168 of hourly data, and the other units for the periods 1, 2 and 4
+            the series: few units for each cycle of its calendar, such as the periods 24 and 168 of hourly data, and for
+            each peak of its spectrum that no cycle explains, and the other units for the periods 1, 2 and 4
         seasons: the steps after which values return, such as (24, 168). Default: None, those of the calendar that the
             series is long enough for, or those of its spectrum if it has no calendar
         coverage: the coverage of the intervals. Default: 0.8
@@ -90,7 +91,7 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
         held_out_errors_: for each column, the mean absolute error on the held-out end, and that of the seasonal naive
             forecast; empty if nothing was held out
         loss_curve_, validation_curve_: the training loss, and the loss on the held-out end, of each epoch
-        best_epoch_: the epoch whose weights were kept
+        best_epoch_: the epoch after which the means of the weights had the lowest loss on the held-out end
         n_iter_: the number of epochs
         stopped_: the reason why training stopped
         fit_seconds_: the time of the training
@@ -302,6 +303,7 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
             batch_size=self.batch_size,
             patience=self.patience,
             rate_shape="one-cycle",
+            average=True,
             max_seconds=self.max_seconds,
         )
 
@@ -326,8 +328,12 @@ class ClockworkForecaster(BaseEstimator):  # type: ignore[misc]
 
     def _check_seasons(self, T: int) -> tuple[int, ...]:
         """The seasons that the parameter gives, which must divide each other and fit into the series."""
-        # a schedule refuses what is not positive integers
-        seasons = Schedule.from_periods(2**18, self.seasons).periods if self.seasons is not None else (1,)
+        try:
+            # a schedule refuses what is not positive integers
+            seasons = Schedule.from_periods(2**18, self.seasons or ()).periods
+        except (TypeError, ValueError) as error:
+            message = f"seasons must be a sequence of positive integers, such as (24, 168), got {self.seasons!r}"
+            raise type(error)(message) from error
         longest = seasons[-1]
         wrong = [season for season in seasons if longest % season]
         if wrong:

@@ -78,7 +78,7 @@ def continue_series(
     before: NDArray[np.float64],
     *,
     missing: str = "error",
-    argument: str = "y_new",
+    argument: str = "y",
 ) -> Table:
     """The table of observations that follow a series directly.
 

@@ -1,8 +1,9 @@
 """The training loop of all estimators: any network, and a function that computes the loss of a batch.
 
 `fit_network` trains with AdamW on shuffled batches of item numbers. After each epoch it measures the loss of the items
-that were held out; when that no longer falls, it stops and goes back to the best weights. Only the loss function knows
-what an item is: a sequence, or a window of a series.
+that were held out; when that no longer falls, it stops and goes back to the best weights. With `average`, all of this
+is about the mean of the weights over the training. Only the loss function knows what an item is: a sequence, or a
+window of a series.
 
 One seed decides the initial weights, the order of the batches and the dropout, and torch's global generators stay as
 they are. Two trainings with the same seed, data and settings on the same machine have the same bits, unless they have a
@@ -12,7 +13,7 @@ time limit.
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from ..extras import require
+from .weight_mean import WeightMean
 
 RATE_SHAPES = ("constant", "cosine", "one-cycle")
 """The ways in which the learning rate changes over a training."""
@@ -66,6 +68,9 @@ class TrainingSettings:
     """The weight decay of AdamW."""
     rate_shape: str = "constant"
     """"constant"; "cosine", which falls from the start to the end; or "one-cycle", which rises at first, then falls."""
+    average: bool = False
+    """Whether the network gets the mean of its weights over all updates (weight_mean.py). The held-out items then
+    measure that mean."""
     max_seconds: float | None = None
     """Training stops after the first batch that ends later than this; None for no limit. The learning rate then falls
     with the time, if that passes faster than the epochs."""
@@ -185,7 +190,7 @@ def fit_network(
         compute_loss: the mean loss of a batch of items, with the network in training or evaluation mode
         train_items: the numbers (n,) of the items to learn from, int64
         validation_items: the numbers of the items that are held out; None or empty for none, then the network keeps its
-            last weights
+            last weights, or their mean
         settings: the settings of the training. Default: TrainingSettings()
         seed: the seed of the order of the batches and of dropout
         rate_shares: the learning rates of some parameters, as shares of the usual one, in shapes that broadcast to
@@ -274,6 +279,7 @@ class _Loop:
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
+        self.mean = WeightMean(self.parameters) if settings.average else None
         self.train: list[float] = []
         self.validation: list[float] = []
         self.steps = 0
@@ -288,16 +294,17 @@ class _Loop:
         for epoch in range(1, settings.max_epochs + 1):
             order = train_items[torch.randperm(len(train_items), generator=generator)]
             self.train.append(self._train_epoch(order, total))
-            if validation_items is not None:
-                self.validation.append(
-                    measure_loss(self.network, self.compute_loss, validation_items, settings.batch_size)
-                )
-            loss = (self.validation or self.train)[-1]
-            if not (math.isfinite(loss) and math.isfinite(self.train[-1])):
-                stopped = "diverged"
-                break
-            if best_epoch == 0 or loss < best_loss - settings.tolerance * abs(best_loss):
-                best_loss, best_epoch, best = loss, epoch, _copy_weights(self.network)
+            with nullcontext() if self.mean is None else self.mean.applied():
+                if validation_items is not None:
+                    self.validation.append(
+                        measure_loss(self.network, self.compute_loss, validation_items, settings.batch_size)
+                    )
+                loss = (self.validation or self.train)[-1]
+                if not (math.isfinite(loss) and math.isfinite(self.train[-1])):
+                    stopped = "diverged"
+                    break
+                if best_epoch == 0 or loss < best_loss - settings.tolerance * abs(best_loss):
+                    best_loss, best_epoch, best = loss, epoch, _copy_weights(self.network)
             if self._has_no_time():
                 stopped = "max_seconds"
                 break
@@ -313,6 +320,8 @@ class _Loop:
             self.network.load_state_dict(best)
         else:
             best_epoch = len(self.train)
+            if self.mean is not None:
+                self.mean.apply()
         self.network.eval()
         return TrainingCurve(
             tuple(self.train), tuple(self.validation), best_epoch, stopped, time.monotonic() - self.started
@@ -349,6 +358,8 @@ class _Loop:
         with torch.no_grad():
             for (parameter, share), old in zip(self.rate_shares.items(), before, strict=True):
                 parameter.copy_(torch.lerp(old, parameter, share))
+        if self.mean is not None:
+            self.mean.add()
 
     def _measure_fraction(self, total: int) -> float:
         """The share of the training that has passed, in steps or in time."""

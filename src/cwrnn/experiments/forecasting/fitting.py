@@ -79,7 +79,7 @@ class FittedForecaster:
 
     def __str__(self) -> str:
         forecaster = self.forecaster
-        lines = [str(self.series), "", "The series proposes these clocks:", *str(forecaster.clocks_).split("\n"), ""]
+        lines = [str(self.series), "", "The clocks for this series:", *str(forecaster.clocks_).split("\n"), ""]
         lines.append(describe_modules(forecaster.seasons_, forecaster.schedule_))
         layer = type(forecaster.network_.layer).__name__
         epochs = "1 epoch" if forecaster.n_iter_ == 1 else f"{forecaster.n_iter_} epochs"
