@@ -164,7 +164,7 @@ def check_state(state: Any, input: Tensor, parts: int) -> tuple[list[Tensor], in
                 f"state.{name} should be {shape} for an input of {input.dim()} dimensions, got {list(h.shape)}"
             )
     t = check_clock("state.t", t)
-    if isinstance(t, Tensor):
+    if type(t) is not int and isinstance(t, Tensor):
         check_clocks("state.t", t, input.shape[0] if input.dim() == 2 else None)
     return hidden, t
 
@@ -174,6 +174,9 @@ def check_clock(name: str, t: Any) -> "int | Tensor":
 
     The clock counts from 0, so negative times are refused; `check_clocks` looks at the numbers of a tensor.
     """
+    # to ask an int whether it is a Tensor takes as long as the rest of a short call's checks
+    if type(t) is int and t >= 0:
+        return t
     if isinstance(t, Tensor):
         if t.dtype not in INTEGERS:
             raise TypeError(f"{name} should be an int or a tensor of integers, got: {t.dtype}")

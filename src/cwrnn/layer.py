@@ -288,7 +288,7 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
         hidden, t0 = check_start(hx, t0, self._state_type)
         x, h, layout = self._enter(input, hidden, lengths)
         start = t0
-        if isinstance(t0, Tensor):
+        if type(t0) is not int and isinstance(t0, Tensor):
             check_start_clocks(t0, x.shape[1] if layout.batched else None, hx is hidden)
             start = layout.clocks_in(t0)
         end = add_steps(t0, layout.count_steps(x.shape[0])) if return_state else 0
@@ -326,7 +326,9 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
             sequence, clock = (x, t0) if direction == 0 else (layout.reverse(x), 0)
             weight_ih, weight_hh, bias, weight_ch = self._weights(suffix, x.dtype)
             initial = None if h is None else h[layer * self.num_directions + direction]
-            run: Any = partial(run_in_phases, backend.run) if isinstance(clock, Tensor) else backend.run
+            run: Any = backend.run
+            if type(clock) is not int and isinstance(clock, Tensor):
+                run = partial(run_in_phases, backend.run)
             passes.append(
                 run(
                     sequence, weight_ih, weight_hh, bias, initial, self.schedule, clock, self.cell, layout.lengths,

@@ -86,7 +86,9 @@ class Layout(NamedTuple):
 
 def add_steps(t0: int | Tensor, steps: int | Tensor) -> int | Tensor:
     """The clocks after `steps` steps from t0; a tensor, on the device of t0, if one of them is a tensor."""
-    return t0 + (steps.to(t0.device) if isinstance(t0, Tensor) and isinstance(steps, Tensor) else steps)
+    if type(t0) is not int and isinstance(t0, Tensor) and isinstance(steps, Tensor):
+        steps = steps.to(t0.device)
+    return t0 + steps
 
 
 def mask(value: Tensor, lengths: Tensor | None) -> Tensor:

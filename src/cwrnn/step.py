@@ -245,7 +245,7 @@ def clockwork_step(
     """
     gates, biases, parts = CELLS[cell]
     N = schedule.hidden_size
-    if isinstance(t, int | torch.SymInt):
+    if type(t) is int or not isinstance(t, Tensor):
         due = schedule.due(t)
     elif can_read_clocks(t):
         return _step_in_phases(input, weight_ih, weight_hh, bias, h, schedule, t, cell, weight_ch)
@@ -262,7 +262,7 @@ def clockwork_step(
         drive = compute_drive(cell, input, select_units(weight_ih, gates, units), own_bias)
         peepholes = None if weight_ch is None else select_units(weight_ch, PEEPHOLES, units)
         after = update(cell, drive, message, modules[i].flatten(-2), peepholes)
-        if isinstance(t, Tensor):
+        if type(t) is not int and isinstance(t, Tensor):
             ticks = t.to(h.device) % schedule.periods[i] == 0
             after = torch.where(ticks[:, None], after, modules[i].flatten(-2))
         modules[i] = after.unflatten(-1, (parts, schedule.sizes[i]))

@@ -170,7 +170,7 @@ def test_sequences_of_different_lengths_go_on(backend, form, close, kind):
             for b, n in enumerate(lengths):
                 outputs[b].append(output[:n, b])
                 places[b] += n
-            assert state.t.tolist() == places
+            assert torch.as_tensor(state.t).tolist() == places
         # every sequence has some steps left
         for step in range(2):
             y, state = layer.step(torch.stack([x[at + step] for x, at in zip(whole, places, strict=True)]), state)
