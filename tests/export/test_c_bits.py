@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import wasmtime
-from support.exported_networks import collect_hashes, compute_hashes, make_networks, write_sources
+from support.exported_networks import WARNINGS, collect_hashes, compute_hashes, make_networks, write_sources
 
 from cwrnn import ClockworkRNN
 from cwrnn.export.c.check import load_program
@@ -51,7 +51,9 @@ def test_a_cortex_m4_computes_the_same_bits(models, sources, hashes, tmp_path):
     calls = "".join(f"    hash_{name}(0, 0);\n" for name in models)
     declarations = "".join(f"uint32_t hash_{name}(uint32_t steps, uint32_t idle);\n" for name in models)
     start.write_text(f"#include <stdint.h>\n{declarations}void _start(void);\nvoid _start(void)\n{{\n{calls}}}\n")
-    emulator = Emulator(compile_program(find_zig(), [start, *sources], tmp_path / "all.elf", *TARGET), count=False)
+    emulator = Emulator(
+        compile_program(find_zig(), [start, *sources], tmp_path / "all.elf", *TARGET, *WARNINGS), count=False
+    )
 
     def call(name, steps, idle):
         return emulator.call(f"hash_{name}", steps, idle).result

@@ -45,6 +45,8 @@ def make_networks() -> dict[str, Model]:
     return {name: read_model(network) for name, network in networks.items()}
 
 
+WARNINGS = ("-Wall", "-Wextra", "-pedantic", "-Wconversion", "-Werror")
+"""Exported programs compile without any of these warnings."""
 STEPS = {"tanh_chain": 10_000, "lstm_others": 10_000, "gru_layers": 10_000}
 """How many steps of a network are hashed, unless it is OTHER_STEPS: emulating a processor takes time."""
 OTHER_STEPS = 2_000
@@ -99,7 +101,7 @@ def write_sources(models: dict[str, Model], folder: Path) -> list[Path]:
 def compute_hashes(compiler: list[str], sources: list[Path], models: dict[str, Model], library: Path, *options: str):
     """Compile the sources for this machine, and return the hashes of all networks without and with calls of idle."""
     library.parent.mkdir()
-    loaded = ctypes.CDLL(str(compile_program(compiler, sources, library, *LIBRARY, *options)))
+    loaded = ctypes.CDLL(str(compile_program(compiler, sources, library, *LIBRARY, *WARNINGS, *options)))
 
     def call(name: str, steps: int, idle: int) -> int:
         function = getattr(loaded, f"hash_{name}")

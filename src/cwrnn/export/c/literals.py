@@ -1,14 +1,14 @@
 """Numbers and texts as C writes them."""
 
-import textwrap
+import itertools
 from collections.abc import Iterable
 
 import numpy as np
 
 from ..model import Array, ExportError
 
-WIDTH = 116
-"""The most characters of a line of numbers."""
+NUMBERS_PER_LINE = 8
+"""How many numbers a line holds: at most 15 characters each."""
 LONGEST_TEXT = 4095
 """The most bytes of a string literal that every compiler of C99 takes."""
 
@@ -25,9 +25,9 @@ def format_floats(values: Array) -> str:
 
 def format_list(literals: Iterable[str]) -> str:
     """The literals separated by commas, in lines."""
-    return textwrap.fill(
-        ", ".join(literals), WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
-    )
+    rest = iter(literals)
+    lines = iter(lambda: ", ".join(itertools.islice(rest, NUMBERS_PER_LINE)), "")
+    return ",\n".join(f"    {line}" for line in lines)
 
 
 def format_text(text: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from ...cells import CELLS
 from ...experiments.errors import ArgumentError
 from ...experiments.file_names import replace_undecodable
+from ...experiments.report.numbers import format_count
 from ...extras import require
 from ..folder import check_folder, write_folder
 from ..model import Exportable, Model, read_model
@@ -56,7 +57,7 @@ class CExport:
         return "\n".join(
             [
                 *(replace_undecodable(str(path)) for path in self.files),
-                f"{self.inputs} inputs, {self.outputs} outputs, {self.numbers}",
+                f"{format_count(self.inputs, 'input')}, {format_count(self.outputs, 'output')}, {self.numbers}",
                 f"multiply-adds per step: {self.mean_multiply_adds:,.0f} on average, {self.worst_multiply_adds:,} at "
                 "most" + (f"; readout: {self.readout_multiply_adds:,}" if self.readout_multiply_adds else ""),
                 f"flash: {self.constant_bytes:,} bytes and the code; RAM: {self.state_bytes:,} bytes for each stream",
@@ -170,18 +171,22 @@ def describe_network(plan: Plan, name: str) -> list[str]:
     cells = {"tanh": "tanh units", "relu": "ReLU units", "lstm": "LSTM cells", "gru": "GRU cells"}[plan.cell]
     peepholes = " with peepholes" if plan.peepholes else ""
     lines = [
-        f"{name}: a Clockwork RNN of {cells}{peepholes}, {model.inputs} inputs, {model.outputs} outputs, float32",
+        f"{name}: a Clockwork RNN of {cells}{peepholes}, {format_count(model.inputs, 'input')}, "
+        f"{format_count(model.outputs, 'output')}, float32",
         "",
     ]
     for number, layer in enumerate(model.layers, 1):
         if len(model.layers) > 1:
             lines.append(f"Layer {number}, which reads {layer.inputs} numbers:")
         # without its count of operations, which is that of another program
-        lines += [f"{layer.units} units in {layer.schedule.modules} modules", *str(layer.schedule).splitlines()[1:], ""]
-    worst = "" if plan.has_exact_worst else "fewer than "
+        lines += [
+            f"{format_count(layer.units, 'unit')} in {format_count(layer.schedule.modules, 'module')}",
+            *str(layer.schedule).splitlines()[1:],
+            "",
+        ]
     readout = f"; readout: {plan.readout_multiply_adds:,}" if plan.readout_multiply_adds else ""
     lines += [
-        f"Multiply-adds per step: {plan.mean_multiply_adds:,.0f} on average, {worst}{plan.worst_multiply_adds:,} at "
+        f"Multiply-adds per step: {plan.mean_multiply_adds:,.0f} on average, {plan.worst_multiply_adds:,} at "
         f"most{readout}",
         f"Flash: {plan.constant_bytes:,} bytes of constants, and the code. RAM: {plan.state_bytes:,} bytes per stream.",
         "",
