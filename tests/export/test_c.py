@@ -17,12 +17,13 @@ from support.exported_networks import WARNINGS
 from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN
 from cwrnn.commands.main import main
 from cwrnn.experiments.errors import ArgumentError
+from cwrnn.experiments.words.features import FeatureSettings
 from cwrnn.export import ExportError, check_c, to_c
 from cwrnn.export.c import check, compilers
 from cwrnn.export.c.compilers import LIBRARY, compile_program, find_compiler, find_zig
 from cwrnn.export.c.plan import plan_network
 from cwrnn.export.c.source import render_network
-from cwrnn.export.model import read_model
+from cwrnn.export.model import Features, read_model
 from cwrnn.export.running import compute_outputs
 from cwrnn.network import Network
 from cwrnn.saved import ModelError, SavedNetwork
@@ -274,7 +275,11 @@ def test_the_command_writes_prints_and_checks(saved, tmp_path, capsys):
 
 
 def test_the_c_code_of_the_documents_compiles(tmp_path):
-    to_c(Network(ClockworkRNN(3, 8), 2), tmp_path / "out", name="word_model")
+    features = Features(FeatureSettings(), np.zeros(13), np.ones(13))
+    recogniser = dataclasses.replace(read_model(Network(ClockworkRNN(13, 8), 2)), features=features)
+    (tmp_path / "out").mkdir()
+    for file, text in render_network(plan_network(recogniser), "word_model").items():
+        (tmp_path / "out" / file).write_text(text)
     pages = (Path(__file__).parents[2] / "docs").rglob("*.md")
     blocks = [block for page in pages for block in re.findall(r"^```c\n(.*?)^```", page.read_text(), re.DOTALL | re.M)]
     assert blocks

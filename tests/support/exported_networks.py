@@ -1,7 +1,7 @@
 """Networks whose C programs must compute the same bits everywhere, and the program that runs them."""
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +9,9 @@ import torch
 
 from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Schedule
 from cwrnn.export.c.compilers import LIBRARY, compile_program
+from cwrnn.export.c.integer_plan import IntegerPlan
 from cwrnn.export.c.plan import plan_network
-from cwrnn.export.c.source import render_network
+from cwrnn.export.c.source import render_network, render_program
 from cwrnn.export.model import Model, read_model
 from cwrnn.network import Network
 
@@ -98,7 +99,51 @@ def write_sources(models: dict[str, Model], folder: Path) -> list[Path]:
     return sources
 
 
-def compute_hashes(compiler: list[str], sources: list[Path], models: dict[str, Model], library: Path, *options: str):
+HASH_INTEGERS = """
+#include "{name}.c"
+uint32_t hash_{name}(uint32_t steps, uint32_t idle);
+uint32_t hash_{name}(uint32_t steps, uint32_t idle)
+{{
+    static {name}_state state;
+    int16_t input[{NAME}_INPUTS + 1];
+    int32_t output[{NAME}_OUTPUTS];
+    uint32_t random = 1, hash = 2166136261u, i;
+    {name}_reset(&state);
+    while (steps-- > 0) {{
+        for (i = 0; i <= {NAME}_INPUTS; i++) {{
+            random = random * 1664525u + 1013904223u;
+            input[i] = (int16_t)((int32_t)random >> 16);
+        }}
+        for (i = idle ? random >> 30 : 0; i > 0; i--)
+            {name}_idle(&state);
+        {name}_step(&state, input);
+        {name}_output(&state, output);
+        for (i = 0; i < {NAME}_OUTPUTS; i++)
+            hash = (hash ^ (uint32_t)output[i]) * 16777619u;
+    }}
+    return hash;
+}}
+"""
+"""The same for a network in int8."""
+
+
+def write_integer_sources(plans: dict[str, IntegerPlan], folder: Path) -> list[Path]:
+    """Write the programs of all networks in int8 and their hash functions, and return the sources."""
+    for name, plan in plans.items():
+        texts = render_program(plan, name) | {f"hash_{name}.c": HASH_INTEGERS.format(name=name, NAME=name.upper())}
+        for file, text in texts.items():
+            (folder / file).write_text(text, encoding="utf-8")
+    return [folder / f"hash_{name}.c" for name in plans]
+
+
+def compute_hashes(
+    compiler: list[str],
+    sources: list[Path],
+    models: Iterable[str],
+    library: Path,
+    *options: str,
+    steps: int | None = None,
+):
     """Compile the sources for this machine, and return the hashes of all networks without and with calls of idle."""
     library.parent.mkdir()
     loaded = ctypes.CDLL(str(compile_program(compiler, sources, library, *LIBRARY, *WARNINGS, *options)))
@@ -108,17 +153,18 @@ def compute_hashes(compiler: list[str], sources: list[Path], models: dict[str, M
         function.restype = ctypes.c_uint32
         return int(function(steps, idle))
 
-    return collect_hashes(models, call)
+    return collect_hashes(models, call, steps)
 
 
-def collect_hashes(models: dict[str, Model], call: Callable[[str, int, int], int]) -> dict[str, tuple[int, int]]:
+def collect_hashes(
+    models: Iterable[str], call: Callable[[str, int, int], int], steps: int | None = None
+) -> dict[str, tuple[int, int]]:
     """The hashes of all networks without and with calls of idle.
 
     Args:
-        models: the networks
+        models: the networks, by name
         call: returns the hash of a network by its name, the number of steps, and 1 for calls of idle
+        steps: the number of steps; None for STEPS and OTHER_STEPS
     """
-    return {
-        name: (call(name, STEPS.get(name, OTHER_STEPS), 0), call(name, STEPS.get(name, OTHER_STEPS), 1))
-        for name in models
-    }
+    count = {name: steps or STEPS.get(name, OTHER_STEPS) for name in models}
+    return {name: (call(name, count[name], 0), call(name, count[name], 1)) for name in models}

@@ -20,6 +20,8 @@ EXAMPLES = """examples:
 \b
 cwrnn export words.safetensors --to c --out firmware/words
 cwrnn export words.safetensors --to c --name word_model --out firmware/words --check
+cwrnn export words.safetensors --to c --numbers int8 --out firmware/words
+cwrnn export net.safetensors --to c --numbers int8 --calibrate inputs.csv --out firmware/net
 cwrnn export net.safetensors --to c --out firmware/net --json
 
 exit codes: 0 the program is written, 1 an error, 2 wrong usage, 130 interrupted
@@ -39,7 +41,7 @@ class Format:
 
 
 FORMATS = {
-    "c": Format(to_c, frozenset({"name", "numbers"}), check_c),
+    "c": Format(to_c, frozenset({"name", "numbers", "calibration"}), check_c),
     "onnx": Format(to_onnx, frozenset({"name"}), check_onnx),
 }
 """The formats by their names."""
@@ -79,6 +81,16 @@ def export(
             show_default="float32",
         ),
     ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            "--calibrate",
+            metavar="FILE",
+            help="With --numbers int8: inputs as the network will meet them, a .npy, .npz or CSV file with rows of "
+            "inputs. For a recogniser also words, as `cwrnn words train --data` takes them.",
+            show_default="for a recogniser, the words of the package",
+        ),
+    ] = None,
     check: Annotated[
         bool,
         typer.Option(
@@ -97,11 +109,11 @@ def export(
 
     In Python: cwrnn.export.to_c and cwrnn.export.check_c.
     """
-    with handle_errors(option_names={"model": "MODEL"}):
+    with handle_errors(option_names={"model": "MODEL", "calibration": "--calibrate"}):
         chosen = _find_format(to)
         # before the check, which takes some time
         check_folder(out)
-        given = {"name": name, "numbers": numbers}
+        given = {"name": name, "numbers": numbers, "calibration": calibrate}
         arguments = {option: value for option, value in given.items() if value is not None}
         for option in arguments.keys() - chosen.options:
             raise ArgumentError(option, f"is no option of --to {to}")

@@ -11,35 +11,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...experiments.limits import LARGEST_LENGTH, check_count
 from ...experiments.progress import Progress, ProgressCallback
 from ...experiments.text_table import format_table
-from ..model import Array, Exportable, ExportError, Model, read_model
+from ..model import Exportable, ExportError, Model, read_model
 from ..rivals import make_rivals
 from ..running import compute_outputs
+from .calibration import Calibrating, QuantisationReport
 from .compilers import LIBRARY, compile_program, find_compiler
 from .cost import Cost, measure_cost
 from .identifiers import check_name
-from .plan import plan_network
-from .source import check_numbers, render_network
+from .integer_plan import IntegerPlan, plan_integers
+from .integers import compute_outputs as compute_integers
+from .integers import quantise_inputs
+from .plan import Plan, plan_network
+from .quantisation import HEADROOM, LARGEST_STATE, Ranges, quantise
+from .source import check_numbers, plan_program, render_program
 
 TOLERANCE = 1e-5
 """The largest difference from Python, as a share of the largest output, or of 1 if that is smaller."""
 CHAOS = 10.0
 """A network that amplifies rounding errors may differ by this many times the difference of the same network in float32
 in Python."""
+LARGEST_RIVAL_CELL = 4.0
+"""The range of the cells of an LSTM that a network in int8 is compared with: its cost does not depend on it."""
 STEPS = 10_000
 """How many steps are compared."""
 
 DRIVER = """#include "{name}.h"
 uint32_t size_of_state(void);
-void run(void *state, uint32_t steps, const float *input, const uint8_t *idle, float *output);
+void run(void *state, uint32_t steps, const {input} *input, const uint8_t *idle, {output} *output);
 uint32_t size_of_state(void)
 {{
     return (uint32_t)sizeof({name}_state);
 }}
-void run(void *state, uint32_t steps, const float *input, const uint8_t *idle, float *output)
+void run(void *state, uint32_t steps, const {input} *input, const uint8_t *idle, {output} *output)
 {{
     {name}_reset(({name}_state *)state);
     while (steps-- > 0) {{
@@ -65,21 +73,26 @@ class CCheck:
     steps: int
     """How many steps were compared."""
     difference: float
-    """The largest difference of an output from Python's in float64."""
+    """The largest difference of an output from Python's: in float64, or for int8 in the same integers."""
     costs: tuple[Cost, ...]
     """The cost of the network, and of networks without clocks."""
+    quantisation: QuantisationReport | None = None
+    """How far the network in int8 is from float32; None for float32."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all numbers, which JSON can hold."""
-        return {**self.__dict__, "costs": [asdict(cost) for cost in self.costs]}
+        quantisation = None if self.quantisation is None else asdict(self.quantisation)
+        return {**self.__dict__, "costs": [asdict(cost) for cost in self.costs], "quantisation": quantisation}
 
     def __str__(self) -> str:
         has_instructions = self.costs[0].mean_instructions is not None
         headers = ["network", "units", "parameters", "multiply-adds\nmean", "\nworst"]
         headers += ["instructions\nmean", "\nworst"] if has_instructions else []
         headers += ["flash\nbytes", "RAM\nbytes"]
+        differs = f"differs from Python by at most {self.difference:.1e}"
         caption = (
-            f"Compiled with {self.compiler}, the program differs from Python by at most {self.difference:.1e} over "
+            f"Compiled with {self.compiler}, the program "
+            f"{differs if self.quantisation is None else 'computes the same integers as Python'} over "
             f"{self.steps:,} steps. Work is per step and without the readout. RAM is that of one stream. "
         )
         caption += (
@@ -96,6 +109,7 @@ def check_c(
     *,
     name: str = "network",
     numbers: str = "float32",
+    calibration: Calibrating | None = None,
     steps: int = STEPS,
     progress: ProgressCallback | None = None,
 ) -> CCheck:
@@ -108,12 +122,13 @@ def check_c(
     Args:
         model: a file of a saved network or a recogniser, or one of these, a `Network` or a layer in memory
         name: the name that every function of the program begins with
-        numbers: "float32"
+        numbers: "float32" or "int8"
+        calibration: for int8, inputs as the network will meet them, as `to_c` takes them
         steps: how many steps are compared
         progress: called while the costs are measured
 
     Raises:
-        ArgumentError: `name`, `numbers` or `steps` cannot be used
+        ArgumentError: `name`, `numbers`, `calibration` or `steps` cannot be used
         ExportError: the model cannot be exported, there is no compiler, or the program differs from Python
         ModelError: the file `model` is not a saved network
 
@@ -122,21 +137,34 @@ def check_c(
         print(cwrnn.export.check_c("words.safetensors"))
     """
     check_name(name)
-    check_numbers(numbers)
+    check_numbers(numbers, calibration)
     check_count("steps", steps, LARGEST_LENGTH)
     read = read_model(model)
     compiler = find_compiler()
-    networks = {"this network": read, **make_rivals(read)}
+    plan, quantisation = plan_program(read, numbers, calibration)
+    networks: dict[str, Model | IntegerPlan] = {"this network": read, **make_rivals(read)}
+    if isinstance(plan, IntegerPlan):
+        networks = {"this network": plan, **quantise_rivals(plan)}
     report = progress or (lambda progress: None)
     report(Progress("comparing with Python", 0, len(networks) + 1, 0.0))
-    steps, difference = compare_with_python(read, name, compiler, steps)
+    if isinstance(plan, IntegerPlan):
+        steps, difference = compare_integers(plan, name, compiler, steps)
+    else:
+        steps, difference = compare_with_python(read, name, compiler, steps)
     costs = []
     is_countable = can_count()
     for done, (title, network) in enumerate(networks.items(), 1):
         total = len(networks) + 1
         report(Progress("counting instructions", done, total, done / total))
         costs.append(measure_cost(network, title, count=is_countable))
-    return CCheck(" ".join(compiler), steps, difference, tuple(costs))
+    return CCheck(" ".join(compiler), steps, difference, tuple(costs), quantisation)
+
+
+def quantise_rivals(plan: IntegerPlan) -> dict[str, IntegerPlan]:
+    """Networks without clocks in int8, by their descriptions, for inputs like those of the network."""
+    inputs = plan.quantised.input_units * (LARGEST_STATE - 1) / HEADROOM
+    ranges = Ranges(tuple(inputs.tolist()), hidden=1.0, cells=LARGEST_RIVAL_CELL)
+    return {title: plan_integers(quantise(rival, ranges)) for title, rival in make_rivals(plan.model).items()}
 
 
 def can_count() -> bool:
@@ -170,32 +198,54 @@ def compare_with_python(model: Model, name: str, compiler: list[str], steps: int
     return end, difference
 
 
+def compare_integers(plan: IntegerPlan, name: str, compiler: list[str], steps: int) -> tuple[int, float]:
+    """The number of steps that were compared, and the difference, which is 0; an ExportError otherwise."""
+    generator = np.random.default_rng(0)
+    # of all sizes, up to the largest
+    real = generator.uniform(-1.2, 1.2, (steps, plan.model.inputs)) * plan.quantised.input_units * LARGEST_STATE
+    input = quantise_inputs(plan.quantised, real.astype(np.float32))
+    idle = generator.integers(0, 3, steps).astype(np.uint8)
+    with load_program(plan, name, compiler) as program:
+        output = program.run(input.astype(np.int16), idle)
+    different = (output != compute_integers(plan.quantised, input[:, None])[:, 0]).any(axis=1)
+    if different.any():
+        raise ExportError(
+            f"the C program computes other integers than Python at step {different.argmax()} of {steps}: the compiler "
+            f"{' '.join(compiler)} may have changed its arithmetic"
+        )
+    return steps, 0.0
+
+
 class Program:
     """A compiled program in the memory of this process."""
 
-    def __init__(self, library: ctypes.CDLL, model: Model) -> None:
-        self._library, self._model = library, model
+    def __init__(self, library: ctypes.CDLL, plan: Plan | IntegerPlan) -> None:
+        self._library, self._plan = library, plan
 
-    def run(self, input: Array, idle: Any) -> Array:
+    def run(self, input: NDArray[Any], idle: Any) -> NDArray[Any]:
         """The outputs (T, outputs) for the input (T, inputs), with idle[t] calls of idle before step t."""
         # a multiple of 8 bytes at an address that is one too
         state = (ctypes.c_uint64 * (-(-self._library.size_of_state() // 8)))()
-        output = np.empty((len(input), self._model.outputs), np.float32)
+        dtype = np.int32 if isinstance(self._plan, IntegerPlan) else np.float32
+        output = np.empty((len(input), self._plan.model.outputs), dtype)
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (input, idle, output)]
         self._library.run(state, ctypes.c_uint32(len(input)), *pointers)
         return output
 
 
 @contextmanager
-def load_program(model: Model, name: str, compiler: list[str]) -> Iterator[Program]:
+def load_program(model: Model | IntegerPlan, name: str, compiler: list[str]) -> Iterator[Program]:
     """Compiles the program of a model into a temporary folder and loads it; at the end, both are removed."""
+    plan = model if isinstance(model, IntegerPlan) else plan_network(model)
+    input, output = ("int16_t", "int32_t") if isinstance(plan, IntegerPlan) else ("float", "float")
+    driver = DRIVER.format(name=name, NAME=name.upper(), input=input, output=output)
     # Windows does not remove a library that is loaded
     with tempfile.TemporaryDirectory(prefix="cwrnn-", ignore_cleanup_errors=sys.platform == "win32") as temporary:
         folder = Path(temporary)
-        for file, text in render_network(plan_network(model), name).items():
+        for file, text in render_program(plan, name).items():
             (folder / file).write_text(text, encoding="utf-8")
         # no name of a network has a hyphen
-        (folder / "the-driver.c").write_text(DRIVER.format(name=name, NAME=name.upper()), encoding="utf-8")
+        (folder / "the-driver.c").write_text(driver, encoding="utf-8")
         sources = [folder / f"{name}.c", folder / "the-driver.c"]
         path = compile_program(compiler, sources, folder / "the-program.so", *LIBRARY)
-        yield Program(ctypes.CDLL(str(path)), model)
+        yield Program(ctypes.CDLL(str(path)), plan)

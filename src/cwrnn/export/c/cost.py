@@ -1,17 +1,22 @@
 """The cost of an exported network: its multiply-adds, its instructions on a Cortex-M4F, and its memory."""
 
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..model import Model
 from ..rivals import count_parameters
 from .compilers import compile_program, find_zig
 from .emulator import TARGET, Emulator
+from .integer_plan import IntegerPlan, plan_integers
+from .integers import quantise_inputs
 from .plan import Plan, plan_network
-from .source import render_network
+from .source import find_plan, render_program
 
 MOST_STEPS = 1024
 """The most steps that are emulated."""
@@ -20,16 +25,16 @@ MOST_MULTIPLY_ADDS = 5_000_000
 
 HARNESS = """#include "network.h"
 network_state state;
-float input[NETWORK_INPUTS + 1];
-float output[NETWORK_OUTPUTS];
+{input} input[NETWORK_INPUTS + 1];
+{output} output[NETWORK_OUTPUTS];
 void _start(void);
 void _start(void)
-{
+{{
     network_reset(&state);
     network_step(&state, input);
     network_idle(&state);
     network_output(&state, output);
-}
+}}
 """
 """A program that keeps every function of a network, with a state and its arrays in memory."""
 
@@ -64,21 +69,22 @@ class Cost:
         return [*cells, f"{self.constant_bytes + (self.code_bytes or 0):,}", f"{self.state_bytes:,}"]
 
 
-def measure_cost(model: Model, network: str, *, count: bool) -> Cost:
+def measure_cost(model: Model | IntegerPlan, network: str, *, count: bool) -> Cost:
     """The cost of a model.
 
     Args:
-        model: the network
+        model: the network, or its plan in integers
         network: its description
         count: whether to count the instructions on an emulated Cortex-M4F, which needs the extra `export`
     """
-    plan = plan_network(model)
+    program = _plan_without_features(model)
+    plan = find_plan(program)
     mean = worst = code = None
-    constants = plan.constant_bytes
+    constants = program.constant_bytes
     if count:
         with tempfile.TemporaryDirectory(prefix="cwrnn-") as folder:
-            emulator = load_emulator(plan, Path(folder))
-        counts = count_steps(emulator, plan)
+            emulator = load_emulator(program, Path(folder))
+        counts = count_steps(emulator, program)
         mean, worst = float(np.mean(counts)), max(counts)
         code = sum({symbol.address: symbol.size for name, symbol in emulator.symbols.items()
                     if symbol.is_function and name != "_start"}.values())  # fmt: skip
@@ -87,33 +93,45 @@ def measure_cost(model: Model, network: str, *, count: bool) -> Cost:
     return Cost(
         network=network,
         units=plan.units,
-        parameters=count_parameters(model),
+        parameters=count_parameters(plan.model),
         mean_multiply_adds=plan.mean_multiply_adds,
         worst_multiply_adds=plan.worst_multiply_adds,
         mean_instructions=mean,
         worst_instructions=worst,
         constant_bytes=constants,
         code_bytes=code,
-        state_bytes=plan.state_bytes,
+        state_bytes=program.state_bytes,
     )
 
 
-def load_emulator(plan: Plan, folder: Path) -> Emulator:
-    """The program of a network in an emulated Cortex-M4F, compiled in `folder`, which may be removed afterwards."""
-    for file, text in {**render_network(plan, "network"), "harness.c": HARNESS}.items():
+def _plan_without_features(model: Model | IntegerPlan) -> Plan | IntegerPlan:
+    """The plan of the network alone: a recogniser has features, and networks that it is compared with have none."""
+    if isinstance(model, IntegerPlan):
+        return plan_integers(replace(model.quantised, model=replace(model.model, features=None)))
+    return plan_network(replace(model, features=None))
+
+
+def load_emulator(plan: Plan | IntegerPlan, folder: Path, target: Sequence[str] = TARGET) -> Emulator:
+    """The program of a network in an emulated processor, compiled in `folder`, which may be removed afterwards."""
+    input, output = ("int16_t", "int32_t") if isinstance(plan, IntegerPlan) else ("float", "float")
+    harness = HARNESS.format(input=input, output=output)
+    for file, text in {**render_program(plan, "network"), "harness.c": harness}.items():
         (folder / file).write_text(text, encoding="utf-8")
     sources = [folder / "harness.c", folder / "network.c"]
-    return Emulator(compile_program(find_zig(), sources, folder / "network.elf", *TARGET))
+    return Emulator(compile_program(find_zig(), sources, folder / "network.elf", *target))
 
 
-def count_steps(emulator: Emulator, plan: Plan) -> list[int]:
+def count_steps(emulator: Emulator, program: Plan | IntegerPlan) -> list[int]:
     """The instructions of every step of a cycle of the clocks, or of as many as can be emulated soon.
 
     The very first step, at which no module has heard any other, is not among them.
     """
+    plan = find_plan(program)
     affordable = max(32, int(MOST_MULTIPLY_ADDS / plan.mean_multiply_adds))
     steps = min(plan.cycle, affordable, MOST_STEPS)
-    inputs = np.random.default_rng(0).standard_normal((steps + 1, plan.model.inputs)).astype(np.float32)
+    inputs: NDArray[Any] = np.random.default_rng(0).standard_normal((steps + 1, plan.model.inputs)).astype(np.float32)
+    if isinstance(program, IntegerPlan):
+        inputs = quantise_inputs(program.quantised, inputs).astype(np.int16)
     state, address = emulator.symbols["state"].address, emulator.symbols["input"].address
     emulator.call("network_reset", state)
     counts = []

@@ -2,8 +2,10 @@
 
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..model import Array, ExportError
 
@@ -21,6 +23,15 @@ def format_floats(values: Array) -> str:
     """
     # the shortest decimal number that is nearest to this float and to no other
     return format_list(f"{value}f" for value in np.asarray(values, np.float32).ravel().astype(str))
+
+
+def format_integers(values: NDArray[np.integer[Any]]) -> str:
+    """The numbers as a list of C literals, in lines.
+
+    >>> format_integers(np.array([1, -128]))
+    '    1, -128'
+    """
+    return format_list(map(str, np.asarray(values).ravel().tolist()))
 
 
 def format_list(literals: Iterable[str]) -> str:

@@ -1,8 +1,7 @@
 """`to_c`: a network as one header and one source in C99, which need no library."""
 
 import textwrap
-from dataclasses import dataclass
-from importlib.resources import files
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,17 @@ from ...cells import CELLS
 from ...experiments.errors import ArgumentError
 from ...experiments.file_names import replace_undecodable
 from ...experiments.report.numbers import format_count
-from ...extras import require
 from ..folder import check_folder, write_folder
 from ..model import Exportable, Model, read_model
+from .calibration import Calibrating, QuantisationReport, quantise_model
+from .features import make_tables, measure_frames, render_features
 from .identifiers import check_name
-from .literals import format_floats, format_text
+from .integer_plan import IntegerPlan, plan_integers
+from .integer_source import render_integer_network
 from .plan import Plan, plan_network
+from .templates import render
 
-NUMBERS = ("float32",)
+NUMBERS = ("float32", "int8")
 """The kinds of numbers that a network can be exported with."""
 WIDTH = 116
 """The most characters of a line of a comment."""
@@ -48,10 +50,18 @@ class CExport:
     """Read-only memory for weights and biases; the code comes on top."""
     state_bytes: int
     """Memory of one stream."""
+    feature_constant_bytes: int = 0
+    """Read-only memory for the tables of the features of a recogniser."""
+    feature_state_bytes: int = 0
+    """Memory of the features of one stream."""
+    quantisation: QuantisationReport | None = None
+    """How far the network in int8 is from float32; None for float32."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all numbers, which JSON can hold."""
-        return {**self.__dict__, "files": [replace_undecodable(str(path.resolve())) for path in self.files]}
+        paths = [replace_undecodable(str(path.resolve())) for path in self.files]
+        quantisation = None if self.quantisation is None else asdict(self.quantisation)
+        return {**self.__dict__, "files": paths, "quantisation": quantisation}
 
     def __str__(self) -> str:
         return "\n".join(
@@ -61,24 +71,45 @@ class CExport:
                 f"multiply-adds per step: {self.mean_multiply_adds:,.0f} on average, {self.worst_multiply_adds:,} at "
                 "most" + (f"; readout: {self.readout_multiply_adds:,}" if self.readout_multiply_adds else ""),
                 f"flash: {self.constant_bytes:,} bytes and the code; RAM: {self.state_bytes:,} bytes for each stream",
+                *(
+                    [
+                        f"features: {self.feature_constant_bytes:,} bytes of flash and the code; RAM: "
+                        f"{self.feature_state_bytes:,} bytes for each stream"
+                    ]
+                    if self.feature_state_bytes
+                    else []
+                ),
+                *([str(self.quantisation)] if self.quantisation is not None else []),
             ]
         )
 
 
-def to_c(model: Exportable, out: str | PathLike[str], *, name: str = "network", numbers: str = "float32") -> CExport:
+def to_c(
+    model: Exportable,
+    out: str | PathLike[str],
+    *,
+    name: str = "network",
+    numbers: str = "float32",
+    calibration: Calibrating | None = None,
+) -> CExport:
     """Writes a network as NAME.h and NAME.c into a new folder.
 
     The source is C99 and needs no library and no memory but its state. With contraction of floating-point expressions
-    switched off, it computes the same bits on every machine.
+    switched off, it computes the same bits on every machine. The files of a recogniser also compute its features from
+    a stream of samples.
 
     Args:
         model: a file of a saved network or a recogniser, or one of these, a `Network` or a layer in memory
         out: the folder to write, which must not exist or be empty
         name: a C identifier, with which the names of both files and of all functions begin
-        numbers: "float32"
+        numbers: "float32", or "int8" for weights of 8 bits and steps without floating point
+        calibration: for int8, inputs as the network will meet them, which set the ranges of its integers: an array
+            (T, inputs) or (T, B, inputs), several arrays (T, inputs), or a .npy, .npz or CSV file of them. For a
+            recogniser also sounds (n,) at the rate of its features, or a corpus such as "folder:PATH". Default: for a
+            recogniser the words that come with the package
 
     Raises:
-        ArgumentError: `out`, `name` or `numbers` cannot be used
+        ArgumentError: `out`, `name`, `numbers` or `calibration` cannot be used
         ExportError: the model cannot be exported
         ModelError: the file `model` is not a saved network
 
@@ -88,41 +119,62 @@ def to_c(model: Exportable, out: str | PathLike[str], *, name: str = "network", 
         print(result)
     """
     check_name(name)
-    check_numbers(numbers)
+    check_numbers(numbers, calibration)
     folder = check_folder(out)
-    plan = plan_network(read_model(model))
-    texts = render_network(plan, name)
+    plan, report = plan_program(read_model(model), numbers, calibration)
+    texts = render_program(plan, name)
+    whole, features = find_plan(plan), plan.model.features
     return CExport(
         name=name,
         numbers=numbers,
         files=write_folder(folder, texts),
         inputs=plan.model.inputs,
         outputs=plan.model.outputs,
-        mean_multiply_adds=plan.mean_multiply_adds,
-        worst_multiply_adds=plan.worst_multiply_adds,
-        readout_multiply_adds=plan.readout_multiply_adds,
+        mean_multiply_adds=whole.mean_multiply_adds,
+        worst_multiply_adds=whole.worst_multiply_adds,
+        readout_multiply_adds=whole.readout_multiply_adds,
         constant_bytes=plan.constant_bytes,
         state_bytes=plan.state_bytes,
+        feature_constant_bytes=0 if features is None else make_tables(features).nbytes,
+        feature_state_bytes=0 if features is None else measure_frames(features.settings).state_bytes,
+        quantisation=report,
     )
 
 
-def check_numbers(numbers: str) -> None:
-    """Raises an ArgumentError unless networks can be exported with this kind of numbers."""
+def plan_program(
+    model: Model, numbers: str, calibration: Calibrating | None = None
+) -> tuple[Plan | IntegerPlan, QuantisationReport | None]:
+    """The plan of a model with these numbers, and for int8 how far it is from float32."""
+    if numbers == "float32":
+        return plan_network(model), None
+    # what no plan can hold is refused before the calibration is read
+    plan_network(model)
+    quantised, report = quantise_model(model, calibration)
+    return plan_integers(quantised), report
+
+
+def find_plan(plan: Plan | IntegerPlan) -> Plan:
+    """The plan of the network in float32, which has the same modules and as many multiply-adds."""
+    return plan.plan if isinstance(plan, IntegerPlan) else plan
+
+
+def render_program(plan: Plan | IntegerPlan, name: str) -> dict[str, str]:
+    """The contents of header and source, by the names of the files."""
+    if isinstance(plan, IntegerPlan):
+        return render_integer_network(plan, name, describe_network(plan, name))
+    return render_network(plan, name)
+
+
+def check_numbers(numbers: str, calibration: Calibrating | None = None) -> None:
+    """Raises an ArgumentError unless networks can be exported with this kind of numbers and a calibration."""
     if numbers not in NUMBERS:
         raise ArgumentError("numbers", f"expected one of {', '.join(NUMBERS)}, got {numbers!r}")
+    if numbers != "int8" and calibration is not None:
+        raise ArgumentError("calibration", f"only int8 is calibrated, got the numbers {numbers}")
 
 
 def render_network(plan: Plan, name: str) -> dict[str, str]:
     """The contents of header and source, by the names of the files."""
-    jinja2 = require("jinja2", extra="export", purpose="the export to C")
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda file: (files("cwrnn.export.c") / file).read_text(encoding="utf-8")),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {"floats": format_floats, "text": format_text}
     model, cell = plan.model, CELLS[plan.cell]
     layers = len(model.layers)
     inputs = f"{name.upper()}_INPUTS" if layers == 1 else "self->inputs"
@@ -145,7 +197,8 @@ def render_network(plan: Plan, name: str) -> dict[str, str]:
         "readout_weights": None if model.readout_weight is None else plan.readout_weights,
         "head": describe_network(plan, name),
     }
-    return {f"{name}.{kind}": environment.get_template(f"network.{kind}.j2").render(values) for kind in ("h", "c")}
+    features = render_features(name, model.features)
+    return {f"{name}.{kind}": render(f"network.{kind}.j2", **values, features=features[kind]) for kind in ("h", "c")}
 
 
 def _format_message_offset(plan: Plan, inputs: str) -> str:
@@ -165,14 +218,15 @@ def _choose_size(plan: Plan) -> str:
     return "uint16_t" if largest < 2**16 else "uint32_t"
 
 
-def describe_network(plan: Plan, name: str) -> list[str]:
+def describe_network(program: Plan | IntegerPlan, name: str) -> list[str]:
     """The lines of the comment at the top of both files: what the network is, and how to call it."""
+    plan, is_integer = find_plan(program), isinstance(program, IntegerPlan)
     model: Model = plan.model
     cells = {"tanh": "tanh units", "relu": "ReLU units", "lstm": "LSTM cells", "gru": "GRU cells"}[plan.cell]
     peepholes = " with peepholes" if plan.peepholes else ""
     lines = [
         f"{name}: a Clockwork RNN of {cells}{peepholes}, {format_count(model.inputs, 'input')}, "
-        f"{format_count(model.outputs, 'output')}, float32",
+        f"{format_count(model.outputs, 'output')}, {'int8' if is_integer else 'float32'}",
         "",
     ]
     for number, layer in enumerate(model.layers, 1):
@@ -188,20 +242,44 @@ def describe_network(plan: Plan, name: str) -> list[str]:
     lines += [
         f"Multiply-adds per step: {plan.mean_multiply_adds:,.0f} on average, {plan.worst_multiply_adds:,} at "
         f"most{readout}",
-        f"Flash: {plan.constant_bytes:,} bytes of constants, and the code. RAM: {plan.state_bytes:,} bytes per stream.",
+        f"Flash: {program.constant_bytes:,} bytes of constants, and the code. RAM: {program.state_bytes:,} bytes per "
+        "stream.",
+        *_describe_features(model),
         "",
         "How to call it:",
         "",
-        f"    static {name}_state state;",
-        *([f"    float input[{name.upper()}_INPUTS];"] if model.inputs else []),
-        f"    float output[{name.upper()}_OUTPUTS];",
-        "",
-        f"    {name}_reset(&state);",
-        "    for (;;) {",
-        f"        {name}_idle(&state); // optional: does a part of the step before its input is there",
-        *(["        ... // wait for the input"] if model.inputs else []),
-        f"        {name}_step(&state, {'input' if model.inputs else '0'});",
-        f"        {name}_output(&state, output); // whenever the outputs are needed",
-        "    }",
+        *(f"    {line}".rstrip() for line in _describe_calls(model, name, is_integer=is_integer)),
     ]
     return [part for line in lines for part in (textwrap.wrap(line, WIDTH) if len(line) > WIDTH else [line])]
+
+
+def _describe_features(model: Model) -> list[str]:
+    if model.features is None:
+        return []
+    flash, ram = make_tables(model.features).nbytes, measure_frames(model.features.settings).state_bytes
+    return [f"The features: {flash:,} bytes of constants, and the code. RAM: {ram:,} bytes per stream."]
+
+
+def _describe_calls(model: Model, name: str, *, is_integer: bool) -> list[str]:
+    """A program that calls the functions of a network, line by line."""
+    NAME, inputs, features = name.upper(), model.inputs > 0, model.features is not None
+    input = "0" if not inputs else "quantised" if is_integer else "input"
+    return [
+        f"static {name}_state state;",
+        *([f"static {name}_features features;"] if features else []),
+        *([f"float input[{NAME}_INPUTS];"] if inputs else []),
+        *([f"int16_t quantised[{NAME}_INPUTS];"] if inputs and is_integer else []),
+        f"{'int32_t' if is_integer else 'float'} output[{NAME}_OUTPUTS];",
+        "",
+        f"{name}_reset(&state);",
+        *([f"{name}_features_reset(&features);"] if features else []),
+        "for (;;) {",
+        f"    {name}_idle(&state); // optional: does a part of the step before its input is there",
+        *(["    ... // wait for the input"] if inputs and not features else []),
+        *(["    ... // wait for a sample"] if features else []),
+        *([f"    if (!{name}_features_accept(&features, sample, input)) continue;"] if features else []),
+        *([f"    {name}_quantise(input, quantised);"] if inputs and is_integer else []),
+        f"    {name}_step(&state, {input});",
+        f"    {name}_output(&state, output); // whenever the outputs are needed",
+        "}",
+    ]
