@@ -54,7 +54,7 @@ def test_every_code_block_has_a_known_language():
     """A block in another spelling of its language would escape the tests."""
     for path in DOCUMENTS:
         languages = re.findall(r"^```(\w+)", path.read_text(), flags=re.MULTILINE)
-        assert set(languages) <= {"c", "python", "sh"}, path
+        assert set(languages) <= {"c", "js", "python", "sh"}, path
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path, "python")], ids=name)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..experiments.errors import ArgumentError
-from ..export import check_c, check_onnx, to_c, to_onnx
+from ..export import check_c, check_onnx, to_c, to_onnx, to_wasm
 from ..export.c.check import STEPS
 from ..export.c.source import NUMBERS
 from ..export.folder import check_folder
@@ -23,6 +23,7 @@ cwrnn export words.safetensors --to c --name word_model --out firmware/words --c
 cwrnn export words.safetensors --to c --numbers int8 --out firmware/words
 cwrnn export net.safetensors --to c --numbers int8 --calibrate inputs.csv --out firmware/net
 cwrnn export net.safetensors --to c --out firmware/net --json
+cwrnn export words.safetensors --to wasm --name words --out site/words    for browsers, with a page to try it
 
 exit codes: 0 the program is written, 1 an error, 2 wrong usage, 130 interrupted
 """
@@ -42,6 +43,7 @@ class Format:
 
 FORMATS = {
     "c": Format(to_c, frozenset({"name", "numbers", "calibration"}), check_c),
+    "wasm": Format(to_wasm, frozenset({"name", "numbers", "calibration"})),
     "onnx": Format(to_onnx, frozenset({"name"}), check_onnx),
 }
 """The formats by their names."""
@@ -68,7 +70,7 @@ def export(
         typer.Option(
             "--name",
             metavar="NAME",
-            help="With --to c: an identifier, with which the names of files and functions begin.",
+            help="With --to c or wasm: an identifier, with which the names of files and functions begin.",
             show_default="network",
         ),
     ] = None,
@@ -77,7 +79,7 @@ def export(
         typer.Option(
             "--numbers",
             metavar="|".join(NUMBERS),
-            help="With --to c: the numbers to compute with.",
+            help="With --to c or wasm: the numbers to compute with.",
             show_default="float32",
         ),
     ] = None,
@@ -105,9 +107,10 @@ def export(
     """Write a trained network as a program that runs without Python, on a microcontroller for example.
 
     For C these are a header and a source in C99, which need no library, allocate nothing and compute the same bits on
-    every machine.
+    every machine. For WebAssembly these are the same program as a module, a wrapper in JavaScript, and a page that runs
+    it in a browser, without a server.
 
-    In Python: cwrnn.export.to_c and cwrnn.export.check_c.
+    In Python: cwrnn.export.to_c, cwrnn.export.check_c and cwrnn.export.to_wasm.
     """
     with handle_errors(option_names={"model": "MODEL", "calibration": "--calibrate"}):
         chosen = _find_format(to)

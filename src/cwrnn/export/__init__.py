@@ -11,8 +11,9 @@ from .c.check import CCheck, check_c
 from .c.source import CExport, to_c
 from .model import Exportable, ExportError
 from .onnx import OnnxCheck, OnnxExport, OnnxStepper, check_onnx, get_onnx_translations, to_onnx
+from .wasm.export import WasmExport, to_wasm
 
 __all__ = [
-    "CCheck", "CExport", "ExportError", "Exportable", "OnnxCheck", "OnnxExport", "OnnxStepper",
-    "check_c", "check_onnx", "get_onnx_translations", "to_c", "to_onnx",
+    "CCheck", "CExport", "ExportError", "Exportable", "OnnxCheck", "OnnxExport", "OnnxStepper", "WasmExport",
+    "check_c", "check_onnx", "get_onnx_translations", "to_c", "to_onnx", "to_wasm",
 ]  # fmt: skip
