@@ -9,7 +9,14 @@ import typer
 
 from ..experiments.errors import ArgumentError
 from ..experiments.file_names import check_path
-from ..experiments.limits import LARGEST_EPOCHS, LARGEST_LENGTH, LARGEST_RUNS, LARGEST_SEED, LARGEST_WORKERS
+from ..experiments.limits import (
+    LARGEST_DRAWS,
+    LARGEST_EPOCHS,
+    LARGEST_LENGTH,
+    LARGEST_RUNS,
+    LARGEST_SEED,
+    LARGEST_WORKERS,
+)
 from ..experiments.networks.methods import METHODS
 from ..experiments.paper import GENERATION_SAMPLES
 from ..experiments.paper import METHODS as PAPER_METHODS
@@ -121,6 +128,18 @@ Words = Annotated[
 Vocabulary = Annotated[
     str | None,
     typer.Option("--words", metavar="LIST", help="Use only these words.", show_default="all words of the source"),
+]
+Draws = Annotated[
+    int,
+    typer.Option(
+        "--draws",
+        min=1,
+        max=LARGEST_DRAWS,
+        metavar="N",
+        help="Draws of the speakers. Each draw chooses seven speakers of every word by a seed of its own, five for "
+        "training and two for the test; with several, a test over the draws compares the methods. With 1, the speakers "
+        "are always the same, and folder:PATH uses all of them.",
+    ),
 ]
 WordEpochs = Annotated[
     int,

@@ -81,6 +81,7 @@ cwrnn reproduce words --paper --out out/words-paper          all of the paper's 
 cwrnn reproduce words --data timit:/corpora/TIMIT            the paper's own data
 cwrnn reproduce words --data nltk-timit:/nltk_data/corpora/timit --words she,had,your,dark,suit
 cwrnn reproduce words --data folder:recordings --sizes 10000 --runs 20
+cwrnn reproduce words --data nltk-timit:/nltk_data/corpora/timit --draws 10 --sizes 10000 --runs 10
 cwrnn reproduce words --search --methods lstm                find the best learning rate
 cwrnn reproduce words --methods lstm,cw-lstm,gru,cw-gru      gated cells without clocks and with clocks
 
@@ -202,9 +203,10 @@ def words(
     sizes: Annotated[
         str | None, options.make_sizes_option(WORDS_QUICK.sizes, WORDS_PAPER.sizes, WORDS_SEARCH.sizes)
     ] = None,
+    draws: options.Draws = 1,
     runs: Annotated[
         int | None,
-        options.make_runs_option("method and size", WORDS_QUICK.runs, WORDS_PAPER.runs, WORDS_SEARCH.runs),
+        options.make_runs_option("method, size and draw", WORDS_QUICK.runs, WORDS_PAPER.runs, WORDS_SEARCH.runs),
     ] = None,
     epochs: options.WordEpochs = MOST_EPOCHS,
     paper: Annotated[bool, options.make_paper_option(WORDS_PAPER_RUNS)] = False,
@@ -236,6 +238,7 @@ def words(
                 words=options.parse_words(vocabulary),
                 methods=options.parse_methods(methods),
                 sizes=options.parse_sizes(sizes),
+                draws=draws,
                 runs=runs,
                 epochs=epochs,
                 paper=paper,

@@ -15,6 +15,8 @@ LARGEST_MODULES = 1024
 """The most modules of a network."""
 LARGEST_RUNS = 100_000
 """The most initial weights for each network and data set."""
+LARGEST_DRAWS = 1000
+"""The most draws of speakers, each of which is a corpus of its own in the store."""
 LARGEST_PLAN = 1_000_000
 """The most runs of a sweep, all methods, sizes and data sets together."""
 LARGEST_EPOCHS = 10_000_000

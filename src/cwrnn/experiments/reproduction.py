@@ -33,7 +33,8 @@ from .sweep.driver import LOCAL, check_engine, open_sweep
 from .sweep.run import Dataset, Run
 from .tables import Table
 from .task import Data, Task
-from .words.corpus import Corpus, select_words
+from .words.corpus import Corpus
+from .words.draws import load_draws
 from .words.task import WORDS
 from .words.training import MOST_EPOCHS, check_noise
 
@@ -148,6 +149,7 @@ def reproduce_words(
     words: Sequence[str] | None = None,
     methods: Sequence[str] = PAPER_METHODS,
     sizes: Sequence[int] | None = None,
+    draws: int = 1,
     runs: int | None = None,
     epochs: int = MOST_EPOCHS,
     paper: bool = False,
@@ -173,7 +175,9 @@ def reproduce_words(
         words: some of the words of `data`. Default: all
         methods: some of "srn", "lstm", "cw", "gru", "cw-lstm" and "cw-gru". Default: the first three, the paper's
         sizes: parameters of the networks. Default: 500 and 10000; with `paper` the paper's five; with `search` 10000
-        runs: initial weights for each method and size. Default: 4; with `paper` 100; with `search` 2
+        draws: draws of the speakers: each draw chooses seven speakers of every word by a seed of its own, five for
+            training and two for the test. With 1, the speakers are always the same
+        runs: initial weights for each method, size and draw. Default: 4; with `paper` 100; with `search` 2
         epochs: the most epochs of each network; training ends when the error ceases to fall
         paper: train as much as the paper: 1500 runs
         search: try several learning rates instead
@@ -206,9 +210,10 @@ def reproduce_words(
     check_noise(noise)
     scale = _choose_scale(paper, search, WORDS_QUICK, WORDS_PAPER, WORDS_SEARCH)
     asked = _check_arguments(methods, sizes, runs, epochs, seed, schedule, scale)
-    if isinstance(data, Corpus) and words is not None:
-        data = select_words(data, words)
-    corpora = WORDS.load_data(data, progress, words=words)
+    if isinstance(data, Corpus):
+        corpora = load_draws(data, draws, words=words)
+    else:
+        corpora = WORDS.load_data(data, progress, words=words, draws=draws)
     plan = _plan(WORDS, corpora, search, learning_rate, peepholes=peepholes, noise=noise, **asked)
     where: dict[str, Any] = {"engine": engine, "scheduler": scheduler, "workers": workers, "out": out, "resume": resume}
     return _train([plan], **where, command=command, progress=progress)

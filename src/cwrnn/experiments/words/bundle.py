@@ -43,6 +43,8 @@ def write_bundle(path: Path, corpus: Corpus, about: Mapping[str, Any]) -> None:
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:
     """Return everything about a corpus except its features, JSON-serialisable."""
     return {
+        # the bytes of a corpus without draws are older than the draws
+        **({"draw": corpus.draw} if corpus.draw else {}),
         "name": corpus.name,
         "source": corpus.source,
         "synthetic": corpus.synthetic,
@@ -82,6 +84,7 @@ def assemble_corpus(about: Mapping[str, Any], features: NDArray[Any], lengths: N
         settings=FeatureSettings(**about["settings"]),
         synthetic=about["synthetic"],
         clusters=dict(about["clusters"]),
+        draw=about.get("draw", 0),
     )
 
 
@@ -93,6 +96,8 @@ def _check_about(about: Any) -> None:
     for name, kind in types.items():
         if type(about.get(name)) is not kind:
             raise ValueError(f"its {name} must be of type {kind.__name__}")
+    if type(about.get("draw", 0)) is not int:
+        raise ValueError("its draw must be of type int")
     for pair in about["clusters"]:
         if not isinstance(pair, list | tuple) or [type(value) for value in pair] != [str, int]:
             raise ValueError("its clusters must be pairs of a word and a number")

@@ -47,6 +47,8 @@ class SourceContents:
     """What is wrong with the source."""
     missing_words: list[str] = field(default_factory=list)
     """What is wrong with the words that the caller chose."""
+    has_split: bool = False
+    """True if the source itself divides its recordings into training and test."""
 
 
 def assign_clusters(words: Iterable[str]) -> dict[str, int]:
@@ -61,10 +63,19 @@ def assign_clusters(words: Iterable[str]) -> dict[str, int]:
     return {word: clusters[word] if known else 1 for word in words}
 
 
-def order_speakers(word: str, speakers: Iterable[str]) -> list[str]:
-    """Return the speakers of a word in a random order that never changes: by the hash of word and speaker.
+def order_speakers(word: str, speakers: Iterable[str], draw: int = 0) -> list[str]:
+    """Return the speakers of a word in a random order that never changes: by the hash of word, speaker and draw.
+
+    Args:
+        word: the word
+        speakers: its speakers
+        draw: the seed of the order. Draw 0 is the order of corpora that are loaded without draws
 
     >>> order_speakers("making", ["fcjf0", "mdac0", "mpgh0"])
     ['mdac0', 'fcjf0', 'mpgh0']
+    >>> order_speakers("making", ["fcjf0", "mdac0", "mpgh0"], draw=1)
+    ['mpgh0', 'fcjf0', 'mdac0']
     """
-    return sorted(speakers, key=lambda speaker: hashlib.sha256(f"{word}\n{speaker}".encode()).hexdigest())
+    # the hash of draw 0 is older than the draws
+    seed = f"\n{draw}" if draw else ""
+    return sorted(speakers, key=lambda speaker: hashlib.sha256(f"{word}\n{speaker}{seed}".encode()).hexdigest())

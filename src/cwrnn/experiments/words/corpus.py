@@ -99,6 +99,8 @@ class Corpus:
     """True if a program spoke the words."""
     clusters: Mapping[str, int]
     """The cluster of each word, from 1 on, in the order of the words; words of one cluster sound alike."""
+    draw: int = 0
+    """The seed that chose the speakers of each word from those of the source (`draws.py`)."""
 
     def __post_init__(self) -> None:
         problems = self._find_problems()
@@ -109,6 +111,11 @@ class Corpus:
     def words(self) -> tuple[str, ...]:
         """The labels: by cluster, and within a cluster in the order of `clusters`."""
         return tuple(sorted(self.clusters, key=lambda word: self.clusters[word]))
+
+    @property
+    def pool(self) -> str:
+        """The name of the corpus whose speakers were drawn from; the corpora of all draws share it."""
+        return self.name.removesuffix(name_draw(self.draw))
 
     @cached_property
     def train(self) -> tuple[Utterance, ...]:
@@ -194,12 +201,22 @@ class Corpus:
         return [f"channel {i + 1} of the features is constant in training" for i in np.flatnonzero(low == high)]
 
 
+def name_draw(draw: int) -> str:
+    """Return the end of the name of a corpus whose speakers were drawn.
+
+    >>> name_draw(3)
+    ', draw 3'
+    """
+    return f", draw {draw}"
+
+
 def load_corpus(
     source: str = BUNDLE,
     *,
     words: Sequence[str] | None = None,
     speakers: int = paper.WORDS_TRAINING_EXAMPLES + paper.WORDS_TEST_EXAMPLES,
     test: int = paper.WORDS_TEST_EXAMPLES,
+    all_speakers: bool = False,
     cache: Path | Literal[False] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Corpus:
@@ -211,6 +228,8 @@ def load_corpus(
         words: only these words, in this order; None for all words of the source, or the paper's words of TIMIT
         speakers: for TIMIT, the number of examples of each word, each by another speaker
         test: how many examples of each word are for testing, unless the source has a split of its own
+        all_speakers: True for the examples of all speakers of TIMIT, to draw from (`draws.py`); `speakers` is then the
+            least number for each word. A source with a split of its own is refused
         cache: the folder in which to keep computed features; None for this user's cache, False for none
         progress: called after every utterance
 
@@ -230,7 +249,13 @@ def load_corpus(
 
         return load_bundled_corpus() if words is None else select_words(load_bundled_corpus(), words)
     settings = FeatureSettings()
-    contents = _read_source(source, words, speakers, test, settings)
+    contents = _read_source(source, words, speakers, test, settings, all_speakers)
+    if all_speakers and contents.has_split and not contents.problems:
+        raise ArgumentError(
+            "draws",
+            f"{source} has a column split, which decides once and for all who is in training and who in test: expected "
+            "1, or recordings without this column",
+        )
     if len(contents.problems) > MOST_PROBLEMS:
         # more than a person reads: what is wrong with the sounds is not looked for
         raise CorpusError(source, contents.problems)
@@ -261,7 +286,12 @@ def _check_words(words: Sequence[str]) -> None:
 
 
 def _read_source(
-    source: str, words: Sequence[str] | None, speakers: int, test: int, settings: FeatureSettings
+    source: str,
+    words: Sequence[str] | None,
+    speakers: int,
+    test: int,
+    settings: FeatureSettings,
+    all_speakers: bool,
 ) -> SourceContents:
     kind, _, rest = source.partition(":")
     # no shell expands ~ after a colon
@@ -269,8 +299,15 @@ def _read_source(
     if rest and kind == "folder":
         return read_folder(path, words=words, test=test)
     if rest and kind in ("timit", "nltk-timit"):
-        sample = kind == "nltk-timit"
-        return read_timit(path, sample=sample, words=words, speakers=speakers, test=test, settings=settings)
+        return read_timit(
+            path,
+            sample=kind == "nltk-timit",
+            words=words,
+            speakers=speakers,
+            test=test,
+            settings=settings,
+            all_speakers=all_speakers,
+        )
     if source and os.path.isdir(source):
         return read_folder(Path(source), words=words, test=test)
     raise CorpusError(repr(source), [f"expected {', '.join(SOURCES)} or an existing folder"])

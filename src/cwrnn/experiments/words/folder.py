@@ -53,9 +53,8 @@ def read_folder(folder: Path, *, words: Sequence[str] | None, test: int) -> Sour
         return contents
     try:
         if os.path.lexists(folder / MANIFEST):
-            has_split = _read_manifest(folder, words, contents)
+            contents.has_split = _read_manifest(folder, words, contents)
         else:
-            has_split = False
             _read_word_folders(folder, words, contents)
     except OSError as error:
         contents.problems.append(f"cannot be read: {error.filename}: {error.strerror}")
@@ -64,7 +63,7 @@ def read_folder(folder: Path, *, words: Sequence[str] | None, test: int) -> Sour
     for word in words or ():
         if word not in words_present:
             contents.missing_words.append(f"there is no example of the word {word!r}")
-    if not has_split:
+    if not contents.has_split:
         _divide_speakers(contents, test)
     order = tuple(words or words_present)
     if contents.clusters:

@@ -17,7 +17,8 @@ from ..tables import Table
 from ..task import Task
 from . import bundle, plan, training
 from .clips import TEST, TRAIN
-from .corpus import Corpus, load_corpus
+from .corpus import Corpus
+from .draws import load_draws
 from .features import FeatureSettings
 from .objective import WordObjective
 
@@ -63,13 +64,16 @@ class Words(Task[Corpus]):
         progress: ProgressCallback | None = None,
         *,
         words: Sequence[str] | None = None,
+        draws: int = 1,
         **options: Any,
     ) -> list[Corpus]:
-        """The corpus of each source: "bundle", "timit:PATH", "nltk-timit:PATH" or "folder:PATH"."""
+        """The corpora of each source, one per draw: "bundle", "timit:PATH", "nltk-timit:PATH" or "folder:PATH"."""
         for source in sources:
             if isinstance(source, Table):
                 raise ArgumentError("data", f"expected recordings of words, got the table {source.name!r}")
-        return [load_corpus(str(source), words=words, progress=progress) for source in sources]
+        return [
+            corpus for source in sources for corpus in load_draws(str(source), draws, words=words, progress=progress)
+        ]
 
     def plan(self, data: Sequence[Corpus], **options: Any) -> list[Run]:
         """Every run: each method in each size on each corpus with each seed."""

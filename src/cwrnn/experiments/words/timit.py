@@ -51,7 +51,14 @@ class _Transcripts:
 
 
 def read_timit(
-    folder: Path, *, sample: bool, words: Sequence[str] | None, speakers: int, test: int, settings: FeatureSettings
+    folder: Path,
+    *,
+    sample: bool,
+    words: Sequence[str] | None,
+    speakers: int,
+    test: int,
+    settings: FeatureSettings,
+    all_speakers: bool = False,
 ) -> SourceContents:
     """Return the clips of TIMIT, and everything that is wrong with it.
 
@@ -62,6 +69,7 @@ def read_timit(
         speakers: examples of each word, each by another speaker
         test: how many of them are for testing
         settings: the settings of the features: an example must be at least one window long
+        all_speakers: True for an example of every speaker; `speakers` is then the least number for each word
     """
     if sample:
         source = "the sample of TIMIT that comes with NLTK, too small for the paper's 25 words: "
@@ -102,7 +110,8 @@ def read_timit(
         some = ",".join(rest) if len(rest) > 1 else "WORD,WORD,..."
         report.append(f"choose words with enough speakers: --words {some}")
     for word in chosen:
-        for i, speaker in enumerate(order_speakers(word, examples.get(word, ()))[:speakers]):
+        order = order_speakers(word, examples.get(word, ()))
+        for i, speaker in enumerate(order if all_speakers else order[:speakers]):
             split = TRAIN if i < speakers - test else TEST
             contents.clips.append(replace(examples[word][speaker], split=split))
     contents.clusters = assign_clusters(chosen)
