@@ -25,6 +25,25 @@ def make_corpus(words=4, speakers=3, *, test=1, clusters=2, seed=0, name="murmur
     return Corpus(name, "synthetic murmurs of a test", tuple(utterances), settings, synthetic, numbers)
 
 
+def make_pool(words=("a", "b", "c"), speakers=9, name="pool", split=lambda i: "train" if i % 3 else "test") -> Corpus:
+    """Return a corpus to draw speakers from: each of `speakers` speakers says each word once."""
+    random = np.random.default_rng(1)
+    return Corpus(
+        name=name,
+        source="made up",
+        utterances=tuple(
+            Utterance(
+                word, f"s{i}", split(i), random.normal(3 * number, 2, (4 + i, 13)).astype(np.float32), f"{word}{i}"
+            )
+            for number, word in enumerate(words)
+            for i in range(speakers)
+        ),
+        settings=FeatureSettings(),
+        synthetic=False,
+        clusters=dict.fromkeys(words, 1),
+    )
+
+
 def make_small_corpus(words=("a", "b", "c"), clusters=None, synthetic=False) -> Corpus:
     """Return a corpus of random features: two utterances of each word for training, one for testing."""
     random = np.random.default_rng(0)

@@ -10,6 +10,7 @@ from ..environment import environment
 from .file_names import format_page_path
 from .json_safe import make_json_safe
 from .report.drawing import NAMES
+from .report.draws import DrawSummary
 from .report.statistics import SummaryRow, best_rates, summarise
 from .sweep.driver import open_store
 from .sweep.run import FAILED, Record
@@ -42,17 +43,27 @@ class TaskReproduction:
         """The learning rate that a search found best, by method and size; empty without a search."""
         return best_rates(self.records) if self.is_search else {}
 
+    @property
+    def draws(self) -> DrawSummary | None:
+        """The spread of the errors over draws of the data, and tests over them; None without several draws."""
+        return None if self.is_search else self.task.summarise_draws(self.records, self.data)
+
     def __str__(self) -> str:
-        return self._format_search() if self.is_search else self._format_errors()
+        if self.is_search:
+            return self._format_search()
+        draws = self.draws
+        return self._format_errors() if draws is None else f"{self._format_errors()}\n\n{draws}"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the rows, and what they were made of, for JSON."""
+        draws = self.draws
         return {
             "task": self.records[0].run.task,
             "rows": [self._describe_row(row) for row in self.rows],
             "runs": len(self.records),
             "failed": sum(record.status == FAILED for record in self.records),
             "data": [dataset.name for dataset in self.data],
+            **({} if draws is None else {"draws": draws.to_dict()}),
         }
 
     def _describe_row(self, row: SummaryRow) -> dict[str, Any]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .clocks.training import Objective
     from .inspect.inspected import InspectedNetwork, InspectionOptions
     from .report.chapter import Chapter
+    from .report.draws import DrawSummary
     from .sweep.run import Record, Run
     from .sweep.store import Store
 
@@ -209,6 +210,10 @@ class Task(ABC, Generic[D]):
     @abstractmethod
     def describe_errors(self, data: Sequence[D], runs: int, settings: TrainingSettings) -> str:
         """The caption of a table of errors: their measure, data and runs."""
+
+    def summarise_draws(self, records: "Sequence[Record]", data: Sequence[D]) -> "DrawSummary | None":
+        """The spread of the errors over draws of the data, and tests over them; None if nothing was drawn."""
+        return None
 
     @abstractmethod
     def inspect_record(

@@ -68,10 +68,10 @@ def test_sentences_about_any_words_can_be_written(drawn):
         check_sentences(sentence.replace(corpus.source, ""))
     check_sentences(*(claim.here for claim in word_claims.judge_claims(rows)))
     check_sentences(*word_claims.explain_failures(records, rows, corpus))
-    _check_shared(records, rows, WORDS)
+    _check_shared(records, rows, WORDS, (corpus,))
 
 
-def _check_shared(records, rows, task):
+def _check_shared(records, rows, task, data=()):
     check_sentences(claims.describe_search(records))
     make_search_table(records, task.learning_rates)
     list_settings(records)
@@ -79,7 +79,7 @@ def _check_shared(records, rows, task):
     for record in records:
         statistics.quartile_curve([record])
     for is_search in (False, True):
-        table = TaskReproduction(task, (), tuple(records), 1, is_search)
+        table = TaskReproduction(task, data, tuple(records), 1, is_search)
         if not is_search:
             check_sentences(*str(table).split("\n")[4:])
         json.dumps(Reproduction((table,), 0.0).to_dict(), allow_nan=False)

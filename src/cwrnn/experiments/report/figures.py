@@ -1,6 +1,7 @@
 """Figures that several tasks share, each a matplotlib Figure made of records alone.
 
     box_plot          the errors of all runs, as in the paper's figures of errors
+    draw_spread       the errors of every draw of the data
     clock_pairs       the errors of all runs, of each cell without clocks and with clocks
     search_curve      the errors at every learning rate of a search
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from ...extras import require
 from ..networks.methods import METHODS, find_method
-from ..sweep.run import Record
+from ..sweep.run import FINISHED, Record
 from .drawing import (
     COLOURS,
     INK,
@@ -31,6 +32,7 @@ from .drawing import (
     set_log_scale,
     styled,
 )
+from .draws import DrawSummary
 from .numbers import format_power
 from .statistics import Box, RateOutcome, box, methods_of, rate_outcomes, select_records, sizes_of
 
@@ -42,6 +44,7 @@ def box_plot(
     measure: Measure = NMSE,
     *,
     together: Sequence[str] = ("lstm", "cw"),
+    has_draws: bool = False,
 ) -> Any:
     """Returns a figure of the errors by method and size, a panel for each method.
 
@@ -50,6 +53,7 @@ def box_plot(
         paper: the paper's mean and standard deviation, by method and size, where it prints them
         measure: how an error is drawn
         together: the methods whose panels share one scale; the others have their own, like the paper's SRN in task 1
+        has_draws: True if the data sets are draws of one: their means are drawn beside the boxes
     """
     methods, sizes = methods_of(records), sizes_of(records)
     width = max(6.0, 1.1 + len(methods) * max(1.6, 0.6 * len(sizes)))
@@ -67,6 +71,8 @@ def box_plot(
             panel.tick_params(labelleft=False)
     for panel, method in zip(panels, methods, strict=True):
         _draw_method(panel, records, method, boxes, paper, measure, failures)
+        if has_draws:
+            _draw_means(panel, records, method, sizes, measure)
     for group in groups:
         axes = [panels[methods.index(method)] for method in group]
         if axes:
@@ -78,7 +84,59 @@ def box_plot(
                 for place, size in enumerate(sizes):
                     _count_above(panel, place, boxes[method, size], top, COLOURS[method])
     _name_labels(panels[0], failures)
-    _draw_key(figure, panels, paper, columns=4 if width > 7.5 else 2)
+    _draw_key(figure, panels, paper, columns=4 if width > 7.5 else 2, has_draws=has_draws)
+    return figure
+
+
+@styled
+def draw_spread(records: Sequence[Record], draws: DrawSummary, measure: Measure = NMSE) -> Any:
+    """Returns a figure of the errors of every draw: a dot for each run, and a line through the draws' means.
+
+    It shows the size at which the methods are compared, or the largest.
+
+    Args:
+        records: the runs that `draws` summarises, or those of some of its methods
+        draws: the means and seeds of the draws
+        measure: how an error is drawn
+    """
+    methods = methods_of(records)
+    size = draws.tests[0].size if draws.tests else max(row.size for row in draws.rows)
+    rows = {row.method: row for row in draws.rows if row.size == size and row.method in methods}
+    figure = new_figure(max(6.0, 1.6 + 0.55 * len(draws.seeds)), 4.2)
+    panel, side = figure.subplots(1, 2, sharey=True, width_ratios=[max(4, len(draws.seeds)), 2])
+    drawn = [0.0]
+    for place, (method, row) in enumerate(rows.items()):
+        shift = 0.22 * (place - (len(rows) - 1) / 2)
+        means = {seed: measure.scale * mean for seed, mean in row.means.items()}
+        for column, seed in enumerate(draws.seeds):
+            errors = [
+                measure.scale * record.error
+                for record in select_records(records, method, size)
+                if record.status == FINISHED and draws.names[record.run.data] == seed
+            ]
+            drawn += errors
+            panel.plot([column + shift] * len(errors), errors, linestyle="", marker="o", markersize=3, alpha=0.35,
+                       markeredgewidth=0, color=COLOURS[method], gid=f"runs-{method}-{seed}")  # fmt: skip
+        columns = [column for column, seed in enumerate(draws.seeds) if seed in means]
+        panel.plot([column + shift for column in columns], [means[draws.seeds[column]] for column in columns],
+                   color=COLOURS[method], marker=MARKERS[method], markersize=6, linewidth=0.9, label=NAMES[method],
+                   gid=f"means-{method}")  # fmt: skip
+        for offset, spread in ((-0.12, row.between), (0.12, row.within)):
+            side.errorbar(place + offset, measure.scale * row.mean, measure.scale * (spread or 0.0),
+                          fmt=MARKERS[method], markersize=6, capsize=3, color=COLOURS[method],
+                          elinewidth=1.8 if offset < 0 else 0.9, gid=f"spread-{method}-{offset}")  # fmt: skip
+    panel.set_xticks(range(len(draws.seeds)), [str(seed) for seed in draws.seeds])
+    panel.set_xlabel("draw of the speakers (its seed)")
+    panel.set_title(f"{size} parameters", loc="left")
+    panel.grid(False, axis="x")
+    scale(panel, drawn, measure)
+    side.set_xticks(range(len(rows)), [NAMES[method] for method in rows], fontsize=8)
+    side.set_xlim(-0.6, len(rows) - 0.4)
+    side.tick_params(axis="x", length=0)
+    side.grid(False, axis="x")
+    side.set_title("mean ± deviation", loc="left")
+    side.set_xlabel("left: between draws, right: within")
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=max(1, len(rows)))
     return figure
 
 
@@ -165,6 +223,18 @@ def _draw_method(
     panel.set_title(NAMES[method], color=COLOURS[method], fontweight="bold", loc="left", pad=14)
 
 
+def _draw_means(panel: Any, records: Sequence[Record], method: str, sizes: Sequence[int], measure: Measure) -> None:
+    """Draws a stroke for the mean of each data set, beside the boxes of one method."""
+    for place, size in enumerate(sizes):
+        errors: dict[str, list[float]] = {}
+        for record in select_records(records, method, size):
+            if record.status == FINISHED:
+                errors.setdefault(record.run.data, []).append(measure.scale * record.error)
+        means = [float(np.mean(group)) for group in errors.values()]
+        panel.plot([place - 0.4] * len(means), means, linestyle="", marker="_", markersize=8, markeredgewidth=1.2,
+                   color=COLOURS[method], gid=f"means-{method}-{size}")  # fmt: skip
+
+
 def _name_labels(panel: Any, failures: bool) -> None:
     """Names the rows of numbers below the boxes, left of the panel."""
     names = ["parameters", "hidden units", "diverged"] + ["failed"] * failures
@@ -173,7 +243,12 @@ def _name_labels(panel: Any, failures: bool) -> None:
 
 
 def _draw_key(
-    figure: Any, panels: Sequence[Any], paper: Mapping[tuple[str, int], tuple[float, float]], *, columns: int
+    figure: Any,
+    panels: Sequence[Any],
+    paper: Mapping[tuple[str, int], tuple[float, float]],
+    *,
+    columns: int,
+    has_draws: bool = False,
 ) -> None:
     """Draws the key of a figure of boxes."""
     lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
@@ -184,6 +259,8 @@ def _draw_key(
         lines.Line2D([], [], color=MUTED, linewidth=1, label="lowest and highest that are no outliers"),
         lines.Line2D([], [], color=MUTED, marker="o", markersize=4, fillstyle="none", linestyle="", label="outlier"),
     ]
+    if has_draws:
+        keys.append(lines.Line2D([], [], color=MUTED, marker="_", markersize=8, linestyle="", label="mean of a draw"))
     if any("↑" in text.get_text() for panel in panels for text in panel.texts):
         keys.append(lines.Line2D([], [], linestyle="", label="↑ number of runs above the frame"))
     if paper:

@@ -1,7 +1,7 @@
 """The chapter of spoken words, the second task."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,11 +22,12 @@ from ..report.chapter import (
 )
 from ..report.claims import describe_search, paper_errors
 from ..report.drawing import PERCENT
-from ..report.figures import box_plot, clock_pairs, search_curve
+from ..report.draws import SIGNIFICANT, DrawSummary
+from ..report.figures import box_plot, clock_pairs, draw_spread, search_curve
 from ..report.gated import make_section
 from ..report.numbers import format_percent
 from ..report.privacy import hide_folders
-from ..report.statistics import best_record, methods_of, summarise
+from ..report.statistics import SummaryRow, best_record, methods_of, summarise
 from ..sweep.run import FINISHED, Record
 from ..sweep.store import Store
 from . import claims, figures
@@ -35,6 +36,7 @@ from .task import WORDS
 
 TITLES = {
     "errors": "Errors of all runs",
+    "draws": "Errors of every draw of the speakers",
     "cells": "Errors without clocks and with clocks",
     "modules": "What each module does during a word",
     "confusion": "Which words the best networks confuse",
@@ -50,19 +52,20 @@ def make_chapter(store: Store) -> Chapter | None:
     both = [*all_runs, *all_searching]
     if not both:
         return None
-    corpus = corpora[_most_used(all_runs or all_searching)]
-    every = [record for record in all_runs if record.run.data == corpus.name]
-    search = [record for record in all_searching if record.run.data == corpus.name]
+    drawn = _most_used(all_runs or all_searching, corpora)
+    corpus = drawn[0]
+    names = {each.name for each in drawn}
+    every = [record for record in all_runs if record.run.data in names]
+    search = [record for record in all_searching if record.run.data in names]
     records, others = split_by_settings(every)
     searching, other_searching = split_by_settings(search, ignore_learning_rate=True)
     rows, main_rows = summarise(every), summarise(records)
-    other_corpora = [
-        (other, summarise(record for record in all_runs if record.run.data == name))
-        for name, other in corpora.items()
-        if name != corpus.name and any(record.run.data == name for record in all_runs)
-    ]
-    shown = choose_shown(records)
-    judged = claims.judge_claims(main_rows)
+    other_corpora = _summarise_others(all_runs, corpora, corpus.pool)
+    # the words of one draw: those of the others are by other speakers
+    of_corpus = [record for record in records if record.run.data == corpus.name]
+    shown = choose_shown(of_corpus)
+    draws = WORDS.summarise_draws(records, drawn)
+    judged = claims.judge_claims(main_rows, draws)
     reasons = claims.explain_failures(records, main_rows, corpus)
     gated = make_section(records, main_rows, claims.compare_clocks)
     table = make_search_table(searching, WORDS.paper_learning_rates)
@@ -71,11 +74,13 @@ def make_chapter(store: Store) -> Chapter | None:
         "number": format_percent,
         "spread": _format_spread,
         "paper": _format_paper,
-        "summary": claims.describe_runs(records, main_rows, corpus) if every else [describe_search(search)],
+        "summary": claims.describe_runs(records, main_rows, corpus, draws) if every else [describe_search(search)],
         "claims": judged,
         "gated": gated,
         "reasons": reasons,
         "smallest_margin": paper.WORDS_SMALLEST_MARGIN,
+        "draws": draws,
+        "significant": SIGNIFICANT,
         "corpus": corpus,
         "speech": claims.describe_speech(corpus),
         "per_word": _format_range(Counter(utterance.word for utterance in corpus.test).values()),
@@ -101,9 +106,10 @@ def make_chapter(store: Store) -> Chapter | None:
         "data": corpus.name,
         "rows": [asdict(row) for row in rows],
         "claims": [asdict(claim) for claim in judged],
+        "draws": None if draws is None else draws.to_dict(),
         "gated": None if gated is None else gated.to_dict(),
         "reasons": reasons,
-        "confusion": _count_confusions(records, corpus),
+        "confusion": _count_confusions(of_corpus, corpus),
         "search": table,
         "corpora": [_describe_corpus(other) for other in contents["corpora"]],
         "other_rows": {other.name: [asdict(row) for row in other_rows] for other, other_rows in other_corpora},
@@ -112,9 +118,9 @@ def make_chapter(store: Store) -> Chapter | None:
         task=WORDS.name,
         title="Spoken words",
         template="words/chapter.html.j2",
-        sections=list_sections(has_runs=bool(every), has_claims=bool(judged), has_gated=gated is not None),
+        sections=_list_sections(bool(every), bool(judged), gated is not None, draws is not None),
         contents=contents,
-        figures=_draw_figures(records, searching, corpus, shown),
+        figures=_draw_figures(records, searching, corpus, shown, draws),
         titles=TITLES,
         numbers=numbers,
         records=both,
@@ -126,24 +132,58 @@ def make_chapter(store: Store) -> Chapter | None:
     )  # fmt: skip
 
 
-def _most_used(records: Sequence[Record]) -> str:
-    """Returns the name of the corpus that most of the runs learn."""
-    counts = Counter(record.run.data for record in records)
-    return min(counts, key=lambda name: (-counts[name], name))
+def _most_used(records: Sequence[Record], corpora: Mapping[str, Corpus]) -> list[Corpus]:
+    """Returns the corpus that most of the runs learn, or all draws of it that have runs, by their seeds."""
+    counts = Counter(corpora[record.run.data].pool for record in records)
+    pool = min(counts, key=lambda name: (-counts[name], name))
+    used = {record.run.data for record in records}
+    drawn = [corpus for name, corpus in corpora.items() if corpus.pool == pool and name in used]
+    return sorted(drawn, key=lambda corpus: corpus.draw)
+
+
+def _summarise_others(
+    records: Sequence[Record], corpora: Mapping[str, Corpus], pool: str
+) -> list[tuple[Corpus, list[SummaryRow]]]:
+    """Returns the rows of the other corpora that have runs, with all draws of a corpus together."""
+    others: dict[str, list[Record]] = {}
+    for record in records:
+        others.setdefault(corpora[record.run.data].pool, []).append(record)
+    # in the order in which the corpora were added
+    names = dict.fromkeys(corpus.pool for corpus in corpora.values())
+    return [
+        (_most_used(others[name], corpora)[0], summarise(others[name]))
+        for name in names
+        if name in others and name != pool
+    ]
+
+
+def _list_sections(has_runs: bool, has_claims: bool, has_gated: bool, has_draws: bool) -> list[tuple[str, str]]:
+    """Returns the anchors and titles of the sections; that of the draws comes before the claims."""
+    sections = list_sections(has_runs=has_runs, has_claims=has_claims, has_gated=has_gated)
+    return [*sections[:2], *([("draws", "Draws of the speakers")] if has_draws else []), *sections[2:]]
 
 
 def _draw_figures(
-    records: Sequence[Record], search: Sequence[Record], corpus: Corpus, shown: Record | None
+    records: Sequence[Record],
+    search: Sequence[Record],
+    corpus: Corpus,
+    shown: Record | None,
+    draws: DrawSummary | None,
 ) -> dict[str, Any]:
     """Returns the figures that these records suffice for."""
     drawn = {}
     main = select_main(records)
     if records:
-        drawn["errors"] = box_plot(main, paper_errors(WORDS.name), PERCENT, together=list(METHODS))
+        drawn["errors"] = box_plot(
+            main, paper_errors(WORDS.name), PERCENT, together=list(METHODS), has_draws=draws is not None
+        )
+    if draws is not None and draws.rows:
+        drawn["draws"] = draw_spread(main, draws, PERCENT)
     if main != records:
         drawn["cells"] = clock_pairs(records, paper_errors(WORDS.name), PERCENT)
-    if any(record.status == FINISHED for record in main):
-        drawn["confusion"] = figures.confusions(main, corpus)
+    of_corpus = [record for record in main if record.run.data == corpus.name]
+    if any(record.status == FINISHED for record in of_corpus):
+        drawn["confusion"] = figures.confusions(of_corpus, corpus)
     if any(record.status == FINISHED for record in records):
         drawn["curves"] = figures.learning_curves(records)
     if shown is not None:

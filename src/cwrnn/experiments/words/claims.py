@@ -20,6 +20,7 @@ from ..report.claims import (
     select_paper,
 )
 from ..report.drawing import NAMES
+from ..report.draws import DrawRow, DrawSummary
 from ..report.numbers import compare_errors, format_count, format_percent, join_words
 from ..report.privacy import hide_folders
 from ..report.statistics import SummaryRow, methods_of
@@ -37,17 +38,20 @@ def describe_speech(corpus: Corpus) -> str:
     return f"{words} of synthetic speech" if corpus.synthetic else words
 
 
-def describe_runs(records: Sequence[Record], rows: Iterable[SummaryRow], corpus: Corpus) -> list[str]:
-    """Returns sentences about what was run, and what came out."""
+def describe_runs(
+    records: Sequence[Record], rows: Iterable[SummaryRow], corpus: Corpus, draws: DrawSummary | None = None
+) -> list[str]:
+    """Returns sentences about what was run, and what came out; `draws` if the speakers were drawn several times."""
     if not records:
         return ["This store has no runs of this experiment yet."]
     counts = {status: sum(record.status == status for record in records) for status in STATUSES}
     names = [NAMES[method] for method in methods_of(records)]
     epochs = sorted(record.epochs for record in records if record.status == "finished")
     duration = f", after {epochs[0]} to {epochs[-1]} epochs" if epochs else ""
+    drawn = "" if draws is None else f", for each of {len(draws.seeds)} draws of the speakers"
     sentences = [
         f"{format_count(len(records), 'network')} ({join_words(names)}) learnt {describe_speech(corpus)} from "
-        f"{format_count(len(corpus.train), 'recording')} and were tested with {len(corpus.test)} others: "
+        f"{format_count(len(corpus.train), 'recording')} and were tested with {len(corpus.test)} others{drawn}: "
         f"{counts['finished']} finished{duration}, {counts['diverged']} diverged (their cross entropy was no longer a "
         f"finite number), {counts['failed']} failed with a program error."
     ]
@@ -69,7 +73,24 @@ def describe_runs(records: Sequence[Record], rows: Iterable[SummaryRow], corpus:
         f"At {size} parameters the mean error on the test set is {join_words(means)}; guessing is wrong "
         f"{format_percent(1 - 1 / len(corpus.words))} of the time."
     )
-    return sentences + compare_order(order)
+    return sentences + compare_order(order) + ([] if draws is None else _describe_draws(draws))
+
+
+def _describe_draws(draws: DrawSummary) -> list[str]:
+    """Returns how much the errors depend on the speakers and on the initial weights, and which methods are ahead."""
+    size = draws.tests[0].size if draws.tests else max((row.size for row in draws.rows), default=0)
+    spreads = [
+        f"{NAMES[row.method]} {100 * row.between:.1f} and {100 * row.within:.1f}"
+        for row in draws.rows
+        if row.size == size and row.between is not None and row.within is not None
+    ]
+    sentences = []
+    if spreads:
+        sentences.append(
+            f"At {size} parameters, the draws' means and the runs within a draw have these standard deviations, in "
+            f"points: {join_words(spreads)}."
+        )
+    return [*sentences, " ".join(draws.sentences)] if draws.tests else sentences
 
 
 def describe_winner(rows: Iterable[SummaryRow], corpus: Corpus) -> str:
@@ -97,10 +118,18 @@ def describe_winner(rows: Iterable[SummaryRow], corpus: Corpus) -> str:
     return text + speech
 
 
-def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
-    """Returns the paper's statements that these runs can confirm or contradict; they are about its methods only."""
+def judge_claims(rows: Iterable[SummaryRow], draws: DrawSummary | None = None) -> list[Claim]:
+    """Returns the paper's statements that these runs can confirm or contradict; they are about its methods only.
+
+    With several `draws` of the speakers, each mean has its spread over them, and the order has the tests over them.
+    """
     finished = select_finished(select_paper(rows))
-    claims = [_judge_mean(finished[key], *errors) for key, errors in paper_errors("words").items() if key in finished]
+    spreads = {} if draws is None else {(row.method, row.size): row for row in draws.rows}
+    claims = [
+        _judge_mean(finished[key], *errors, spreads.get(key))
+        for key, errors in paper_errors("words").items()
+        if key in finished
+    ]
     size = largest_common(finished, paper.METHODS)
     if size is not None:
         srn, lstm, cw = (finished[method, size] for method in paper.METHODS)
@@ -108,7 +137,7 @@ def judge_claims(rows: Iterable[SummaryRow]) -> list[Claim]:
             Claim(
                 "SRNs are the worst, then come LSTMs; CW-RNNs are best.",
                 f"At {size} parameters SRN {format_percent(srn.mean)}, LSTM {format_percent(lstm.mean)}, CW-RNN "
-                f"{format_percent(cw.mean)}.",
+                f"{format_percent(cw.mean)}.{_quote_tests(draws, size)}",
                 cw.mean < lstm.mean < srn.mean,
             )
         )
@@ -178,7 +207,14 @@ def explain_failures(records: Sequence[Record], rows: Iterable[SummaryRow], corp
     return reasons
 
 
-def _judge_mean(row: SummaryRow, mean: float, deviation: float) -> Claim:
+def _quote_tests(draws: DrawSummary | None, size: int) -> str:
+    """Returns the tests over the draws of the paper's methods as a text that follows a sentence."""
+    tests = [] if draws is None else [test for test in draws.tests if test.size == size]
+    quoted = [test.describe() for test in tests if {test.better, test.worse} <= set(paper.METHODS)]
+    return f" Paired over the draws: {' '.join(quoted)}" if quoted else ""
+
+
+def _judge_mean(row: SummaryRow, mean: float, deviation: float, spread: DrawRow | None = None) -> Claim:
     """Compares a mean with the paper's: it holds if it lies within the paper's deviation."""
     holds = abs(row.mean - mean) <= deviation
     if holds:
@@ -189,8 +225,18 @@ def _judge_mean(row: SummaryRow, mean: float, deviation: float) -> Claim:
     return Claim(
         f"{NAMES[row.method]}, {row.size} parameters: mean error {100 * mean:.1f} ± {100 * deviation:.1f} %.",
         f"{100 * row.mean:.1f} ± {100 * row.std:.1f} % ({verdict}), median {format_percent(row.median)}; "
-        f"{finished} of {format_count(row.runs, 'run')} finished.",
+        f"{finished} of {format_count(row.runs, 'run')} finished.{_quote_spread(spread)}",
         holds,
+    )
+
+
+def _quote_spread(spread: DrawRow | None) -> str:
+    """Returns the spread over draws and initial weights as a text that follows a sentence."""
+    if spread is None or spread.between is None or spread.within is None:
+        return ""
+    return (
+        f" The deviation is {100 * spread.between:.1f} points between the means of {spread.draws} draws, and "
+        f"{100 * spread.within:.1f} within a draw."
     )
 
 

@@ -75,11 +75,11 @@ def draw_corpora(pool: Corpus, draws: int, *, first_name: str | None = None) -> 
     """
     _check_speakers(pool)
     corpora: list[Corpus] = []
-    known: dict[tuple[tuple[str, str, str], ...], int] = {}
+    known: dict[frozenset[tuple[str, str, str]], int] = {}
     for draw in range(draws):
         utterances = _draw_utterances(pool, draw)
-        names = tuple((utterance.word, utterance.speaker, utterance.split) for utterance in utterances)
-        same = known.setdefault(names, draw)
+        division = frozenset((utterance.word, utterance.speaker, utterance.split) for utterance in utterances)
+        same = known.setdefault(division, draw)
         if same != draw:
             raise ArgumentError(
                 "draws",
@@ -90,8 +90,7 @@ def draw_corpora(pool: Corpus, draws: int, *, first_name: str | None = None) -> 
             corpora.append(pool)
             continue
         name = first_name if draw == 0 and first_name is not None else f"{pool.name}{name_draw(draw)}"
-        source = pool.source if name == first_name else f"{pool.source}{name_draw(draw)} of the speakers"
-        corpora.append(replace(pool, name=name, source=source, utterances=utterances, draw=draw))
+        corpora.append(replace(pool, name=name, utterances=utterances, draw=draw))
     return corpora
 
 

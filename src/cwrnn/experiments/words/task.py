@@ -12,6 +12,7 @@ from ..errors import ArgumentError
 from ..networks.result import TrainingResult
 from ..networks.settings import TrainingSettings
 from ..progress import ProgressCallback
+from ..report.draws import DrawSummary, summarise_draws
 from ..sweep.run import Record, Run
 from ..tables import Table
 from ..task import Task
@@ -124,11 +125,16 @@ class Words(Task[Corpus]):
 
     def describe_errors(self, data: Sequence[Corpus], runs: int, settings: TrainingSettings) -> str:
         """The caption: the meaning of the error, and the runs and words that it covers."""
+        draws = f" for each of {len(data)} draws of the speakers" if len(data) > 1 else " each"
         return (
-            f"Errors in percent over the runs that finished: {runs} initial weights each; ± is the standard deviation. "
-            f"The words are {'; '.join(corpus.source for corpus in data)}. Paper: mean and deviation over {paper.RUNS} "
-            "runs of its largest networks, on words of TIMIT (table 3)."
+            f"Errors in percent over the runs that finished: {runs} initial weights{draws}; ± is the standard "
+            f"deviation. The words are {data[0].source}. Paper: mean and deviation over {paper.RUNS} runs of its "
+            "largest networks, on words of TIMIT (table 3)."
         )
+
+    def summarise_draws(self, records: Sequence[Record], data: Sequence[Corpus]) -> DrawSummary | None:
+        """The spread of the errors over draws of the speakers, and tests over them; None for one draw."""
+        return summarise_draws(records, {corpus.name: corpus.draw for corpus in data})
 
     def inspect_record(
         self, record: Record, data: Corpus, facts: Mapping[str, str], options: "InspectionOptions"
