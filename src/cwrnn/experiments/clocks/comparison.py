@@ -37,7 +37,7 @@ from .request import (
     make_signal,
     select,
 )
-from .series import SERIES, define_series, fit_budget
+from .series import ALL_SERIES, SERIES, define_series, fit_budget
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def compare_clocks(
         inputs: the columns of a table that networks read
         offset: seconds from the start of each sound file, rows from the start of each table
         length: samples or rows of each sequence. Default: 320, or fewer of a short table
-        series: names from `SERIES`; the others are compared with the first
+        series: names from `ALL_SERIES`; the others are compared with the first
         schedules: schedules of your own to compare too, each of at most `size` parameters
         method: the networks: "cw" for Clockwork RNNs, "cw-lstm" or "cw-gru" for LSTMs or GRUs with clocks
         size: number of parameters, at most. Default: 1000, for words 2500
@@ -213,7 +213,7 @@ def compare_clocks(
         seed=seed,
         method=method,
     )
-    names = _check_series(series)
+    names = check_series(series)
     datasets = load_data(task, list_sources(data), progress, select(target, inputs, offset, length))
     own = {}
     for schedule in schedules:
@@ -308,11 +308,12 @@ def read_comparison(store: Store, task: str) -> dict[str, list[Record]]:
     return {name: [record for record in records if record.run.data in common] for name, records in begun.items()}
 
 
-def _check_series(series: Sequence[str]) -> list[str]:
+def check_series(series: Sequence[str]) -> list[str]:
+    """Return the names of series, each once; raise an ArgumentError if there is none, or an unknown one."""
     names = [series] if isinstance(series, str) else list(dict.fromkeys(series))
     for name in names or [""]:
-        if name not in SERIES:
-            raise ArgumentError("series", f"expected some of {', '.join(SERIES)}, got {name!r}")
+        if name not in ALL_SERIES:
+            raise ArgumentError("series", f"expected some of {', '.join(ALL_SERIES)}, got {name!r}")
     return names
 
 

@@ -1,7 +1,7 @@
 """Series of periods: the rules by which the modules of a schedule get their periods, and their sizes at one budget.
 
     exponential-2       1, 2, 4, 8, ...: the paper's series
-    exponential-1.5     the same with another base; exponential-3 too
+    exponential-1.5     the same with another base; exponential-3 and exponential-4 too
     linear              1, 2, 3, 4, ...
     fibonacci           1, 2, 3, 5, 8, ...
     logarithmic         periods that grow as a logarithm, up to the paper's longest: dense among the slow modules
@@ -23,6 +23,8 @@ from ..networks.build import schedule_parameter_count
 
 PAPER_SERIES = "exponential-2"
 SERIES = (PAPER_SERIES, "exponential-1.5", "exponential-3", "linear", "fibonacci", "logarithmic", "random", "spectrum")
+"""The series that are compared unless others are asked for."""
+ALL_SERIES = (*SERIES, "exponential-4")
 
 MakeSchedule = Callable[[int], Schedule]
 """Returns the schedule of a series for a number of units."""
@@ -32,7 +34,7 @@ def define_series(name: str, modules: int, *, seed: int = 0, signal: NDArray[np.
     """Return the function that makes the schedules of a series.
 
     Args:
-        name: one of SERIES
+        name: one of ALL_SERIES
         modules: number of modules; "spectrum" has fewer if the signal is too short for the slowest of them
         seed: seed of the draw of "random"
         signal: (time,) or (time, channels), the data whose energy "spectrum" measures; other series ignore it
@@ -40,8 +42,8 @@ def define_series(name: str, modules: int, *, seed: int = 0, signal: NDArray[np.
     >>> [define_series(name, 5)(10).periods for name in ("exponential-3", "linear", "fibonacci")]
     [(1, 3, 9, 27, 81), (1, 2, 3, 4, 5), (1, 2, 3, 5, 8)]
     """
-    if name not in SERIES:
-        raise ArgumentError("series", f"expected some of {', '.join(SERIES)}, got {name!r}")
+    if name not in ALL_SERIES:
+        raise ArgumentError("series", f"expected some of {', '.join(ALL_SERIES)}, got {name!r}")
     if name.startswith("exponential-"):
         base = float(name.removeprefix("exponential-"))
         # an integer base stays exact
