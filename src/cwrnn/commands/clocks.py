@@ -1,4 +1,4 @@
-"""The commands about clocks: `cwrnn clocks compare`, `cwrnn clocks evolve` and `cwrnn clocks learn`."""
+"""The commands about clocks: `cwrnn clocks compare`, `choose`, `evolve` and `learn`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from ..experiments.clocks.learning import learn_clocks
 from ..experiments.clocks.series import SERIES
 from ..experiments.limits import LARGEST_EPOCHS, LARGEST_GENERATIONS, LARGEST_POPULATION, LARGEST_RUNS
 from ..experiments.sweep.store_file import FILE
-from . import options
+from . import clock_choice, options
 from .clocks_options import (
     DataOption,
     EpochsOption,
@@ -79,8 +79,9 @@ exit codes: 0 a schedule was found, 1 an error, 2 wrong usage, 130 interrupted
 COMPARE_FOLDER, EVOLVE_FOLDER, LEARN_FOLDER = (Path("out", name) for name in ("clocks", "evolution", "learned"))
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Compare, evolve or learn periods other than 1, 2, 4, ..."
+    no_args_is_help=True, rich_markup_mode=None, help="Compare, choose, evolve or learn periods other than 1, 2, 4, ..."
 )
+app.command("choose", epilog=clock_choice.EXAMPLES)(clock_choice.choose)
 
 
 @app.command("compare", epilog=COMPARE_EXAMPLES)

@@ -19,6 +19,7 @@ _MODULES: dict[str, str] = {
     "Reproduction": "reproduction_result",
     "Table": "tables",
     "backtest_forecaster": "forecasting.backtesting",
+    "choose_clocks": "clocks.choice",
     "compare_clocks": "clocks.comparison",
     "evolve_clocks": "clocks.evolution",
     "fit_forecaster": "forecasting.fitting",

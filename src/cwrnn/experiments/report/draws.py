@@ -38,6 +38,7 @@ class DrawRow:
     """The errors of one method and size over the draws. Only runs that finished count."""
 
     method: str
+    """A method, or another name of the networks."""
     size: int
     draws: int
     """The number of draws with a run that finished."""
@@ -77,14 +78,12 @@ class PairedTest:
 
     def describe(self) -> str:
         """Returns the result as a sentence."""
+        better, worse = name_network(self.better), name_network(self.worse)
         points = f"{100 * self.difference:.1f} points"
         counts = f"{self.ahead} of {format_count(self.draws, 'draw')}, p = {format_p(self.p)}"
         if self.is_ahead:
-            return f"{NAMES[self.better]} is ahead of {NAMES[self.worse]} by {points} (in {counts})."
-        return (
-            f"The draws do not tell {NAMES[self.better]} and {NAMES[self.worse]} apart: the first is {points} ahead "
-            f"(in {counts})."
-        )
+            return f"{better} is ahead of {worse} by {points} (in {counts})."
+        return f"The draws do not tell {better} and {worse} apart: the first is {points} ahead (in {counts})."
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class DrawSummary:
         headers = ["method", "size", "draws", "runs", "error %\nmean", "std between\ndraws", "std within\na draw"]
         cells = [
             [
-                NAMES[row.method],
+                name_network(row.method),
                 *map(str, (row.size, row.draws, row.runs)),
                 f"{100 * row.mean:.1f}",
                 *("" if spread is None else f"{100 * spread:.1f}" for spread in (row.between, row.within)),
@@ -115,7 +114,9 @@ class DrawSummary:
             "Between draws: the deviation of the draws' means, which is due to the choice of the speakers. Within a "
             "draw: the deviation of its runs, which is due to their initial weights."
         )
-        table = format_table(f"The same over {format_count(len(self.seeds), 'draw')}", headers, cells, caption)
+        table = format_table(
+            f"Errors over {format_count(len(self.seeds), 'draw')} of the speakers", headers, cells, caption
+        )
         return "\n".join([table, "", *self.sentences]) if self.tests else table
 
     @property
@@ -156,7 +157,7 @@ def summarise_draws(records: Iterable[Record], draws: Mapping[str, int]) -> Draw
     if len(seeds) < 2:
         return None
     rows = [make_row(method, size, by_draw) for (method, size), by_draw in errors.items()]
-    rows.sort(key=lambda row: (PLACES[row.method], row.size))
+    rows.sort(key=lambda row: (PLACES.get(row.method, len(PLACES)), row.size))
     return DrawSummary(tuple(sorted(seeds)), dict(draws), tuple(rows), tuple(compare_methods(rows)))
 
 
@@ -176,7 +177,7 @@ def make_row(method: str, size: int, errors: Mapping[int, Sequence[float]]) -> D
         size=size,
         draws=len(means),
         runs=sum(map(len, errors.values())),
-        mean=float(np.mean(list(means.values()))),
+        mean=float(np.mean(list(means.values()))) if means else math.nan,
         between=float(np.std(list(means.values()), ddof=1)) if len(means) > 1 else None,
         within=math.sqrt(squares / freedom) if freedom else None,
         means=means,
@@ -197,7 +198,9 @@ def compare_methods(rows: Iterable[DrawRow]) -> list[PairedTest]:
             break
     else:
         return []
-    ordered = sorted(here.values(), key=lambda row: (sum(row.means[draw] for draw in common), PLACES[row.method]))
+    ordered = sorted(
+        here.values(), key=lambda row: (sum(row.means[draw] for draw in common), PLACES.get(row.method, len(PLACES)))
+    )
     tests = [_compare_pair(better, worse, common) for better, worse in combinations(ordered, 2)]
     corrected = correct_by_holm([test.p for test in tests])
     return [PairedTest(**{**asdict(test), "p": p}) for test, p in zip(tests, corrected, strict=True)]
@@ -237,6 +240,15 @@ def permute_pairs(first: ArrayLike, second: ArrayLike) -> float:
         rng=np.random.default_rng(0),
     )
     return float(result.pvalue)
+
+
+def name_network(method: str) -> str:
+    """Returns the name of a method for people to read; other names of networks stay as they are.
+
+    >>> name_network("cw"), name_network("chosen")
+    ('CW-RNN', 'chosen')
+    """
+    return NAMES.get(method, method)
 
 
 def format_p(p: float) -> str:

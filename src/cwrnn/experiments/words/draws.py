@@ -94,6 +94,33 @@ def draw_corpora(pool: Corpus, draws: int, *, first_name: str | None = None) -> 
     return corpora
 
 
+def hold_out(corpus: Corpus, validation: int) -> Corpus:
+    """Return a corpus in which training speakers of each word take the place of the test set, which is left out.
+
+    A choice of hyper-parameters by its errors has heard no test recording.
+
+    Args:
+        corpus: a corpus
+        validation: how many training speakers of each word to hold out
+
+    >>> from .corpus import load_corpus
+    >>> held = hold_out(load_corpus(), 1)
+    >>> len(held.train), len(held.test)
+    (100, 25)
+    """
+    speakers = {
+        word: order_speakers(word, {each.speaker for each in corpus.train if each.word == word}, corpus.draw)
+        for word in corpus.words
+    }
+    most = min(map(len, speakers.values())) - 1
+    check_count("validation", validation, most)
+    judges = {(word, speaker) for word, order in speakers.items() for speaker in order[-validation:]}
+    utterances = tuple(
+        replace(each, split=TEST if (each.word, each.speaker) in judges else TRAIN) for each in corpus.train
+    )
+    return replace(corpus, name=f"{corpus.name}, validation {validation}", utterances=utterances)
+
+
 def _draw_utterances(pool: Corpus, draw: int) -> tuple[Utterance, ...]:
     """Return seven utterances of each word, five for training and two for testing."""
     by_word: dict[str, dict[str, Utterance]] = {}
