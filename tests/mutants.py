@@ -70,6 +70,9 @@ COLUMNS = "tests/experiments/generation/test_columns.py"
 REGRESSION = "tests/experiments/regression"
 TABLE_CLOCKS = "tests/experiments/clocks/test_tables.py::test_series_are_compared_on_columns"
 RECORDED = "tests/core/test_recorded_layers.py"
+DRAWS = "tests/experiments/words/test_draws.py"
+DRAW_STATISTICS = "tests/experiments/report/test_draws.py"
+CLOCK_CHOICE = "tests/experiments/clocks/test_choice.py"
 DAMAGED_STORE = "tests/experiments/inspect/test_loading.py::test_a_damaged_store_is_refused"
 FORGED = "tests/core/test_state.py::test_a_forged_schedule_in_a_checkpoint_is_refused"
 CHUNKS = "tests/core/test_state.py::test_a_stream_of_chunks_and_steps_needs_no_clock"
@@ -872,6 +875,62 @@ MUTANTS = [
     Mutant("model: every run draws other numbers", "inspection/feeding.py",
            "            torch.manual_seed(0)\n", "",
            f"{RECORDED}::test_random_models_are_compared_on_the_same_random_numbers"),
+    Mutant("draws: every draw is the first one", "experiments/words/clips.py",
+           'seed = f"\\n{draw}" if draw else ""',
+           'seed = ""',
+           f"{DRAWS}::test_every_draw_has_seven_speakers_of_each_word_and_divides_them_anew"),
+    Mutant("draws: six speakers train", "experiments/words/draws.py",
+           "TRAIN if place < TRAINING else TEST",
+           "TRAIN if place <= TRAINING else TEST",
+           f"{DRAWS}::test_every_draw_has_seven_speakers_of_each_word_and_divides_them_anew"),
+    Mutant("draws: two draws may be alike", "experiments/words/draws.py",
+           "if same != draw:",
+           "if False:",
+           f"{DRAWS}::test_draws_that_would_be_alike_are_refused"),
+    Mutant("draws: the store forgets the draw", "experiments/words/bundle.py",
+           '{"draw": corpus.draw} if corpus.draw else {}',
+           "{}",
+           f"{DRAWS}::test_a_store_of_an_earlier_version_has_no_draw"),
+    Mutant("draws: the page has each draw apart", "experiments/words/corpus.py",
+           "self.name.removesuffix(name_draw(self.draw))",
+           "self.name",
+           f"{DRAWS}::test_the_page_tells_the_spread_over_draws_from_that_within"),
+    Mutant("draws: TIMIT has seven speakers to draw from", "experiments/words/timit.py",
+           "order if all_speakers else order[:speakers]",
+           "order[:speakers]",
+           f"{DRAWS}::test_draw_0_of_timit_is_the_corpus_without_draws"),
+    Mutant("draws: a split of the source is overruled", "experiments/words/corpus.py",
+           "if all_speakers and contents.has_split and not contents.problems:",
+           "if False:",
+           f"{DRAWS}::test_a_split_of_the_source_is_not_overruled"),
+    Mutant("validation: the test set judges too", "experiments/words/draws.py",
+           "in judges else TRAIN) for each in corpus.train",
+           "in judges else each.split) for each in corpus.utterances",
+           f"{CLOCK_CHOICE}::test_validation_holds_out_training_speakers_and_no_others"),
+    Mutant("validation: the worst series is chosen", "experiments/clocks/choice.py",
+           "min(rows, key=lambda row: row.means.get(corpus.draw, math.inf))",
+           "max(rows, key=lambda row: row.means.get(corpus.draw, 0.0))",
+           f"{CLOCK_CHOICE}::test_a_series_whose_runs_all_failed_is_not_chosen"),
+    Mutant("validation: the first series is tested as the chosen one", "experiments/clocks/choice.py",
+           "for run in plan_comparison(request, [corpus], [chosen[corpus.draw]])[chosen[corpus.draw]]",
+           "for run in plan_comparison(request, [corpus], names[:1])[names[0]]",
+           f"{CLOCK_CHOICE}::test_the_test_errors_are_those_of_networks_that_learned_all_training_speakers"),
+    Mutant("draws: the spread within has too many degrees of freedom", "experiments/report/draws.py",
+           "freedom = sum(len(group) - 1 for",
+           "freedom = sum(len(group) for",
+           f"{DRAW_STATISTICS}::test_a_row_tells_the_spread_between_draws_from_that_within"),
+    Mutant("draws: the spread between has too many degrees of freedom", "experiments/report/draws.py",
+           "np.std(list(means.values()), ddof=1)",
+           "np.std(list(means.values()))",
+           f"{DRAW_STATISTICS}::test_a_row_tells_the_spread_between_draws_from_that_within"),
+    Mutant("draws: the test is not paired", "experiments/report/draws.py",
+           'permutation_type="samples"',
+           'permutation_type="independent"',
+           f"{DRAW_STATISTICS}::test_the_p_value_is_the_share_of_all_permutations"),
+    Mutant("draws: p values are not corrected", "experiments/report/draws.py",
+           "corrected = correct_by_holm([test.p for test in tests])",
+           "corrected = [test.p for test in tests]",
+           f"{DRAWS}::test_the_page_tells_the_spread_over_draws_from_that_within"),
 ]  # fmt: skip
 
 

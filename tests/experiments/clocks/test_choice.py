@@ -92,9 +92,11 @@ def test_the_result_is_printed_and_can_be_resumed(chosen):
 
 
 def test_a_series_whose_runs_all_failed_is_not_chosen():
-    rows = [choice.make_row("a", 1, {1: [0.1]}), choice.make_row("b", 1, {0: [0.9], 1: [0.1]})]
-    corpora = draw_corpora(make_pool(), 2)
-    assert choice._choose(rows, corpora) == {0: "b", 1: "a"}
+    rows = [
+        choice.make_row("a", 1, {1: [0.1], 2: [0.5]}),
+        choice.make_row("b", 1, {0: [0.9], 1: [0.1], 2: [0.3, 0.4]}),
+    ]
+    assert choice._choose(rows, draw_corpora(make_pool(), 3)) == {0: "b", 1: "a", 2: "b"}
 
 
 @pytest.mark.parametrize(

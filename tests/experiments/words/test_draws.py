@@ -11,6 +11,7 @@ from support.made_corpora import make_pool
 from support.made_records import make_words_record
 from support.sound_files import make_voice, write_sound
 
+from cwrnn.commands.main import main
 from cwrnn.experiments import reproduce_words
 from cwrnn.experiments.errors import ArgumentError
 from cwrnn.experiments.report.page import write_store_report
@@ -249,3 +250,47 @@ def test_the_page_tells_the_spread_over_draws_from_that_within(drawn_page):
     assert "for each of 6 draws of the speakers" in page.text
     assert [row["runs"] for row in numbers["rows"]] == [12] * 3
     assert [row["runs"] for row in numbers["other_rows"]["other"]] == [1]
+
+
+def run_command(capsys, *arguments):
+    """Run `cwrnn` and return its exit code, its output and its errors in one line."""
+    code = main([*map(str, arguments)])
+    printed = capsys.readouterr()
+    return code, printed.out, " ".join(printed.err.split())
+
+
+def test_the_commands_draw_speakers(tmp_path, capsys):
+    source = write_folder(tmp_path / "mine", words=("maybe", "no", "yes"))
+    quick = ("--data", source, "--draws", 2, "--runs", 1, "--epochs", 2, "--workers", 1, "--json", "--quiet")
+    code, out, _ = run_command(
+        capsys, "reproduce", "words", *quick, "--methods", "srn", "--sizes", 500, "--out", tmp_path / "words"
+    )
+    assert code == 0
+    assert json.loads(out)["draws"]["seeds"] == [0, 1]
+    assert json.loads(out)["data"] == ["mine, draw 0", "mine, draw 1"]
+    # the SRNs are in the store already
+    code, out, _ = run_command(
+        capsys, "clocks", "choose", *quick, "--beside", "srn", "--size", 500, "--out", tmp_path / "words", "--resume"
+    )
+    assert code == 0
+    assert json.loads(out)["chosen"].keys() == {"0", "1"}
+    assert main(["report", str(tmp_path / "words")]) == 0
+    with Store.read(tmp_path / "words") as store:
+        assert len(store.records("words")) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--draws", "0"), "Invalid value for '--draws'"),
+        (("--draws", "1001"), "Invalid value for '--draws'"),
+        (("--draws", "2", "--words", "no,yes"), "--draws: a draw needs 7 speakers of each word"),
+    ],
+)
+def test_wrong_draws_exit_with_2_and_make_no_folder(tmp_path, capsys, arguments, message):
+    source = write_folder(tmp_path / "few", speakers=5)
+    for command in (("reproduce", "words"), ("clocks", "choose")):
+        code, _, err = run_command(capsys, *command, "--data", source, *arguments, "--out", tmp_path / "out")
+        assert code == 2
+        assert message in err
+        assert not (tmp_path / "out").exists()

@@ -102,8 +102,9 @@ def draw_spread(records: Sequence[Record], draws: DrawSummary, measure: Measure 
     methods = methods_of(records)
     size = draws.tests[0].size if draws.tests else max(row.size for row in draws.rows)
     rows = {row.method: row for row in draws.rows if row.size == size and row.method in methods}
-    figure = new_figure(max(6.0, 1.6 + 0.55 * len(draws.seeds)), 4.2)
-    panel, side = figure.subplots(1, 2, sharey=True, width_ratios=[max(4, len(draws.seeds)), 2])
+    widths = 1.0 + 0.5 * max(4, len(draws.seeds)), 0.6 + 0.65 * len(rows)
+    figure = new_figure(0.5 + sum(widths), 4.2)
+    panel, side = figure.subplots(1, 2, sharey=True, width_ratios=widths)
     drawn = [0.0]
     for place, (method, row) in enumerate(rows.items()):
         shift = 0.22 * (place - (len(rows) - 1) / 2)
@@ -135,7 +136,7 @@ def draw_spread(records: Sequence[Record], draws: DrawSummary, measure: Measure 
     side.tick_params(axis="x", length=0)
     side.grid(False, axis="x")
     side.set_title("mean ± deviation", loc="left")
-    side.set_xlabel("left: between draws, right: within")
+    side.set_xlabel("thick: between draws\nthin: within a draw")
     figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=max(1, len(rows)))
     return figure
 

@@ -2,8 +2,8 @@
 
     pool, all speakers of each word  ->  draw 0, draw 1, ...  ->  corpora of seven speakers per word, five and two
 
-The paper has one draw. With so few recordings the choice of the speakers moves the errors more than the initial weights
-do, so a comparison of methods needs several draws, which all methods share.
+The paper has one draw. With so few recordings the choice of the speakers moves the mean error by several points, and no
+number of initial weights averages that out, so a comparison of methods needs several draws, which all methods share.
 
 The seed of a draw is `Corpus.draw`, and its corpus has a name of its own, such as "nltk-timit, draw 3": runs, their
 keys and stores know the draw by it. Draw 0 is the corpus that is loaded without draws, wherever that one has seven
