@@ -75,10 +75,10 @@ def make_sets(timit: Path, draws: int) -> dict[str, list[Corpus]]:
         "bundled, plain": bundled,
         "bundled, 0.4 times as long": change_all(bundled, "short", lambda x: resample(x, round(0.4 * len(x)))),
         "bundled, all of 60 frames": change_all(bundled, "equal", lambda x: resample(x, 60)),
-        "bundled, first 5 frames cut": change_all(bundled, "cut", lambda x: x[5:]),
-        "TIMIT, plain": sample,
         "TIMIT, 2.5 times as long": change_all(sample, "long", lambda x: resample(x, round(2.5 * len(x)))),
         "TIMIT, test by strangers": [keep_strangers(pool, draw) for draw in range(draws)],
+        "bundled, first 5 frames cut": change_all(bundled, "cut", lambda x: x[5:]),
+        "TIMIT, plain": sample,
     }
 
 

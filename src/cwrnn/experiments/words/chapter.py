@@ -103,7 +103,7 @@ def make_chapter(store: Store) -> Chapter | None:
         "counts": count_statuses(all_runs),
         "search_counts": count_statuses(all_searching),
         "seconds": sum_seconds(both),
-        "data": corpus.name,
+        "data": corpus.pool,
         "rows": [asdict(row) for row in rows],
         "claims": [asdict(claim) for claim in judged],
         "draws": None if draws is None else draws.to_dict(),
