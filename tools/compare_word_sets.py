@@ -6,6 +6,7 @@
     resampled  all words faster or slower by one factor, by linear interpolation between frames
     equal      all words with the same number of frames, so that a frame's place in the word is its time
     held       the same with a last frame that is held for a random time, so that the clocks end at random places
+    cut        without the first frames, so that all clocks first tick later in the word
     parts      five words that end alike, or five that end differently
     strangers  no speaker of the test set speaks any word of the training set
 
@@ -94,8 +95,10 @@ def make_sets(timit: Path, draws: int) -> dict[str, list[Corpus]]:
         "bundled, 0.4 times as long": change_all(bundled, "short", lambda x: resample(x, round(0.4 * len(x)))),
         "bundled, all of 60 frames": change_all(bundled, "equal", lambda x: resample(x, 60)),
         "bundled, all of 60 frames and a held end": change_all(bundled, "held", lambda x: hold_end(resample(x, 60))),
+        "bundled, first 5 frames cut": change_all(bundled, "cut", lambda x: x[5:]),
         "bundled, 5 words that end alike": keep_words(bundled[0], "alike", alike=True),
         "bundled, 5 words that end differently": keep_words(bundled[0], "different", alike=False),
+        "TIMIT, plain": sample,
         "TIMIT, 2.5 times as long": change_all(sample, "long", lambda x: resample(x, round(2.5 * len(x)))),
         "TIMIT, test by strangers": [keep_strangers(pool, draw) for draw in range(draws)],
     }
