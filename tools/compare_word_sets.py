@@ -5,7 +5,9 @@
     plain      as they are
     resampled  all words faster or slower by one factor, by linear interpolation between frames
     equal      all words with the same number of frames, so that a frame's place in the word is its time
-    cut        without the first frames, which moves the ticks of all clocks by as many
+    held       the same with a last frame that is held for a random time, so that the clocks end at random places
+    cut        without the first frames, so that all clocks first tick later in the word
+    parts      five words that end alike, or five that end differently
     strangers  no speaker of the test set speaks any word of the training set
 
 Run it as ``python tools/compare_word_sets.py --timit PATH --out out/word-sets``. It resumes what `--out` holds.
@@ -13,6 +15,7 @@ Run it as ``python tools/compare_word_sets.py --timit PATH --out out/word-sets``
 
 import argparse
 import json
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cwrnn.experiments.clocks.series import define_series, fit_budget
+from cwrnn.experiments.paper import WORDS_VOCABULARY
 from cwrnn.experiments.report.draws import DrawRow, permute_pairs, summarise_draws
 from cwrnn.experiments.sweep.driver import open_sweep
 from cwrnn.experiments.sweep.run import Record, Run
 from cwrnn.experiments.words.clips import TEST, TRAIN, order_speakers
-from cwrnn.experiments.words.corpus import Corpus, load_corpus
+from cwrnn.experiments.words.corpus import Corpus, load_corpus, select_words
 from cwrnn.experiments.words.draws import load_draws
 from cwrnn.experiments.words.task import WORDS
 
@@ -44,10 +48,25 @@ def resample(features: Frames, length: int) -> Frames:
     return np.stack([np.interp(places, np.arange(len(features)), channel) for channel in features.T], 1).astype("f4")
 
 
+def hold_end(features: Frames) -> Frames:
+    """Return the features with 0 to 15 repetitions of the last frame, a number that the features decide."""
+    repetitions = zlib.crc32(features.tobytes()) % 16
+    return np.concatenate([features, np.repeat(features[-1:], repetitions, axis=0)])
+
+
 def change(corpus: Corpus, name: str, make: Callable[[Frames], Frames]) -> Corpus:
     """Return the corpus with other features, under another name."""
     utterances = tuple(replace(each, features=make(each.features)) for each in corpus.utterances)
     return replace(corpus, name=f"{corpus.name}, {name}", utterances=utterances)
+
+
+def keep_words(corpus: Corpus, name: str, *, alike: bool) -> list[Corpus]:
+    """Return five parts of the paper's 25 words in place of draws: its clusters, or one word of each cluster."""
+    parts = WORDS_VOCABULARY if alike else tuple(zip(*WORDS_VOCABULARY, strict=True))
+    return [
+        replace(select_words(corpus, part), name=f"{corpus.name}, {name} {number}", draw=number)
+        for number, part in enumerate(parts)
+    ]
 
 
 def keep_strangers(pool: Corpus, draw: int) -> Corpus:
@@ -75,10 +94,13 @@ def make_sets(timit: Path, draws: int) -> dict[str, list[Corpus]]:
         "bundled, plain": bundled,
         "bundled, 0.4 times as long": change_all(bundled, "short", lambda x: resample(x, round(0.4 * len(x)))),
         "bundled, all of 60 frames": change_all(bundled, "equal", lambda x: resample(x, 60)),
+        "bundled, all of 60 frames and a held end": change_all(bundled, "held", lambda x: hold_end(resample(x, 60))),
+        "bundled, first 5 frames cut": change_all(bundled, "cut", lambda x: x[5:]),
+        "bundled, 5 words that end alike": keep_words(bundled[0], "alike", alike=True),
+        "bundled, 5 words that end differently": keep_words(bundled[0], "different", alike=False),
+        "TIMIT, plain": sample,
         "TIMIT, 2.5 times as long": change_all(sample, "long", lambda x: resample(x, round(2.5 * len(x)))),
         "TIMIT, test by strangers": [keep_strangers(pool, draw) for draw in range(draws)],
-        "bundled, first 5 frames cut": change_all(bundled, "cut", lambda x: x[5:]),
-        "TIMIT, plain": sample,
     }
 
 

@@ -74,6 +74,13 @@ def test_only_draws_of_both_methods_are_compared():
     assert compare_methods([make_row("srn", 500, {0: [0.1]}), make_row("cw", 500, {1: [0.2], 2: [0.3]})]) == []
 
 
+def test_equal_errors_that_differ_in_their_last_bit_are_a_tie():
+    low, high = np.mean([0.1, 0.3, 0.5]), np.nextafter(np.mean([0.1, 0.3, 0.5]), 1)
+    assert low < high
+    [test] = compare_methods([make_row("srn", 500, {0: [low], 1: [0.1]}), make_row("cw", 500, {0: [high], 1: [0.2]})])
+    assert (test.better, test.ahead) == ("srn", 1)
+
+
 def test_runs_that_did_not_finish_have_no_part():
     corpora = draw_corpora(make_pool(), 3)
     draws = {corpus.name: corpus.draw for corpus in corpora}
