@@ -70,7 +70,14 @@ def save_state(path: str | os.PathLike[str], state: State | LSTMState) -> None:
 
 
 def load_state(path: str | os.PathLike[str]) -> Any:
-    """The state saved in `path`, on the CPU; raises a ModelError that names the problem if there is one."""
+    """The state saved in `path`, on the CPU; raises a ModelError that names the problem if there is one.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_state(f"{folder}/stream.safetensors", LSTMState(torch.ones(1, 8), torch.zeros(1, 8), t=5))
+    ...     load_state(f"{folder}/stream.safetensors").t
+    5
+    """
     path = Path(path)
     with name_problems(path):
         return _assemble(*read_tensors(path))
