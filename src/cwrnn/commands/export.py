@@ -24,6 +24,7 @@ cwrnn export words.safetensors --to c --numbers int8 --out firmware/words
 cwrnn export net.safetensors --to c --numbers int8 --calibrate inputs.csv --out firmware/net
 cwrnn export net.safetensors --to c --out firmware/net --json
 cwrnn export words.safetensors --to wasm --name words --out site/words    for browsers, with a page to try it
+cwrnn export words.safetensors --to onnx --name words --out exported/words --check
 
 exit codes: 0 the program is written, 1 an error, 2 wrong usage, 130 interrupted
 """
@@ -58,7 +59,7 @@ def export(
             help="The file that `cwrnn words train` wrote, or another saved network (cwrnn.saved).",
         ),
     ],
-    to: Annotated[str, typer.Option("--to", metavar="|".join(FORMATS), help="The language of the program.")],
+    to: Annotated[str, typer.Option("--to", metavar="|".join(FORMATS), help="The form of the program.")],
     out: Annotated[
         Path,
         typer.Option(
@@ -70,7 +71,7 @@ def export(
         typer.Option(
             "--name",
             metavar="NAME",
-            help="With --to c or wasm: an identifier, with which the names of files and functions begin.",
+            help="An identifier, with which the names of files and functions begin.",
             show_default="network",
         ),
     ] = None,
@@ -108,9 +109,9 @@ def export(
 
     For C these are a header and a source in C99, which need no library, allocate nothing and compute the same bits on
     every machine. For WebAssembly these are the same program as a module, a wrapper in JavaScript, and a page that runs
-    it in a browser, without a server.
+    it in a browser, without a server. For ONNX these are models for whole sequences and for single steps.
 
-    In Python: cwrnn.export.to_c, cwrnn.export.check_c and cwrnn.export.to_wasm.
+    In Python: cwrnn.export.to_c, check_c, to_wasm, to_onnx and check_onnx.
     """
     with handle_errors(option_names={"model": "MODEL", "calibration": "--calibrate"}):
         chosen = _find_format(to)
