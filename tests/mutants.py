@@ -933,7 +933,7 @@ MUTANTS = [
            "if self.t % period == 0:", "if self.t % period == 0 and slowest is None:",
            f"{ONNX_FILES}::test_steps_equal_the_specification"),
     Mutant("ONNX: the check accepts everything", "export/onnx/checking.py",
-           "if not worst <= TOLERANCE:", "if False:", f"{ONNX_FILES}::test_the_check_finds_a_wrong_weight"),
+           "if not error <= TOLERANCE:", "if False:", f"{ONNX_FILES}::test_the_check_finds_a_wrong_weight"),
     Mutant("ONNX: the check runs after the files are written", "export/onnx/files.py",
            "    if check:\n",
            "    write_files({folder / file: content for file, content in contents.items()})\n    if check:\n",
@@ -1230,6 +1230,8 @@ MUTANTS = [
     Mutant("wasm: a label ends the script of the wrapper", "export/wasm/wrapper.js.j2",
            "{{ labels | tojson }}", "{{ labels | tojson | replace('\\\\u003c', '<') }}",
            f"{WASM_PAGE}::test_labels_end_no_script"),
+    Mutant("ONNX: the check accepts outputs that are not numbers", "export/onnx/checking.py",
+           "if not error <= TOLERANCE:", "if error > TOLERANCE:", f"{ONNX_FILES}::test_the_check_finds_a_wrong_weight"),
 ]  # fmt: skip
 
 

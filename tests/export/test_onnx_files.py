@@ -109,8 +109,9 @@ def test_the_check_accepts_an_export(tmp_path, cell):
     assert compare_files(read_model(layer), tmp_path / "out", "network") < 1e-5
 
 
+@pytest.mark.parametrize("factor", [1.05, np.nan], ids=["wrong", "not a number"])
 @pytest.mark.parametrize("file", ["network.onnx", "network_step_2.onnx"])
-def test_the_check_finds_a_wrong_weight(tmp_path, file):
+def test_the_check_finds_a_wrong_weight(tmp_path, file, factor):
     layer = make_layer("tanh", 2, NESTED)
     to_onnx(layer, tmp_path / "out")
     path = tmp_path / "out" / file
@@ -118,7 +119,7 @@ def test_the_check_finds_a_wrong_weight(tmp_path, file):
     (weight,) = [
         value for value in model.graph.initializer if list(value.dims) == ([3, 3] if file == "network.onnx" else [9, 9])
     ]
-    weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * 1.05, weight.name))
+    weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * factor, weight.name))
     onnx.save(model, path)
     with pytest.raises(ExportError, match=r"network.onnx with T = \d+, B = \d, t0 = \d+ differs from the network"):
         compare_files(read_model(layer), tmp_path / "out", "network")
