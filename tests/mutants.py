@@ -1232,6 +1232,11 @@ MUTANTS = [
            f"{WASM_PAGE}::test_labels_end_no_script"),
     Mutant("ONNX: the check accepts outputs that are not numbers", "export/onnx/checking.py",
            "if not error <= TOLERANCE:", "if error > TOLERANCE:", f"{ONNX_FILES}::test_the_check_finds_a_wrong_weight"),
+    Mutant("export: the extra tensors of a saved network are dropped", "export/model.py",
+           "if source.tensors:", "if False:", "tests/export/test_model.py::test_extra_tensors_are_not_dropped"),
+    Mutant("export: numbers too large for float32 become infinite", "export/model.py",
+           "if not np.isfinite(array).all():", "if not tensor.isfinite().all():",
+           "tests/export/test_model.py::test_numbers_that_are_not_finite_in_float32_are_refused"),
 ]  # fmt: skip
 
 

@@ -63,12 +63,36 @@ def test_other_models_are_refused(source, message):
         read_model(source)
 
 
-def test_numbers_that_are_not_finite_are_refused():
-    layer = ClockworkRNN(3, 8)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300])
+@pytest.mark.parametrize("name", ["bias of layer 0", "weight_hh of layer 1", "weight of the readout"])
+def test_numbers_that_are_not_finite_in_float32_are_refused(name, value):
+    network = Network(ClockworkRNN(3, 8, 2, schedule=2), 2).double()
+    tensors = {
+        "bias of layer 0": network.layer.bias_l0,
+        "weight_hh of layer 1": network.layer.weight_hh_l1,
+        "weight of the readout": network.readout.weight,
+    }
     with torch.no_grad():
-        layer.bias_l0[2] = float("nan")
-    with pytest.raises(ExportError, match="the bias of layer 0 has values that are not finite"):
-        read_model(layer)
+        # of weight_hh, a weight from a fast module to a slow one, which the mask would set to zero
+        tensors[name].view(-1)[-8] = value
+    with pytest.raises(ExportError, match=f"the {name} has values that are not finite in float32"):
+        read_model(network)
+
+
+def test_a_layer_without_numbers_is_refused():
+    with pytest.raises(ExportError, match="the weight_ih of layer 0 is on the device meta"):
+        read_model(ClockworkRNN(3, 8, device="meta"))
+
+
+def test_extra_tensors_are_not_dropped(tmp_path):
+    network = Network(ClockworkRNN(3, 8), 2)
+    saved = SavedNetwork("regression", "cw", network, {"input.mean": np.zeros(3), "input.deviation": np.ones(3)})
+    with pytest.raises(ExportError, match="'regression' .* must have none, got 'input.mean', 'input.deviation'"):
+        read_model(saved)
+    saved.save(tmp_path / "net.safetensors")
+    with pytest.raises(ExportError, match=r"got 'input\.deviation', 'input\.mean'"):
+        read_model(tmp_path / "net.safetensors")
+    assert read_model(saved.network).outputs == 2
 
 
 def test_a_file_that_is_no_model_is_refused(tmp_path):

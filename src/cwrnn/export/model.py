@@ -18,6 +18,7 @@ from ..layer import AnyLayer, ClockworkLayer
 from ..network import Network
 from ..saved import SavedNetwork
 from ..schedule import Schedule
+from ..tensor_files import quote
 
 Array = NDArray[np.float32]
 
@@ -121,11 +122,17 @@ def read_model(source: Exportable) -> Model:
         features = Features(source.settings, tensors["features.mean"], tensors["features.deviation"])
         return _read_network(network, labels=source.words, features=features)
     if isinstance(source, SavedNetwork):
+        if source.tensors:
+            names = ", ".join(map(quote, source.tensors))
+            raise ExportError(
+                f"a network of the kind {quote(source.kind)} is exported without its extra tensors, so it must have "
+                f"none, got {names}: export `SavedNetwork.network`, and apply them outside of the program"
+            )
         return _read_network(source.network)
     if isinstance(source, Network):
         return _read_network(source)
     if isinstance(source, ClockworkLayer):
-        return _check_finite(Model(_read_layers(source), batch_first=source.batch_first))
+        return Model(_read_layers(source), batch_first=source.batch_first)
     raise ExportError(
         "only a ClockworkRNN, a ClockworkLSTM, a ClockworkGRU, a Network of one of them, a SavedNetwork, a Recogniser "
         f"or a file of one of the last two can be exported, got a {type(source).__name__}"
@@ -136,10 +143,10 @@ def _read_network(network: Network, **extras: Any) -> Model:
     if not isinstance(network.layer, ClockworkLayer):
         raise ExportError(f"only networks of layers with clocks can be exported, got a {type(network.layer).__name__}")
     readout = network.readout
-    bias = None if readout.bias is None else _array(readout.bias)
+    weight, bias = (_read_array(f"{name} of the readout", getattr(readout, name)) for name in ("weight", "bias"))
     layers = _read_layers(network.layer)
     extras |= {"softmax": network.softmax, "batch_first": network.layer.batch_first}
-    return _check_finite(Model(layers, _array(readout.weight), bias, **extras))
+    return Model(layers, weight, bias, **extras)
 
 
 def _read_layers(layer: AnyLayer) -> tuple[ModelLayer, ...]:
@@ -149,25 +156,23 @@ def _read_layers(layer: AnyLayer) -> tuple[ModelLayer, ...]:
     mask = np.tile(layer.schedule.mask(), (CELLS[layer.cell].gates, 1))
     layers = []
     for number in range(layer.num_layers):
-        arrays = {name: parameters.get(f"{name}_l{number}") for name in ("weight_ih", "weight_hh", "bias", "weight_ch")}
-        weight_ih, weight_hh, bias, weight_ch = (None if value is None else _array(value) for value in arrays.values())
+        weight_ih, weight_hh, bias, weight_ch = (
+            _read_array(f"{name} of layer {number}", parameters.get(f"{name}_l{number}"))
+            for name in ("weight_ih", "weight_hh", "bias", "weight_ch")
+        )
         if weight_ih is None or weight_hh is None:
             raise ExportError(f"layer {number} has no plain weights: remove parametrisations before the export")
         layers.append(ModelLayer(layer.cell, layer.schedule, weight_ih, weight_hh * mask, bias, weight_ch))
     return tuple(layers)
 
 
-def _array(tensor: torch.Tensor) -> Array:
+def _read_array(name: str, tensor: torch.Tensor | None) -> Array | None:
+    """The numbers of a parameter in float32; None if the network does not have it."""
+    if tensor is None:
+        return None
+    if tensor.is_meta:
+        raise ExportError(f"the {name} is on the device meta, where tensors have no numbers: load the weights first")
     array: Array = tensor.detach().to("cpu", torch.float32).contiguous().numpy().copy()
+    if not np.isfinite(array).all():
+        raise ExportError(f"the {name} has values that are not finite in float32")
     return array
-
-
-def _check_finite(model: Model) -> Model:
-    arrays = {f"{name} of layer {number}": getattr(layer, name)
-              for number, layer in enumerate(model.layers)
-              for name in ("weight_ih", "weight_hh", "bias", "weight_ch")}  # fmt: skip
-    arrays |= {"weight of the readout": model.readout_weight, "bias of the readout": model.readout_bias}
-    for name, array in arrays.items():
-        if array is not None and not np.isfinite(array).all():
-            raise ExportError(f"the {name} has values that are not finite")
-    return model
