@@ -2,6 +2,7 @@
 
 import copy
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -196,6 +197,14 @@ def test_model_whose_parts_do_not_fit_is_refused(model, changes, message):
         Recogniser.load(model)
     assert str(caught.value).startswith(f"{model}: ")
     assert message in str(caught.value)
+
+
+def test_words_that_utf_8_cannot_hold_are_refused(recogniser):
+    """A file with such a word is refused before, but a recogniser in memory is not read from a file."""
+    words = [*WORDS[:-1], "a\udcffb"]
+    about = {**recogniser.saved.about, "words": words, "clusters": dict.fromkeys(words, 1)}
+    with pytest.raises(ModelError, match=re.escape(r"the word 'a\udcffb' has half of a surrogate pair")):
+        Recogniser(replace(recogniser.saved, about=about))
 
 
 def test_edited_model_without_a_change_is_loaded(model):

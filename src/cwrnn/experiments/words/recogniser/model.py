@@ -207,9 +207,13 @@ def check_words(value: Any) -> tuple[str, ...]:
     if len(set(value)) < len(value) or len(value) < 2:
         raise ModelError(f"the words must be two or more different ones, got {reprlib.repr(value)}")
     for word in value:
+        categories = set(map(unicodedata.category, word))
         # words are printed, and a terminal obeys control characters
-        if any(unicodedata.category(character) == "Cc" for character in word):
+        if "Cc" in categories:
             raise ModelError(f"the word {reprlib.repr(word)} has control characters")
+        # words are exported in UTF-8
+        if "Cs" in categories:
+            raise ModelError(f"the word {reprlib.repr(word)} has half of a surrogate pair, which UTF-8 cannot hold")
     return tuple(value)
 
 
