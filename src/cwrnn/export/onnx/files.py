@@ -1,7 +1,6 @@
 """The files of an export to ONNX: one model for whole sequences, those for single steps, and what loads these."""
 
 import json
-import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ...experiments.errors import ArgumentError
 from ...experiments.file_names import replace_undecodable
+from ...experiments.limits import check_count
 from ...experiments.progress import Progress, ProgressCallback
 from ...writing import write_files
+from ..c.identifiers import check_name
 from ..folder import check_folder
 from ..model import Exportable, Model, read_model
 from . import stepper
@@ -92,7 +92,7 @@ def to_onnx(
     Args:
         model: a file of a saved network or a recogniser, or one of these, a `Network` or a layer in memory
         out: the folder, which must be new or empty
-        name: the name that the files begin with
+        name: a C identifier as for `to_c`, with which the names of the files begin
         opset: the version of ONNX's operators, at least 14
         check: if True, the models are compared with Python before they are written, as by `check_onnx`
 
@@ -108,7 +108,7 @@ def to_onnx(
     >>> [file.name for file in export.files]
     ['network.onnx', 'network_step_0.onnx', 'network_step_1.onnx', 'network.json', 'stepper.py']
     """
-    _check_arguments(name, opset)
+    opset = _check_arguments(name, opset)
     folder = check_folder(out)
     read = read_model(model)
     contents = _build_files(read, name, opset)
@@ -133,7 +133,7 @@ def check_onnx(
 
     Args:
         model: a file of a saved network or a recogniser, or one of these, a `Network` or a layer in memory
-        name: the name that the files would begin with
+        name: a C identifier as for `to_c`, with which the names of the files would begin
         opset: the version of ONNX's operators, at least 14
         progress: called before the comparison
 
@@ -147,7 +147,7 @@ def check_onnx(
     >>> check_onnx(ClockworkRNN(3, 8, schedule=[1, 2])).error < 1e-5
     True
     """
-    _check_arguments(name, opset)
+    opset = _check_arguments(name, opset)
     read = read_model(model)
     if progress is not None:
         progress(Progress("comparing with Python", 0, 1, 0.0))
@@ -156,12 +156,10 @@ def check_onnx(
     return OnnxCheck(f"onnxruntime {version}", error, sum(T * B for T, B, _ in list_cases(read)))
 
 
-def _check_arguments(name: str, opset: int) -> None:
-    if not re.fullmatch(r"[A-Za-z_]\w{0,63}", name, re.ASCII):
-        raise ArgumentError("name", f"expected at most 64 letters, digits and underscores, got {name!r}")
-    newest = require_onnx("onnx.defs").onnx_opset_version()
-    if not OPSETS[0] <= opset <= newest:
-        raise ArgumentError("opset", f"expected {OPSETS[0]} to {newest}, got {opset}")
+def _check_arguments(name: str, opset: int) -> int:
+    """The opset as a plain integer; an ArgumentError if it or the name cannot be used."""
+    check_name(name)
+    return check_count("opset", opset, require_onnx("onnx.defs").onnx_opset_version(), least=OPSETS[0])
 
 
 def _compare(model: Model, contents: Mapping[str, bytes], name: str) -> float:
