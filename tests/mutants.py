@@ -936,7 +936,7 @@ MUTANTS = [
            "if not error <= TOLERANCE:", "if False:", f"{ONNX_FILES}::test_the_check_finds_a_wrong_weight"),
     Mutant("ONNX: the check runs after the files are written", "export/onnx/files.py",
            "    if check:\n",
-           "    write_files({folder / file: content for file, content in contents.items()})\n    if check:\n",
+           "    write_folder(folder, contents)\n    if check:\n",
            f"{ONNX_FILES}::test_nothing_is_written_if_the_check_fails"),
     Mutant("delay in C: a slow module ticks before the fast ones have heard it", "export/c/network.c.j2",
            "    ROLLED for (i = 0; i < MODULES; i++) {\n        if (state->countdown[i] > 0) {",
@@ -1237,6 +1237,9 @@ MUTANTS = [
     Mutant("export: numbers too large for float32 become infinite", "export/model.py",
            "if not np.isfinite(array).all():", "if not tensor.isfinite().all():",
            "tests/export/test_model.py::test_numbers_that_are_not_finite_in_float32_are_refused"),
+    Mutant("the folder of an export: another file than the one on the way is named", "export/folder.py",
+           "(folder, *folder.parents) if path.exists()", "(folder, *folder.parents)",
+           "tests/export/test_folder.py::test_a_file_on_the_way_is_named"),
 ]  # fmt: skip
 
 

@@ -66,6 +66,14 @@ def test_steps_continue_a_sequence(close, tmp_path):
         close(torch.from_numpy(stepper.step(x)), y)
 
 
+def test_the_result_describes_itself(tmp_path):
+    result = to_onnx(Network(make_layer("tanh", 1, NESTED), 1), tmp_path / "out")
+    *files, counts = str(result).splitlines()
+    assert files == list(map(str, result.files))
+    assert counts == f"1 input, 1 output, opset 17, {sum(path.stat().st_size for path in result.files):,} bytes"
+    assert json.loads(json.dumps(result.to_dict()))["files"] == files
+
+
 def test_a_step_multiplies_no_weights_of_slower_modules():
     model = read_model(make_layer("tanh", 2, NESTED))
     for slowest, units in enumerate((3, 5, 9)):

@@ -11,9 +11,9 @@ from typing import Any
 from ...experiments.file_names import replace_undecodable
 from ...experiments.limits import check_count
 from ...experiments.progress import Progress, ProgressCallback
-from ...writing import write_files
+from ...experiments.report.numbers import format_count
 from ..c.identifiers import check_name
-from ..folder import check_folder
+from ..folder import check_folder, write_folder
 from ..model import Exportable, Model, read_model
 from . import stepper
 from .checking import compare_files, list_cases
@@ -46,9 +46,8 @@ class OnnxExport:
 
     def __str__(self) -> str:
         names = [replace_undecodable(str(path)) for path in self.files]
-        return "\n".join(
-            [*names, f"{self.inputs} inputs, {self.outputs} outputs, opset {self.opset}, {self.bytes:,} bytes"]
-        )
+        counts = f"{format_count(self.inputs, 'input')}, {format_count(self.outputs, 'output')}"
+        return "\n".join([*names, f"{counts}, opset {self.opset}, {self.bytes:,} bytes"])
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,8 @@ def to_onnx(
     contents = _build_files(read, name, opset)
     if check:
         _compare(read, contents, name)
-    files = {folder / file: content for file, content in contents.items()}
-    write_files(files)
-    return OnnxExport(name, opset, tuple(files), read.inputs, read.outputs, sum(map(len, contents.values())))
+    files = write_folder(folder, contents)
+    return OnnxExport(name, opset, files, read.inputs, read.outputs, sum(map(len, contents.values())))
 
 
 def check_onnx(
@@ -165,7 +163,7 @@ def _check_arguments(name: str, opset: int) -> int:
 def _compare(model: Model, contents: Mapping[str, bytes], name: str) -> float:
     """The error of files that are not written yet."""
     with tempfile.TemporaryDirectory() as folder:
-        write_files({Path(folder) / file: content for file, content in contents.items()})
+        write_folder(Path(folder), contents)
         return compare_files(model, folder, name)
 
 

@@ -16,13 +16,12 @@ from typing import Any
 from ... import __version__
 from ...experiments.file_names import replace_undecodable
 from ...experiments.report.numbers import format_count
-from ...writing import write_files
 from ..c.calibration import Calibrating, QuantisationReport
 from ..c.identifiers import check_name
 from ..c.integer_plan import IntegerPlan
 from ..c.plan import Plan
 from ..c.source import check_numbers, plan_program, render_program
-from ..folder import check_folder
+from ..folder import check_folder, write_folder
 from ..model import Exportable, Model, read_model
 from .compiler import compile_module
 from .templates import make_template_environment, read_file, read_style
@@ -101,13 +100,13 @@ def to_wasm(
     network = read_model(model)
     plan, report = plan_program(network, numbers, calibration)
     module = compile_network(plan, name)
-    contents = {
-        folder / f"{name}.wasm": module,
-        folder / f"{name}.js": render_wrapper(network, name).encode(),
-        folder / f"{name}.html": render_page(network, name, module).encode(),
+    contents: dict[str, str | bytes] = {
+        f"{name}.wasm": module,
+        f"{name}.js": render_wrapper(network, name),
+        f"{name}.html": render_page(network, name, module),
     }
-    write_files(contents)
-    return WasmExport(name, numbers, tuple(contents), network.inputs, network.outputs, len(module), report)
+    files = write_folder(folder, contents)
+    return WasmExport(name, numbers, files, network.inputs, network.outputs, len(module), report)
 
 
 def compile_network(plan: Plan | IntegerPlan, name: str) -> bytes:
