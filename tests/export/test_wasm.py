@@ -257,7 +257,7 @@ def test_the_command_writes_the_files(tmp_path, capsys):
     assert [Path(file).name for file in result["files"]] == ["net.wasm", "net.js", "net.html"]
     assert result["size"] == (tmp_path / "out" / "net.wasm").stat().st_size
     assert main([*command, "--check", "--out", str(tmp_path / "other")]) == 2
-    assert "is no option of --to wasm" in capsys.readouterr().err
+    assert "works with --to c and --to onnx, got --to wasm" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 

@@ -1,6 +1,6 @@
 """The command `cwrnn export` writes a network as a program for another machine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -98,8 +98,9 @@ def export(
         bool,
         typer.Option(
             "--check",
-            help=f"Compile the program, compare it with Python over {STEPS:,} steps, and print what it costs beside "
-            "networks without clocks, before anything is written.",
+            help="Compare the program with Python before anything is written. C: it is compiled and runs "
+            f"{STEPS:,} steps, and its cost is printed beside that of networks without clocks. ONNX: onnxruntime runs "
+            "the models over whole sequences and step by step. Not for wasm.",
         ),
     ] = False,
     as_json: options.Json = False,
@@ -119,12 +120,13 @@ def export(
         check_folder(out)
         given = {"name": name, "numbers": numbers, "calibration": calibrate}
         arguments = {option: value for option, value in given.items() if value is not None}
-        for option in arguments.keys() - chosen.options:
-            raise ArgumentError(option, f"is no option of --to {to}")
+        for option in arguments:
+            if option not in chosen.options:
+                raise _refuse_option(option, to, [key for key, form in FORMATS.items() if option in form.options])
         checked = None
         if check:
             if chosen.check is None:
-                raise ArgumentError("check", f"is no option of --to {to}")
+                raise _refuse_option("check", to, [key for key, form in FORMATS.items() if form.check is not None])
             with show_progress(quiet=quiet, lines=False) as progress:
                 checked = chosen.check(model, **arguments, progress=progress)
         result = chosen.export(model, out, **arguments)
@@ -135,6 +137,12 @@ def _find_format(to: str) -> Format:
     if to not in FORMATS:
         raise ArgumentError("to", f"expected one of {', '.join(FORMATS)}, got {to!r}")
     return FORMATS[to]
+
+
+def _refuse_option(option: str, to: str, formats: Sequence[str]) -> ArgumentError:
+    """The error about an option that only these formats take."""
+    names = " and ".join(f"--to {name}" for name in formats)
+    return ArgumentError(option, f"works with {names}, got --to {to}")
 
 
 def _print_export(result: Result, checked: Result | None, *, as_json: bool) -> None:
