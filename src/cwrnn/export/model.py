@@ -34,14 +34,15 @@ class ModelLayer:
     cell: str
     """"tanh", "relu", "lstm" or "gru"."""
     schedule: Schedule
+    """The periods and sizes of its modules."""
     weight_ih: Array
-    """(gates N, I)."""
+    """The input weights, (gates N, I)."""
     weight_hh: Array
-    """(gates N, N), zero where a fast module would speak to a slow one."""
+    """The recurrent weights, (gates N, N), zero where a fast module would speak to a slow one."""
     bias: Array | None
-    """(biases N)."""
+    """The biases, (biases N), or None if the layer has none."""
     weight_ch: Array | None
-    """(3 N), the peepholes of an LSTM."""
+    """The peepholes of an LSTM, (3 N), or None if the layer has none."""
 
     @property
     def inputs(self) -> int:
@@ -59,10 +60,11 @@ class Features:
     """The features of a recogniser: how sound becomes the input of the network."""
 
     settings: FeatureSettings
+    """The settings of the frames and their channels."""
     mean: NDArray[np.float64]
-    """(channels), subtracted from every frame."""
+    """The numbers that are subtracted from every frame, (channels)."""
     deviation: NDArray[np.float64]
-    """(channels), which every frame is divided by."""
+    """The numbers that every frame is divided by, (channels)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +72,17 @@ class Model:
     """A network as all targets of the export take it: float32 on the CPU, every number finite."""
 
     layers: tuple[ModelLayer, ...]
+    """The layers, from the one that reads the input on."""
     readout_weight: Array | None = None
-    """(outputs, N), or None if the output of the last layer is the result."""
+    """The weights of the readout, (outputs, N), or None if the output of the last layer is the result."""
     readout_bias: Array | None = None
-    """(outputs)."""
+    """The biases of the readout, (outputs), or None if it has none."""
     softmax: bool = False
-    """True if the readout goes through a softmax. Exports return the numbers before it, which have the same order."""
+    """True if the readout goes through a softmax.
+
+    C and WebAssembly return the numbers before the softmax, which have the same order. ONNX returns the logarithms of
+    the probabilities, as `Network` does.
+    """
     labels: tuple[str, ...] = ()
     """The name of each output; empty if outputs have none."""
     features: Features | None = None

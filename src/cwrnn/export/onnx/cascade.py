@@ -24,8 +24,9 @@ class Signal(NamedTuple):
     """A value that is held from each tick of a module to the next: row 0 is the one before the first tick."""
 
     values: str
-    """(length + 1, B, ...)."""
+    """The name of the values, (length + 1, B, ...)."""
     period: int
+    """The period of the module."""
 
 
 class LayerStates(NamedTuple):
@@ -34,7 +35,7 @@ class LayerStates(NamedTuple):
     modules: list[Signal]
     """The hidden states of every module, fastest first."""
     final: list[str]
-    """(B, N): h at the end of the sequence, and for an LSTM c."""
+    """The states at the end of the sequence, (B, N) each: h, and for an LSTM c."""
 
 
 def add_layer(graph: Graph, clocks: Clocks, weights: Weights, input: str, initial: Sequence[str]) -> LayerStates:

@@ -36,7 +36,9 @@ class OnnxExport:
     files: tuple[Path, ...]
     """The model for whole sequences, those for single steps, their description and the file of OnnxStepper."""
     inputs: int
+    """The number of inputs at every step."""
     outputs: int
+    """The number of outputs."""
     bytes: int
     """The size of all files."""
 

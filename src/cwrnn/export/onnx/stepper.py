@@ -32,9 +32,9 @@ class OnnxStepper:
     """
 
     h: NDArray[np.float32]
-    """(layers, B, N), the hidden state."""
+    """The hidden state, (layers, B, N)."""
     c: NDArray[np.float32] | None
-    """(layers, B, N), the cell state of an LSTM; None for other networks."""
+    """The cell state of an LSTM, (layers, B, N); None for other networks."""
     t: int
     """The number of steps that the stream has made."""
 

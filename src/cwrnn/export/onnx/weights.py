@@ -1,4 +1,4 @@
-"""The weights of a layer in a graph, cut up for its modules and transposed, such that states stand left of them."""
+"""The weights of a layer in a graph: cut up for modules, and transposed so that states multiply them from the left."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,43 +54,43 @@ class Weights:
         return cls(graph, layer.cell, layer.schedule, layer.inputs, *arrays)
 
     def input_gates(self, units: slice) -> list[str]:
-        """(I, K) for each gate of the units."""
+        """The input weights of each gate of the units, (I, K)."""
         columns = np.arange(self.inputs)
         return [self._take(self._weight_ih, rows, columns) for rows in self._rows(self.gates, units)]
 
     def input_weight(self, units: slice) -> str:
-        """(I, gates K), the gates of the units side by side."""
+        """The input weights of the units, (I, gates K), with the gates side by side."""
         rows = np.concatenate(self._rows(self.gates, units))
         return self._take(self._weight_ih, rows, np.arange(self.inputs))
 
     def recurrent_gates(self, units: slice, columns: slice) -> list[str]:
-        """(K of the columns, K) for each gate of the units: what they hear from the states of the columns."""
+        """The weights of each gate of the units for the states of the columns, (K of the columns, K)."""
         all_columns = np.arange(columns.start, columns.stop)
         return [self._take(self._weight_hh, rows, all_columns) for rows in self._rows(self.gates, units)]
 
     def message_weight(self, i: int) -> str:
-        """(K, gates (K_1 + ... + K_(i - 1))): from module i to the faster ones, one after another, with all gates."""
+        """The weights from module i to all gates of the faster ones in turn, (K, gates (K_1 + ... + K_(i - 1)))."""
         receivers, own = self.schedule.slices[:i], self.schedule.slices[i]
         rows = np.concatenate([part for units in receivers for part in self._rows(self.gates, units)])
         return self._take(self._weight_hh, rows, np.arange(own.start, own.stop))
 
     def bias_gates(self, units: slice) -> list[str | None]:
-        """(K) for each bias of the units: those of the gates, and for a GRU the one inside the reset product."""
+        """The biases of the units, (K) each: those of the gates, and for a GRU the one inside the reset product."""
         rows = self._rows(CELLS[self.cell].biases, units)
         return [None if self._bias is None else self._take(self._bias, part) for part in rows]
 
     def bias(self, units: slice) -> str | None:
-        """(gates K), the biases of all gates side by side."""
+        """The biases of all gates side by side, (gates K)."""
         rows = self._rows(self.gates, units)
         return None if self._bias is None else self._take(self._bias, np.concatenate(rows))
 
     def inner_bias(self, units: slice) -> str | None:
-        """(K), the bias inside the reset product of a GRU."""
+        """The bias inside the reset product of a GRU, (K)."""
         rows = self._rows(CELLS[self.cell].biases, units)
         return None if self._bias is None else self._take(self._bias, rows[-1])
 
     def peepholes(self, units: slice) -> list[str]:
-        """(K) for the gates i, f and o; empty if the layer has none."""
+        """The peepholes of the gates i, f and o, (K) each; empty if the layer has none."""
         if self._weight_ch is None:
             return []
         return [self._take(self._weight_ch, rows) for rows in self._rows(PEEPHOLES, units)]

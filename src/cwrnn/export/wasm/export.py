@@ -41,7 +41,9 @@ class WasmExport:
     files: tuple[Path, ...]
     """The module, the wrapper and the page."""
     inputs: int
+    """The number of inputs at every step."""
     outputs: int
+    """The number of outputs."""
     size: int
     """The bytes of the module."""
     quantisation: QuantisationReport | None = None
@@ -88,6 +90,7 @@ def to_wasm(
         ArgumentError: `out`, `name`, `numbers` or `calibration` cannot be used
         ExportError: the model cannot be exported, or there is no compiler
         ModelError: the file `model` is not a saved network
+        ImportError: the extra `export` is missing
 
     Example::
 
