@@ -1240,6 +1240,9 @@ MUTANTS = [
     Mutant("the folder of an export: another file than the one on the way is named", "export/folder.py",
            "(folder, *folder.parents) if path.exists()", "(folder, *folder.parents)",
            "tests/export/test_folder.py::test_a_file_on_the_way_is_named"),
+    Mutant("ONNX: the stepper believes a description of another network", "export/onnx/stepper.py",
+           "if {value.name: value.shape for value in values} != _list_shapes(description, slowest):", "if False:",
+           f"{ONNX_FILES}::test_the_stepper_refuses_a_description_of_another_network"),
 ]  # fmt: skip
 
 

@@ -246,6 +246,36 @@ def test_the_stepper_refuses_a_file_that_describes_no_network(tmp_path, content)
         OnnxStepper(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sizes": [3, 1, 2**40]}, "does not describe the model network_step_0.onnx beside it"),
+        ({"sizes": [1, 2, 3]}, "does not describe the model network_step_1.onnx beside it"),
+        ({"periods": [2, 4, 8]}, "does not describe the model network_step_1.onnx beside it"),
+        ({"layers": 2**40}, "does not describe the model network_step_0.onnx beside it"),
+        ({"cell": "gru"}, "does not describe the model network_step_0.onnx beside it"),
+        ({"inputs": 3}, "does not describe the model network_step_0.onnx beside it"),
+        ({"outputs": 7}, "does not describe the model network_step_0.onnx beside it"),
+        ({"labels": ["one"]}, "does not describe a network"),
+        ({"labels": "abcdef"}, "does not describe a network"),
+        ({"periods": [7, 3, 2]}, "does not describe a network"),
+    ],
+)
+def test_the_stepper_refuses_a_description_of_another_network(tmp_path, changes, message):
+    to_onnx(make_layer("lstm", 2, NOT_NESTED), tmp_path / "out")
+    path = tmp_path / "out" / "network.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(ValueError, match=message):
+        OnnxStepper(tmp_path / "out")
+
+
+def test_the_stepper_names_a_model_that_is_missing(tmp_path):
+    to_onnx(make_layer("gru", 2, NESTED), tmp_path)
+    (tmp_path / "network_step_2.onnx").unlink()
+    with pytest.raises(FileNotFoundError, match="describes a network whose model network_step_2.onnx is missing"):
+        OnnxStepper(tmp_path)
+
+
 def test_the_command_writes_and_checks_a_recogniser(model, tmp_path, capsys):
     pytest.importorskip("typer")
     from cwrnn.commands.main import main

@@ -29,6 +29,9 @@ class OnnxStepper:
         name: the name of the network in that folder
         batch: B, the number of streams side by side
         threads: the threads of onnxruntime. More than one pays only for large networks or many streams
+
+    Raises a ValueError if the description in the folder does not fit the models, and a FileNotFoundError if a file is
+    missing.
     """
 
     h: NDArray[np.float32]
@@ -55,11 +58,19 @@ class OnnxStepper:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
 
-        def load(file: str) -> Any:
-            return onnxruntime.InferenceSession(path.with_name(file), options, providers=["CPUExecutionProvider"])
+        def load(file: str, slowest: int | None) -> Any:
+            model = path.with_name(file)
+            if not model.exists():
+                raise FileNotFoundError(f"{path} describes a network whose model {file} is missing")
+            session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            values = [*session.get_inputs(), *session.get_outputs()[:1]]
+            # before anything is allocated that has the described sizes
+            if {value.name: value.shape for value in values} != _list_shapes(description, slowest):
+                raise ValueError(f"{path} does not describe the model {file} beside it")
+            return session
 
-        self._sessions = [load(f"{name}_step_{i}.onnx") for i in range(len(self._periods))]
-        self._hold: Any = load(f"{name}_hold.onnx") if min(self._periods) > 1 else None
+        self._sessions = [load(f"{name}_step_{i}.onnx", i) for i in range(len(self._periods))]
+        self._hold: Any = load(f"{name}_hold.onnx", None) if self._periods[0] > 1 else None
         modules = np.repeat(np.arange(len(self._periods)), description["sizes"])
         self._unit_periods: list[NDArray[np.int64] | None] = [
             np.array(self._periods, dtype=np.int64)[modules[modules <= i]]
@@ -124,14 +135,38 @@ def _read_description(path: Path) -> dict[str, Any]:
     """The description of the network; a ValueError if the file is not one."""
     try:
         description = json.loads(path.read_bytes())
-        positive = [*description["periods"], *description["sizes"], description["layers"], description["inputs"] + 1]
+        periods, sizes, labels = description["periods"], description["sizes"], description["labels"]
+        positive = [*periods, *sizes, description["layers"], description["inputs"] + 1, description["outputs"]]
         if (
             all(type(value) is int and 0 < value <= 2**40 for value in positive)
-            and len(description["periods"]) == len(description["sizes"]) > 0
-            and all(type(label) is str for label in description["labels"])
+            and len(periods) == len(sizes) > 0
+            and periods == sorted(periods)
+            and type(labels) is list
+            and all(type(label) is str for label in labels)
+            and len(labels) in (0, description["outputs"])
             and type(description["cell"]) is str
         ):
             return dict(description)
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
     raise ValueError(f"{path} does not describe a network that cwrnn exported to ONNX")
+
+
+def _list_shapes(description: dict[str, Any], slowest: int | None) -> dict[str, list[int | str]]:
+    """The shapes of the inputs and of the output of a model for single steps, by their names.
+
+    Args:
+        description: the description of the network
+        slowest: the slowest module that is due; None if no module is
+    """
+    periods, sizes = description["periods"], description["sizes"]
+    state: list[int | str] = [description["layers"], "batch", sum(sizes)]
+    shapes: dict[str, list[int | str]] = {"h": state, "output": ["batch", description["outputs"]]}
+    if description["cell"] == "lstm":
+        shapes["c"] = state
+    if slowest is not None:
+        shapes["input"] = ["batch", description["inputs"]]
+        # a model has the input `due` if a faster module may not be due
+        if any(periods[slowest] % period for period in periods[:slowest]):
+            shapes["due"] = [sum(sizes[: slowest + 1])]
+    return shapes
