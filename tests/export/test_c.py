@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.exported_networks import WARNINGS
 
 from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN
@@ -20,6 +21,7 @@ from cwrnn.experiments.errors import ArgumentError
 from cwrnn.experiments.words.features import FeatureSettings
 from cwrnn.export import ExportError, check_c, to_c
 from cwrnn.export.c import check, compilers
+from cwrnn.export.c.check import load_program
 from cwrnn.export.c.compilers import LIBRARY, compile_program, find_compiler, find_zig
 from cwrnn.export.c.plan import plan_network
 from cwrnn.export.c.source import render_network
@@ -296,15 +298,26 @@ def test_the_firmware_of_the_example_runs(tmp_path):
     for name in names:
         shutil.copy(example / name, folder)
     command = ["make", "--silent", "run", f"PYTHON={sys.executable}"]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stderr) == (0, "")
-    numbers = [int(line) for line in result.stdout.splitlines() if line.lstrip("-").isdigit()]
-    model = read_model(folder / "model.safetensors")
-    steps = np.arange(40)[:, None]
-    input = ((steps * [1, 2] % 16 - 8) / 8).astype(np.float32)
-    np.testing.assert_allclose(numbers, 1e6 * compute_outputs(model, input)[:, 0], atol=2)
+    # a network of the user, whose file is older than everything that is made from the first network
+    own = folder / "model.safetensors"
+    torch.manual_seed(1)
+    SavedNetwork("regression", "cw", Network(ClockworkRNN(2, 24, schedule=[1, 2, 4, 8]), 1)).save(own)
+    for model, options in ((folder / "build" / "random.safetensors", []), (own, [f"MODEL={own.name}"])):
+        result = subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True, check=False)
+        assert (result.returncode, result.stderr) == (0, "")
+        # the export prints the lines before
+        assert result.stdout.splitlines()[-40:] == compute_lines(model)
     subprocess.run(["make", "--silent", "clean"], cwd=folder, check=True)
-    assert sorted(path.name for path in folder.iterdir()) == sorted(names)
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*names, own.name])
+
+
+def compute_lines(path):
+    """The lines that the firmware of the example writes, from the same program on this machine."""
+    input = ((np.arange(40)[:, None] * [1, 2] % 16 - 8) / 8).astype(np.float32)
+    with load_program(read_model(path), "network", find_compiler()) as program:
+        output = program.run(input, np.zeros(40, np.uint8))
+    np.testing.assert_allclose(output, compute_outputs(read_model(path), input), atol=1e-6)
+    return [str(int(np.float32(1e6) * number)) for number in output[:, 0]]
 
 
 @pytest.mark.parametrize(
