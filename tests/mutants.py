@@ -1230,6 +1230,16 @@ MUTANTS = [
     Mutant("wasm: a label ends the script of the wrapper", "export/wasm/wrapper.js.j2",
            "{{ labels | tojson }}", "{{ labels | tojson | replace('\\\\u003c', '<') }}",
            f"{WASM_PAGE}::test_labels_end_no_script"),
+    Mutant("calibration: states that are not finite pass", "export/c/calibration.py",
+           "    if not np.isfinite(sizes).all():", "    if False:",
+           "tests/export/test_c_calibration.py::test_exploding_networks_are_refused"),
+    Mutant("calibration: the last bad number is named, and not the first", "export/c/calibration.py",
+           "np.unravel_index(is_finite.argmin(), values.shape)",
+           "np.unravel_index(is_finite.size - 1 - is_finite.ravel()[::-1].argmin(), values.shape)",
+           "tests/export/test_c_calibration.py::test_calibrations_that_do_not_fit_are_refused"),
+    Mutant("the check of int8: rivals have the ranges of the network", "export/c/check.py",
+           "(1 / max(inputs, 1),) * inputs", "tuple((plan.quantised.input_units * 2**14).tolist())",
+           "tests/export/test_c_calibration.py::test_rivals_fit_int8_whatever_the_inputs_of_the_network"),
 ]  # fmt: skip
 
 

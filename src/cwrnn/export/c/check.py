@@ -27,7 +27,7 @@ from .integer_plan import IntegerPlan, plan_integers
 from .integers import compute_outputs as compute_integers
 from .integers import quantise_inputs
 from .plan import Plan, plan_network
-from .quantisation import HEADROOM, LARGEST_STATE, Ranges, quantise
+from .quantisation import LARGEST_STATE, Ranges, quantise
 from .source import check_numbers, plan_program, render_program
 
 TOLERANCE = 1e-5
@@ -161,9 +161,13 @@ def check_c(
 
 
 def quantise_rivals(plan: IntegerPlan) -> dict[str, IntegerPlan]:
-    """Networks without clocks in int8, by their descriptions, for inputs like those of the network."""
-    inputs = plan.quantised.input_units * (LARGEST_STATE - 1) / HEADROOM
-    ranges = Ranges(tuple(inputs.tolist()), hidden=1.0, cells=LARGEST_RIVAL_CELL)
+    """Networks without clocks in int8, by their descriptions.
+
+    Their cost does not depend on ranges. With those of the network, their random weights might not fit int8, so the
+    sum of their inputs is at most 1.
+    """
+    inputs = plan.model.inputs
+    ranges = Ranges((1 / max(inputs, 1),) * inputs, hidden=1.0, cells=LARGEST_RIVAL_CELL)
     return {title: plan_integers(quantise(rival, ranges)) for title, rival in make_rivals(plan.model).items()}
 
 
