@@ -1240,6 +1240,9 @@ MUTANTS = [
     Mutant("the check of int8: rivals have the ranges of the network", "export/c/check.py",
            "(1 / max(inputs, 1),) * inputs", "tuple((plan.quantised.input_units * 2**14).tolist())",
            "tests/export/test_c_calibration.py::test_rivals_fit_int8_whatever_the_inputs_of_the_network"),
+    Mutant("int8: a product overflows where int has 16 bits", "export/c/network_int8.c.j2",
+           "s += (int32_t)*matrix++ * *x;", "s += *matrix++ * *x;",
+           "tests/export/test_c_int8.py::test_products_fit_where_int_has_16_bits"),
 ]  # fmt: skip
 
 
