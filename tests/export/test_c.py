@@ -166,7 +166,7 @@ def test_a_header_is_good_for_cpp(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "2nd", "a-b", "_net", "int", "class", "é", "stdint", "AUX", "a" * 41, None, "x\n"]
+    "name", ["", "2nd", "a-b", "_net", "int", "class", "é", "stdint", "STDINT", "AUX", "a" * 41, None, "x\n"]
 )
 def test_names_that_c_cannot_use_are_refused(tmp_path, name):
     with pytest.raises(ArgumentError, match="name: expected"):
@@ -253,6 +253,9 @@ def test_a_check_without_a_compiler_names_the_extra(saved, monkeypatch):
         check_c(saved)
     with pytest.raises(ImportError, match=r"pip install 'cwrnn\[export\]'"):
         find_zig()
+    monkeypatch.setenv("CC", 'gcc "')
+    with pytest.raises(ExportError, match="CC is no command: No closing quotation: 'gcc \"'"):
+        check_c(saved)
     monkeypatch.setenv("CC", "no-such-compiler -m32")
     with pytest.raises(ExportError, match="CC names no compiler that can be found: 'no-such-compiler -m32'"):
         check_c(saved)
@@ -260,7 +263,19 @@ def test_a_check_without_a_compiler_names_the_extra(saved, monkeypatch):
 
 def test_a_compiler_that_fails_is_quoted(saved, monkeypatch, tmp_path):
     monkeypatch.setenv("CC", " ".join([*find_zig(), "--no-such-option"]))
-    with pytest.raises(ExportError, match="failed:\n.*no-such-option"):
+    with pytest.raises(ExportError, match="failed with exit status 1:\n.*no-such-option"):
+        check_c(saved)
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexit 3\n")
+    silent.chmod(0o755)
+    monkeypatch.setenv("CC", str(silent))
+    with pytest.raises(ExportError, match="failed with exit status 3:\nit printed nothing"):
+        check_c(saved)
+
+
+def test_a_compiler_for_another_machine_is_refused(saved, monkeypatch):
+    monkeypatch.setenv("CC", " ".join([*find_zig(), "-target", "riscv64-linux-musl"]))
+    with pytest.raises(ExportError, match="the program of CC=.*riscv64-linux-musl does not run on this machine: the "):
         check_c(saved)
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -130,6 +131,7 @@ def check_c(
     Raises:
         ArgumentError: `name`, `numbers`, `calibration` or `steps` cannot be used
         ExportError: the model cannot be exported, there is no compiler, or the program differs from Python
+        ImportError: the model needs an extra that is not installed
         ModelError: the file `model` is not a saved network
 
     Example::
@@ -252,4 +254,13 @@ def load_program(model: Model | IntegerPlan, name: str, compiler: list[str]) -> 
         (folder / "the-driver.c").write_text(driver, encoding="utf-8")
         sources = [folder / f"{name}.c", folder / "the-driver.c"]
         path = compile_program(compiler, sources, folder / "the-program.so", *LIBRARY)
-        yield Program(ctypes.CDLL(str(path)), plan)
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError as error:
+            chosen = os.environ.get("CC")
+            origin = f"CC={chosen}" if chosen else " ".join(compiler)
+            raise ExportError(
+                f"the program of {origin} does not run on this machine: the check needs a compiler for this machine "
+                f"({error})"
+            ) from error
+        yield Program(library, plan)
