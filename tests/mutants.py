@@ -1243,6 +1243,12 @@ MUTANTS = [
     Mutant("int8: a product overflows where int has 16 bits", "export/c/network_int8.c.j2",
            "s += (int32_t)*matrix++ * *x;", "s += *matrix++ * *x;",
            "tests/export/test_c_int8.py::test_products_fit_where_int_has_16_bits"),
+    Mutant("the count for C: the worst step of a long cycle is not emulated", "export/c/cost.py",
+           "max(*counts, *count_worst_steps(emulator, program))", "max(counts)",
+           "tests/export/test_c_reads.py::test_the_worst_step_of_a_long_cycle_is_emulated"),
+    Mutant("the count for C: clocks are set to the steps since a tick", "export/c/cost.py",
+           "-t % module.period", "(t + 1) % module.period",
+           "tests/export/test_c_reads.py::test_the_worst_step_of_a_long_cycle_is_emulated"),
 ]  # fmt: skip
 
 
