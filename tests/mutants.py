@@ -1180,7 +1180,7 @@ MUTANTS = [
     Mutant("int8: the last column of an odd number is left out", "export/c/network_int8.c.j2",
            "        if (x != end) {", "        if (x > end) {",
            EXPORTED_INTEGERS),
-    Mutant("int8: numbers that are none are not caught", "export/c/network_int8.c.j2",
+    Mutant("int8: NaN is not caught", "export/c/network_int8.c.j2",
            "if (!(value > -32767.0f))", "if (value < -32767.0f)",
            "tests/export/test_c_int8.py::test_real_inputs_become_integers"),
     Mutant("int8: the biases of a GRU's two products are swapped", "export/c/quantisation.py",

@@ -24,7 +24,7 @@ from cwrnn.export.c import check, compilers
 from cwrnn.export.c.check import load_program
 from cwrnn.export.c.compilers import LIBRARY, compile_program, find_compiler, find_zig
 from cwrnn.export.c.plan import plan_network
-from cwrnn.export.c.source import render_network
+from cwrnn.export.c.source import plan_program, render_network, render_program
 from cwrnn.export.model import Features, read_model
 from cwrnn.export.running import compute_outputs
 from cwrnn.network import Network
@@ -303,6 +303,25 @@ def test_the_c_code_of_the_documents_compiles(tmp_path):
     for block in blocks:
         (tmp_path / "out" / "main.c").write_text(block)
         compile_program(find_compiler(), [tmp_path / "out" / "main.c"], tmp_path / "main.o", "-c", *WARNINGS)
+
+
+@pytest.mark.parametrize("inputs", ["none", "numbers", "sounds"])
+@pytest.mark.parametrize("numbers", ["float32", "int8"])
+def test_the_example_in_the_header_compiles(tmp_path, inputs, numbers):
+    model = read_model(Network(ClockworkRNN(0 if inputs == "none" else 13, 8), 2))
+    if inputs == "sounds":
+        features = Features(FeatureSettings(), np.zeros(13), np.ones(13))
+        model = dataclasses.replace(model, features=features)
+    calibration = None if numbers == "float32" or inputs == "none" else np.ones((9, 13))
+    texts = render_program(plan_program(model, numbers, calibration)[0], "network")
+    _, _, rest = texts["network.h"].partition("How to call it:")
+    example = "\n".join(line.removeprefix(" *") for line in rest.partition("*/")[0].splitlines())
+    for gap, code in (("... // wait for the sample", "sample = 1;"), ("... // wait for the input", "input[0] = 1;")):
+        example = example.replace(gap, code)
+    assert "..." not in example
+    (tmp_path / "network.h").write_text(texts["network.h"])
+    (tmp_path / "main.c").write_text(f'#include "network.h"\nint main(void)\n{{\n{example}\n}}\n')
+    compile_program(find_compiler(), [tmp_path / "main.c"], tmp_path / "main.o", "-c", *WARNINGS)
 
 
 def test_the_firmware_of_the_example_runs(tmp_path):

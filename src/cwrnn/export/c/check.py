@@ -131,7 +131,7 @@ def check_c(
     Raises:
         ArgumentError: `name`, `numbers`, `calibration` or `steps` cannot be used
         ExportError: the model cannot be exported, there is no compiler, or the program differs from Python
-        ImportError: the model needs an extra that is not installed
+        ImportError: an extra is not installed, such as `export`
         ModelError: the file `model` is not a saved network
 
     Example::

@@ -111,6 +111,7 @@ def to_c(
     Raises:
         ArgumentError: `out`, `name`, `numbers` or `calibration` cannot be used
         ExportError: the model cannot be exported
+        ImportError: an extra is not installed, such as `export`
         ModelError: the file `model` is not a saved network
 
     Example::
@@ -264,9 +265,10 @@ def _describe_calls(model: Model, name: str, *, is_integer: bool) -> list[str]:
     """A program that calls the functions of a network, line by line."""
     NAME, inputs, features = name.upper(), model.inputs > 0, model.features is not None
     input = "0" if not inputs else "quantised" if is_integer else "input"
+    idle = f"    {name}_idle(&state); // optional: does part of the step before its input arrives"
     return [
         f"static {name}_state state;",
-        *([f"static {name}_features features;"] if features else []),
+        *([f"static {name}_features features;", "int16_t sample;"] if features else []),
         *([f"float input[{NAME}_INPUTS];"] if inputs else []),
         *([f"int16_t quantised[{NAME}_INPUTS];"] if inputs and is_integer else []),
         f"{'int32_t' if is_integer else 'float'} output[{NAME}_OUTPUTS];",
@@ -274,12 +276,14 @@ def _describe_calls(model: Model, name: str, *, is_integer: bool) -> list[str]:
         f"{name}_reset(&state);",
         *([f"{name}_features_reset(&features);"] if features else []),
         "for (;;) {",
-        f"    {name}_idle(&state); // optional: does a part of the step before its input is there",
+        *([] if features else [idle]),
         *(["    ... // wait for the input"] if inputs and not features else []),
-        *(["    ... // wait for a sample"] if features else []),
+        *(["    ... // wait for the sample"] if features else []),
         *([f"    if (!{name}_features_accept(&features, sample, input)) continue;"] if features else []),
         *([f"    {name}_quantise(input, quantised);"] if inputs and is_integer else []),
         f"    {name}_step(&state, {input});",
         f"    {name}_output(&state, output); // whenever the outputs are needed",
+        # most samples complete no frame, and a single call is enough for all that follow
+        *([idle] if features else []),
         "}",
     ]
