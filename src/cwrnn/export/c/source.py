@@ -20,6 +20,7 @@ from .identifiers import check_name
 from .integer_plan import IntegerPlan, plan_integers
 from .integer_source import render_integer_network
 from .plan import Plan, plan_network
+from .template_values import collect_values
 from .templates import render
 
 NUMBERS = ("float32", "int8")
@@ -177,23 +178,16 @@ def check_numbers(numbers: str, calibration: Calibrating | None = None) -> None:
 def render_network(plan: Plan, name: str) -> dict[str, str]:
     """The contents of header and source, by the names of the files."""
     model, cell = plan.model, CELLS[plan.cell]
-    layers = len(model.layers)
-    inputs = f"{name.upper()}_INPUTS" if layers == 1 else "self->inputs"
+    shared = collect_values(plan, name, plan.sums)
+    inputs = shared["inputs"].replace("self", "listener")
     values = {
-        "name": name,
-        "NAME": name.upper(),
-        "model": model,
+        **shared,
         "plan": plan,
         "modules": plan.modules,
-        "layers": layers,
         "rows": plan.rows,
         "gates": cell.gates,
         "biases": cell.biases,
-        "inputs": inputs,
-        "reads_input": layers > 1 or model.inputs > 0,
-        "source": "input" if layers == 1 else "self->layer ? state->hidden + self->source : input",
-        "message_offset": _format_message_offset(plan, inputs.replace("self", "listener")),
-        "size": _choose_size(plan),
+        "message_offset": _format_message_offset(plan, inputs),
         "readout_bias": np.zeros(model.outputs) if model.readout_bias is None else model.readout_bias,
         "readout_weights": None if model.readout_weight is None else plan.readout_weights,
         "head": describe_network(plan, name),
@@ -211,12 +205,6 @@ def _format_message_offset(plan: Plan, inputs: str) -> str:
     if cell.gates == 1:
         return f"listener->units * (1u + {inputs})"
     return f"listener->units * ({own}u + GATES * {inputs})"
-
-
-def _choose_size(plan: Plan) -> str:
-    """The type that holds every size and every place of the tables."""
-    largest = max(plan.sums, plan.units, *(module.inputs for module in plan.modules))
-    return "uint16_t" if largest < 2**16 else "uint32_t"
 
 
 def describe_network(program: Plan | IntegerPlan, name: str) -> list[str]:
