@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.exported_networks import WARNINGS
 
 from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN
@@ -20,9 +21,10 @@ from cwrnn.experiments.errors import ArgumentError
 from cwrnn.experiments.words.features import FeatureSettings
 from cwrnn.export import ExportError, check_c, to_c
 from cwrnn.export.c import check, compilers
+from cwrnn.export.c.check import load_program
 from cwrnn.export.c.compilers import LIBRARY, compile_program, find_compiler, find_zig
 from cwrnn.export.c.plan import plan_network
-from cwrnn.export.c.source import render_network
+from cwrnn.export.c.source import plan_program, render_network, render_program
 from cwrnn.export.model import Features, read_model
 from cwrnn.export.running import compute_outputs
 from cwrnn.network import Network
@@ -164,7 +166,7 @@ def test_a_header_is_good_for_cpp(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "2nd", "a-b", "_net", "int", "class", "é", "stdint", "AUX", "a" * 41, None, "x\n"]
+    "name", ["", "2nd", "a-b", "_net", "int", "class", "é", "stdint", "STDINT", "AUX", "a" * 41, None, "x\n"]
 )
 def test_names_that_c_cannot_use_are_refused(tmp_path, name):
     with pytest.raises(ArgumentError, match="name: expected"):
@@ -251,6 +253,9 @@ def test_a_check_without_a_compiler_names_the_extra(saved, monkeypatch):
         check_c(saved)
     with pytest.raises(ImportError, match=r"pip install 'cwrnn\[export\]'"):
         find_zig()
+    monkeypatch.setenv("CC", 'gcc "')
+    with pytest.raises(ExportError, match="CC is no command: No closing quotation: 'gcc \"'"):
+        check_c(saved)
     monkeypatch.setenv("CC", "no-such-compiler -m32")
     with pytest.raises(ExportError, match="CC names no compiler that can be found: 'no-such-compiler -m32'"):
         check_c(saved)
@@ -258,7 +263,19 @@ def test_a_check_without_a_compiler_names_the_extra(saved, monkeypatch):
 
 def test_a_compiler_that_fails_is_quoted(saved, monkeypatch, tmp_path):
     monkeypatch.setenv("CC", " ".join([*find_zig(), "--no-such-option"]))
-    with pytest.raises(ExportError, match="failed:\n.*no-such-option"):
+    with pytest.raises(ExportError, match="failed with exit status 1:\n.*no-such-option"):
+        check_c(saved)
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexit 3\n")
+    silent.chmod(0o755)
+    monkeypatch.setenv("CC", str(silent))
+    with pytest.raises(ExportError, match="failed with exit status 3:\nit printed nothing"):
+        check_c(saved)
+
+
+def test_a_compiler_for_another_machine_is_refused(saved, monkeypatch):
+    monkeypatch.setenv("CC", " ".join([*find_zig(), "-target", "riscv64-linux-musl"]))
+    with pytest.raises(ExportError, match="the program of CC=.*riscv64-linux-musl does not run on this machine: the "):
         check_c(saved)
 
 
@@ -288,6 +305,25 @@ def test_the_c_code_of_the_documents_compiles(tmp_path):
         compile_program(find_compiler(), [tmp_path / "out" / "main.c"], tmp_path / "main.o", "-c", *WARNINGS)
 
 
+@pytest.mark.parametrize("inputs", ["none", "numbers", "sounds"])
+@pytest.mark.parametrize("numbers", ["float32", "int8"])
+def test_the_example_in_the_header_compiles(tmp_path, inputs, numbers):
+    model = read_model(Network(ClockworkRNN(0 if inputs == "none" else 13, 8), 2))
+    if inputs == "sounds":
+        features = Features(FeatureSettings(), np.zeros(13), np.ones(13))
+        model = dataclasses.replace(model, features=features)
+    calibration = None if numbers == "float32" or inputs == "none" else np.ones((9, 13))
+    texts = render_program(plan_program(model, numbers, calibration)[0], "network")
+    _, _, rest = texts["network.h"].partition("How to call it:")
+    example = "\n".join(line.removeprefix(" *") for line in rest.partition("*/")[0].splitlines())
+    for gap, code in (("... // wait for the sample", "sample = 1;"), ("... // wait for the input", "input[0] = 1;")):
+        example = example.replace(gap, code)
+    assert "..." not in example
+    (tmp_path / "network.h").write_text(texts["network.h"])
+    (tmp_path / "main.c").write_text(f'#include "network.h"\nint main(void)\n{{\n{example}\n}}\n')
+    compile_program(find_compiler(), [tmp_path / "main.c"], tmp_path / "main.o", "-c", *WARNINGS)
+
+
 def test_the_firmware_of_the_example_runs(tmp_path):
     folder = tmp_path / "microcontroller"
     example = Path(__file__).parents[2] / "examples" / "microcontroller"
@@ -296,15 +332,26 @@ def test_the_firmware_of_the_example_runs(tmp_path):
     for name in names:
         shutil.copy(example / name, folder)
     command = ["make", "--silent", "run", f"PYTHON={sys.executable}"]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stderr) == (0, "")
-    numbers = [int(line) for line in result.stdout.splitlines() if line.lstrip("-").isdigit()]
-    model = read_model(folder / "model.safetensors")
-    steps = np.arange(40)[:, None]
-    input = ((steps * [1, 2] % 16 - 8) / 8).astype(np.float32)
-    np.testing.assert_allclose(numbers, 1e6 * compute_outputs(model, input)[:, 0], atol=2)
+    # a network of the user, whose file is older than everything that is made from the first network
+    own = folder / "model.safetensors"
+    torch.manual_seed(1)
+    SavedNetwork("regression", "cw", Network(ClockworkRNN(2, 24, schedule=[1, 2, 4, 8]), 1)).save(own)
+    for model, options in ((folder / "build" / "random.safetensors", []), (own, [f"MODEL={own.name}"])):
+        result = subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True, check=False)
+        assert (result.returncode, result.stderr) == (0, "")
+        # the export prints the lines before
+        assert result.stdout.splitlines()[-40:] == compute_lines(model)
     subprocess.run(["make", "--silent", "clean"], cwd=folder, check=True)
-    assert sorted(path.name for path in folder.iterdir()) == sorted(names)
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*names, own.name])
+
+
+def compute_lines(path):
+    """The lines that the firmware of the example writes, from the same program on this machine."""
+    input = ((np.arange(40)[:, None] * [1, 2] % 16 - 8) / 8).astype(np.float32)
+    with load_program(read_model(path), "network", find_compiler()) as program:
+        output = program.run(input, np.zeros(40, np.uint8))
+    np.testing.assert_allclose(output, compute_outputs(read_model(path), input), atol=1e-6)
+    return [str(int(np.float32(1e6) * number)) for number in output[:, 0]]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,16 @@ from cwrnn import ClockworkLSTM, ClockworkRNN
 from cwrnn.commands.main import main
 from cwrnn.experiments.errors import ArgumentError
 from cwrnn.experiments.words.features import FeatureSettings
-from cwrnn.export import check_c, to_c
-from cwrnn.export.c.calibration import Calibration, judge, normalise, quantise_model, read_calibration, run_floats
+from cwrnn.export import ExportError, check_c, to_c
+from cwrnn.export.c.calibration import (
+    Calibration,
+    QuantisationReport,
+    judge,
+    normalise,
+    quantise_model,
+    read_calibration,
+    run_floats,
+)
 from cwrnn.export.c.quantisation import quantise
 from cwrnn.export.model import read_model
 from cwrnn.export.running import compute_outputs
@@ -61,6 +69,8 @@ def test_arrays_and_files_give_the_same_program(network, inputs, tmp_path):
         tmp_path / "one.npy",
         str(tmp_path / "one.npz"),
         tmp_path / "one.csv",
+        torch.from_numpy(one),
+        [torch.from_numpy(one[:40]).requires_grad_(), one[40:]],
     ]
     programs = set()
     for number, calibration in enumerate(given):
@@ -100,6 +110,13 @@ def test_the_ranges_of_the_calibration_are_doubled(network, inputs):
     np.testing.assert_allclose(quantised.input_units * 32767, 2 * np.abs(inputs[:, 0]).max(axis=0), rtol=1e-6)
 
 
+def make_bad(value, row, column):
+    """Return an array (6, 3) of zeros with one other value, and a second one after it."""
+    values = np.zeros((6, 3))
+    values[row, column] = values[-1, -1] = value
+    return values
+
+
 @pytest.mark.parametrize(
     ("calibration", "message"),
     [
@@ -109,8 +126,16 @@ def test_the_ranges_of_the_calibration_are_doubled(network, inputs):
         (np.zeros((0, 3)), r"got \(0, 3\)"),
         (np.zeros((2, 2, 2, 3)), r"got \(2, 2, 2, 3\)"),
         (np.array([["a", "b", "c"]]), "expected numbers, got the dtype <U1"),
-        (np.full((2, 3), np.nan), "expected finite numbers"),
-        (np.full((2, 3), 1e300), "expected finite numbers within the range of float32"),
+        (
+            make_bad(np.nan, 4, 1),
+            r"an array: expected finite numbers .*, got nan in row 4, column 1 \(counted from 0\)",
+        ),
+        (make_bad(1e39, 0, 2), r"expected finite numbers within the range of float32, got 1e\+39 in row 0, column 2"),
+        (make_bad(-np.inf, 4, 1)[:, None], "got -inf in row 4, sequence 0, column 1"),
+        ([np.zeros((2, 3)), make_bad(np.inf, 5, 0)], "2 arrays, array 1: .* got inf in row 5, column 0"),
+        ("bad.npy", r"bad\.npy: expected finite numbers .*, got nan in row 3, column 2"),
+        (5, "expected an array, several arrays or the path of a file, got 5"),
+        ([[[1.0, 2.0, 3.0], [1.0]]], "expected arrays of numbers: .*inhomogeneous"),
         ([], "expected at least one array, got none"),
         ("words", "expected a file that ends in .csv, .npy, .npz, .tsv, got 'words'"),
         ("missing.npy", "missing.npy: cannot be read: No such file"),
@@ -119,6 +144,7 @@ def test_the_ranges_of_the_calibration_are_doubled(network, inputs):
 )
 def test_calibrations_that_do_not_fit_are_refused(network, tmp_path, monkeypatch, calibration, message):
     monkeypatch.chdir(tmp_path)
+    np.save("bad.npy", make_bad(np.nan, 3, 2))
     with pytest.raises(ArgumentError, match=message) as caught:
         to_c(network, tmp_path / "out", numbers="int8", calibration=calibration)
     assert caught.value.argument == "calibration"
@@ -172,6 +198,51 @@ def test_a_network_without_decisions_has_errors_alone(inputs):
     assert 0 < report.largest_difference < 0.05
 
 
+def make_exploding(factor):
+    """Return a ReLU network whose states grow by a factor at every step."""
+    network = Network(ClockworkRNN(3, 1, 2, schedule=[1], nonlinearity="relu"), 2)
+    with torch.no_grad():
+        network.layer.weight_hh_l0.fill_(factor)
+        network.layer.weight_ih_l0.fill_(1.0)
+        network.layer.weight_ih_l1.fill_(1.0)
+    return network
+
+
+def test_exploding_networks_are_refused(tmp_path):
+    inputs = np.ones((60, 3))
+    with pytest.raises(ExportError, match="those of sequence 0 of the calibration are not, from step 4. on"):
+        to_c(make_exploding(8.0), tmp_path / "out", numbers="int8", calibration=inputs)
+    assert not (tmp_path / "out").exists()
+    # a second layer whose units are 0 whatever the first one does
+    network = make_exploding(8.0)
+    with torch.no_grad():
+        network.layer.weight_ih_l1.fill_(-1.0)
+        network.layer.bias_l1.fill_(-1.0)
+    with pytest.raises(ExportError, match="states are finite"):
+        to_c(network, tmp_path / "out", numbers="int8", calibration=inputs)
+    # float32 is compared as long as Python is finite
+    assert check_c(make_exploding(8.0), steps=100).steps < 60
+
+
+def test_inputs_too_small_for_float32_are_refused(network, tmp_path):
+    with pytest.raises(ExportError, match="inputs that are out of the range of float32"):
+        to_c(network, tmp_path / "out", numbers="int8", calibration=np.full((5, 3), 1e-44))
+
+
+def test_a_useless_network_is_reported():
+    report = QuantisationReport("x", sequences=1, error=1.0, largest_difference=1.0, decisions=0, equal_decisions=0)
+    assert "int8 is no use for this network" in str(report)
+    assert "no use" not in str(dataclasses.replace(report, error=0.99))
+
+
+def test_rivals_fit_int8_whatever_the_inputs_of_the_network(tmp_path):
+    network = Network(ClockworkRNN(2, 8, schedule=[1, 2]), 1)
+    with torch.no_grad():
+        network.layer.weight_ih_l0.mul_(1e-4)
+    result = check_c(network, numbers="int8", calibration=np.full((20, 2), 1e4), steps=20)
+    assert len(result.costs) == 5
+
+
 def test_a_network_without_inputs_needs_no_calibration(tmp_path):
     result = to_c(ClockworkRNN(0, 6, schedule=2), tmp_path / "out", numbers="int8")
     assert result.quantisation.error < 0.05
@@ -198,6 +269,11 @@ def test_a_recogniser_is_calibrated_with_sounds(recogniser):
     read = read_calibration(model, [sound, sound[:4000]])
     assert [len(sequence) for sequence in read.sequences] == [98, 23]
     np.testing.assert_array_equal(read.sequences[1], read.sequences[0][:23])
+    np.testing.assert_array_equal(read_calibration(model, torch.from_numpy(sound)).sequences[0], read.sequences[0])
+    sound[7] = np.nan
+    with pytest.raises(ArgumentError, match="an array: .* got nan in sample 7"):
+        read_calibration(model, sound)
+    sound[7] = 0
     with pytest.raises(ArgumentError, match=r"or \(T, B, 13\) or sounds \(n,\), got \(300,\)"):
         read_calibration(model, sound[:300])
 

@@ -96,6 +96,16 @@ def test_a_cortex_computes_the_same_bits(plans, sources, hashes, tmp_path, targe
     assert collect_hashes(plans, call, steps=STEPS) == hashes
 
 
+def test_products_fit_where_int_has_16_bits(plans, sources, tmp_path):
+    """No product of the source is one of int, which has 16 bits on an MSP430; places are unsigned."""
+    options = ["-target", "msp430-freestanding", "-fno-sanitize=all", "-O0", "-S", "-emit-llvm"]
+    for name in ("tanh_others", "relu_alone", "lstm_others", "gru_layers"):
+        source = sources[list(plans).index(name)].with_name(f"{name}.c")
+        code = compile_program(find_zig(), [source], tmp_path / f"{name}.ll", *options).read_text()
+        assert "mul nsw i32" in code
+        assert "mul nsw i16" not in code
+
+
 def test_webassembly_computes_the_same_bits(plans, sources, hashes, tmp_path):
     exports = [f"-Wl,--export=hash_{name}" for name in plans]
     options = ["-target", "wasm32-freestanding", "-nostdlib", "-Wl,--no-entry", *exports]
@@ -236,7 +246,7 @@ def test_real_inputs_become_integers(tmp_path):
     np.testing.assert_array_equal(found, expected)
     assert expected[2].tolist() == [32767, -32767, 0]
     assert expected[3].tolist() == [1, 2, -1]
-    # a number that is none does no harm
+    # NaN does no harm
     nothing, quantised = np.full(3, np.nan, np.float32), np.empty(3, np.int16)
     library.network_quantise(*(ctypes.c_void_p(array.ctypes.data) for array in (nothing, quantised)))
     assert quantised.tolist() == [-32767] * 3

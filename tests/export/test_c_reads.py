@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN
+from cwrnn.export.c import cost
 from cwrnn.export.c.cost import load_emulator, measure_cost
 from cwrnn.export.c.plan import plan_network
 from cwrnn.export.model import read_model
@@ -94,6 +95,17 @@ def test_instructions_stay_below_their_bars():
     assert own.mean_instructions <= 0.19 * lstm.mean_instructions
     assert own.code_bytes <= 1500
     assert own.state_bytes <= 2500
+
+
+@pytest.mark.parametrize("schedule", ["1:3,2:4,2048:9", "3:6,5:4,512:6", "2:4,4:3,1024:2,4096:7"])
+def test_the_worst_step_of_a_long_cycle_is_emulated(schedule, monkeypatch):
+    torch.manual_seed(0)
+    model = read_model(ClockworkRNN(2, 16, schedule=schedule))
+    found = measure_cost(model, "", count=True).worst_instructions
+    # the whole cycle
+    monkeypatch.setattr(cost, "MOST_STEPS", 10_000)
+    monkeypatch.setattr(cost, "count_worst_steps", lambda emulator, program: [0])
+    assert found == measure_cost(model, "", count=True).worst_instructions
 
 
 def test_idle_leaves_the_inputs_to_the_step(tmp_path):

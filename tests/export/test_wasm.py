@@ -303,5 +303,5 @@ def test_clang_is_taken_if_it_has_the_target(tmp_path, monkeypatch, targets, fou
 
 
 def test_what_the_compiler_refuses_is_reported():
-    with pytest.raises(ExportError, match=r"(?s)wasm32.* failed:.*error: "):
+    with pytest.raises(ExportError, match=r"(?s)wasm32.* failed with exit status 1:.*error: "):
         compiler.compile_module({"a.c": "int f(void) { return missing; }"})

@@ -10,7 +10,7 @@ from .model import Array, Model, ModelLayer
 
 
 def count_parameters(model: Model) -> int:
-    """The weights and biases of a model that exist: forbidden weights are not counted."""
+    """The number of weights and biases of a model, without forbidden weights."""
     layers = sum(
         CELLS[layer.cell].gates * (layer.schedule.recurrent_parameter_count() + layer.units * layer.inputs)
         + (0 if layer.bias is None else layer.bias.size)

@@ -26,10 +26,12 @@ def compute_outputs(model: Model, input: Array, dtype: Any = np.float64) -> NDAr
         for layer in model.layers:
             hidden = _build_layer(layer).to(hidden.dtype)(hidden)[0]
     output = hidden.squeeze(1).numpy()
-    if model.readout_weight is not None:
-        output = output @ model.readout_weight.astype(dtype).T
-    if model.readout_bias is not None:
-        output = output + model.readout_bias.astype(dtype)
+    # a network may explode: its outputs are then not finite, which is for the caller to see
+    with np.errstate(over="ignore", invalid="ignore"):
+        if model.readout_weight is not None:
+            output = output @ model.readout_weight.astype(dtype).T
+        if model.readout_bias is not None:
+            output = output + model.readout_bias.astype(dtype)
     return output.astype(np.float64)
 
 

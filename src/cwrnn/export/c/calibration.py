@@ -6,7 +6,7 @@ sounds (n,)                                                              for a r
 bundle, folder:PATH, timit:PATH                                          for a recogniser, words with their labels
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -24,17 +24,19 @@ from ...experiments.tables import LARGEST_FILE, SUFFIXES, open_table
 from ...experiments.words.corpus import BUNDLE, load_corpus
 from ...experiments.words.features import mfcc
 from ...untrusted import escape_controls
-from ..model import Array, Features, Model
+from ..model import Array, ExportError, Features, Model
 from .integers import compute_outputs, quantise_inputs
 from .quantisation import QuantisedModel, Ranges, quantise
 
-Calibrating = str | PathLike[str] | NDArray[Any] | Sequence[NDArray[Any]]
+Calibrating = str | PathLike[str] | NDArray[Any] | torch.Tensor | Sequence[NDArray[Any] | torch.Tensor]
 """What a network can be calibrated with."""
 
 SEQUENCES = 64
 """How many sequences are computed at once."""
 STEPS_WITHOUT_INPUT = 1024
 """The steps with which a network without inputs is calibrated."""
+AXES = {1: ("sample",), 2: ("row", "column"), 3: ("row", "sequence", "column")}
+"""The names of the axes of an array, by their number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,8 @@ class QuantisationReport:
             f"outputs differ by {self.error:.2%} of their size (root mean square), at most by "
             f"{self.largest_difference:.3g}",
         ]
+        if self.error >= 1:
+            lines.append("int8 is no use for this network: outputs that are always 0 differ by 100%")
         if self.decisions:
             lines.append(f"{self.equal_decisions:,} of {self.decisions:,} decisions are those of float32")
         if self.accuracy is not None:
@@ -88,7 +92,8 @@ class QuantisationReport:
 def quantise_model(model: Model, calibration: Calibrating | None) -> tuple[QuantisedModel, QuantisationReport]:
     """The model in integers, and how far it is from float32.
 
-    Raises an ArgumentError for a calibration that cannot be used, and an ExportError for weights that are too large.
+    Raises an ArgumentError for a calibration that cannot be used, and an ExportError for weights that are too large
+    and for a network whose states or outputs are not finite.
     """
     read = read_calibration(model, calibration)
     _, ranges = run_floats(model, read.sequences)
@@ -112,12 +117,20 @@ def read_calibration(model: Model, calibration: Calibrating | None) -> Calibrati
         except ArgumentError as error:
             # a corpus and a table have arguments of their own, such as data
             raise ArgumentError("calibration", error.message) from error
-    arrays = [calibration] if isinstance(calibration, np.ndarray) else list(calibration)
+    # a tensor and a data frame are one array, a list of arrays has no axes
+    if not hasattr(calibration, "ndim") and not isinstance(calibration, Iterable):
+        raise ArgumentError(
+            "calibration", f"expected an array, several arrays or the path of a file, got {calibration!r}"
+        )
+    arrays = [calibration] if hasattr(calibration, "ndim") else list(calibration)
     return _check_sequences(model, "an array" if len(arrays) == 1 else f"{len(arrays):,} arrays", arrays)
 
 
 def run_floats(model: Model, sequences: Sequence[Array]) -> tuple[list[Array], Ranges]:
-    """The outputs (T, outputs) of every sequence in float32, and the largest sizes of all numbers."""
+    """The outputs (T, outputs) of every sequence in float32, and the largest sizes of all numbers.
+
+    Raises an ExportError if a state or an output is not finite.
+    """
     outputs: list[Array] = []
     sizes = np.zeros((2, 1))
     with torch.no_grad():
@@ -133,8 +146,19 @@ def run_floats(model: Model, sequences: Sequence[Array]) -> tuple[list[Array], R
                 sizes = np.maximum(sizes, [[hidden[inside].abs().max().item()], [max(cells, default=0.0)]])
             result = hidden.numpy()
             if model.readout_weight is not None:
-                result = result @ model.readout_weight.T + (0 if model.readout_bias is None else model.readout_bias)
+                # numbers that are not finite are refused below
+                with np.errstate(over="ignore", invalid="ignore"):
+                    result = result @ model.readout_weight.T + (0 if model.readout_bias is None else model.readout_bias)
             outputs += [result[:length, i] for i, length in enumerate(lengths)]
+    for number, output in enumerate(outputs):
+        is_finite = np.isfinite(output).all(axis=1)
+        if not is_finite.all():
+            raise ExportError(
+                f"int8 needs a network whose outputs are finite: in float32, those of sequence {number} of the "
+                f"calibration are not, from step {is_finite.argmin()} on"
+            )
+    if not np.isfinite(sizes).all():
+        raise ExportError("int8 needs a network whose states are finite: in float32, they are not over the calibration")
     largest = np.max([np.abs(sequence).max(axis=0) for sequence in sequences], axis=0)
     return outputs, Ranges(tuple(largest.tolist()), float(sizes[0, 0]), float(sizes[1, 0]))
 
@@ -218,11 +242,13 @@ def _read_file(path: Path) -> list[NDArray[Any]]:
 
 def _check_sequences(model: Model, source: str, arrays: Sequence[Any]) -> Calibration:
     sequences: list[Array] = []
-    for array in arrays:
-        values = np.asarray(array)
+    for number, array in enumerate(arrays):
+        name = source if len(arrays) == 1 else f"{source}, array {number}"
+        values = _convert_array(array)
         if values.dtype.kind not in "biuf":
             raise ArgumentError("calibration", f"expected numbers, got the dtype {values.dtype}")
         if values.ndim == 1 and model.features is not None and values.dtype.kind == "f":
+            _check_finite(name, values)
             values = normalise(model.features, mfcc(values, model.features.settings))
         if values.ndim not in (2, 3) or values.shape[-1] != model.inputs or 0 in values.shape[:-1]:
             sound = " or sounds (n,)" if model.features is not None else ""
@@ -230,14 +256,39 @@ def _check_sequences(model: Model, source: str, arrays: Sequence[Any]) -> Calibr
                 "calibration",
                 f"expected the shape (T, {model.inputs}) or (T, B, {model.inputs}){sound}, got {np.shape(array)}",
             )
-        with np.errstate(over="ignore"):
-            numbers = values.astype(np.float32)
-        if not np.isfinite(numbers).all():
-            raise ArgumentError("calibration", "expected finite numbers within the range of float32")
+        numbers = _check_finite(name, values)
         sequences += list(numbers.transpose(1, 0, 2)) if numbers.ndim == 3 else [numbers]
     if not sequences:
         raise ArgumentError("calibration", "expected at least one array, got none")
     return Calibration(source, tuple(sequences), tuple(sequences))
+
+
+def _convert_array(array: Any) -> NDArray[Any]:
+    """A tensor, an array or nested lists as an array."""
+    if isinstance(array, torch.Tensor):
+        tensor = array.detach().cpu()
+        # numpy has no bfloat16
+        array = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    try:
+        return np.asarray(array)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError("calibration", f"expected arrays of numbers: {error}") from error
+
+
+def _check_finite(source: str, values: NDArray[Any]) -> Array:
+    """The values in float32; an ArgumentError names the first that is not finite there."""
+    with np.errstate(over="ignore"):
+        numbers: Array = values.astype(np.float32)
+    is_finite = np.isfinite(numbers)
+    if not is_finite.all():
+        place = np.unravel_index(is_finite.argmin(), values.shape)
+        described = ", ".join(f"{axis} {index}" for axis, index in zip(AXES[values.ndim], place, strict=True))
+        raise ArgumentError(
+            "calibration",
+            f"{source}: expected finite numbers within the range of float32, got {values[place]} in {described} "
+            "(counted from 0)",
+        )
+    return numbers
 
 
 def _read_corpus(model: Model, features: Features, source: str) -> Calibration:

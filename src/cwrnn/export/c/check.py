@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from .integer_plan import IntegerPlan, plan_integers
 from .integers import compute_outputs as compute_integers
 from .integers import quantise_inputs
 from .plan import Plan, plan_network
-from .quantisation import HEADROOM, LARGEST_STATE, Ranges, quantise
+from .quantisation import LARGEST_STATE, Ranges, quantise
 from .source import check_numbers, plan_program, render_program
 
 TOLERANCE = 1e-5
@@ -130,6 +131,7 @@ def check_c(
     Raises:
         ArgumentError: `name`, `numbers`, `calibration` or `steps` cannot be used
         ExportError: the model cannot be exported, there is no compiler, or the program differs from Python
+        ImportError: an extra is not installed, such as `export`
         ModelError: the file `model` is not a saved network
 
     Example::
@@ -161,9 +163,13 @@ def check_c(
 
 
 def quantise_rivals(plan: IntegerPlan) -> dict[str, IntegerPlan]:
-    """Networks without clocks in int8, by their descriptions, for inputs like those of the network."""
-    inputs = plan.quantised.input_units * (LARGEST_STATE - 1) / HEADROOM
-    ranges = Ranges(tuple(inputs.tolist()), hidden=1.0, cells=LARGEST_RIVAL_CELL)
+    """Networks without clocks in int8, by their descriptions.
+
+    Their cost does not depend on ranges. With those of the network, their random weights might not fit int8, so the
+    sum of their inputs is at most 1.
+    """
+    inputs = plan.model.inputs
+    ranges = Ranges((1 / max(inputs, 1),) * inputs, hidden=1.0, cells=LARGEST_RIVAL_CELL)
     return {title: plan_integers(quantise(rival, ranges)) for title, rival in make_rivals(plan.model).items()}
 
 
@@ -248,4 +254,13 @@ def load_program(model: Model | IntegerPlan, name: str, compiler: list[str]) -> 
         (folder / "the-driver.c").write_text(driver, encoding="utf-8")
         sources = [folder / f"{name}.c", folder / "the-driver.c"]
         path = compile_program(compiler, sources, folder / "the-program.so", *LIBRARY)
-        yield Program(ctypes.CDLL(str(path)), plan)
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError as error:
+            chosen = os.environ.get("CC")
+            origin = f"CC={chosen}" if chosen else " ".join(compiler)
+            raise ExportError(
+                f"the program of {origin} does not run on this machine: the check needs a compiler for this machine "
+                f"({error})"
+            ) from error
+        yield Program(library, plan)

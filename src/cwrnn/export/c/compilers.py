@@ -32,7 +32,10 @@ def find_compiler() -> list[str]:
     """
     chosen = os.environ.get("CC")
     if chosen:
-        command = shlex.split(chosen)
+        try:
+            command = shlex.split(chosen)
+        except ValueError as error:
+            raise ExportError(f"the environment variable CC is no command: {error}: {chosen!r}") from error
         if not command or shutil.which(command[0]) is None:
             raise ExportError(f"the environment variable CC names no compiler that can be found: {chosen!r}")
         return command
@@ -48,12 +51,16 @@ def find_compiler() -> list[str]:
 
 
 def compile_program(compiler: Sequence[str], sources: Sequence[Path], program: Path, *options: str) -> Path:
-    """Compiles sources to a program, and returns its path; an ExportError has the compiler's words if it fails."""
+    """Compiles sources to a program, and returns its path.
+
+    Raises an ExportError that contains the compiler's output if it fails.
+    """
     command = [*compiler, *FLAGS, *options, *map(str, sources), "-o", str(program)]
     # zig keeps what it compiles in a folder of the user; here it belongs to the program
     cache = str(program.parent / "zig-cache")
     environment = os.environ | {"ZIG_LOCAL_CACHE_DIR": cache, "ZIG_GLOBAL_CACHE_DIR": cache}
     result = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
     if result.returncode != 0:
-        raise ExportError(f"{shlex.join(command)} failed:\n{result.stderr.strip()}")
+        output = (result.stderr.strip() or result.stdout.strip()) or "it printed nothing"
+        raise ExportError(f"{shlex.join(command)} failed with exit status {result.returncode}:\n{output}")
     return program

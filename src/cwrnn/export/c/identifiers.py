@@ -21,10 +21,10 @@ CPP_KEYWORDS = (
 )
 """The further keywords of C++, up to C++20."""
 HEADERS = (
-    "assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic "
-    "stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype"
+    "arm_acle assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg "
+    "stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype"
 )
-"""The headers of the C library, which a file of the same name would hide."""
+"""The headers of the C library, and that of Arm's instructions, which a file of the same name would hide."""
 DEVICES = re.compile(r"con|prn|aux|nul|com\d|lpt\d", re.IGNORECASE)
 """The names that Windows keeps for devices: no file can have them."""
 
@@ -45,8 +45,9 @@ def check_name(name: str) -> str:
         raise ArgumentError("name", f"expected a name without _ at its start, which C keeps for itself, got {name!r}")
     if name in f"{C_KEYWORDS} {CPP_KEYWORDS}".split():
         raise ArgumentError("name", f"expected a name that is no keyword of C or C++, got {name!r}")
-    if name in HEADERS.split():
-        raise ArgumentError("name", f"expected a name that is no header of the C library, got {name!r}")
+    # systems such as Windows and macOS find a file whatever the case of its name
+    if name.lower() in HEADERS.split():
+        raise ArgumentError("name", f"expected a name that is no header of C, got {name!r}")
     if DEVICES.fullmatch(name):
         raise ArgumentError("name", f"expected a name that Windows does not keep for a device, got {name!r}")
     if len(name) > LONGEST_NAME:

@@ -5,6 +5,7 @@ import numpy as np
 from .features import render_features
 from .integer_plan import IntegerPlan
 from .quantisation import TABLE_END, TABLE_STEPS, make_table
+from .template_values import collect_values
 from .templates import render
 
 
@@ -17,24 +18,17 @@ def render_integer_network(plan: IntegerPlan, name: str, head: list[str]) -> dic
         head: the lines of the comment at the top of both files
     """
     model, quantised = plan.model, plan.quantised
-    layers = len(model.layers)
-    inputs = f"{name.upper()}_INPUTS" if layers == 1 else "self->inputs"
+    shared = collect_values(plan.plan, name, plan.sums)
+    inputs = shared["inputs"].replace("self", "listener")
     values = {
-        "name": name,
-        "NAME": name.upper(),
-        "model": model,
+        **shared,
         "plan": plan,
         "quantised": quantised,
         "modules": plan.modules,
         "cell": plan.plan.cell,
         "gates": plan.gates,
-        "layers": layers,
         "peepholes": plan.peepholes if plan.plan.peepholes else None,
-        "inputs": inputs,
-        "reads_input": layers > 1 or model.inputs > 0,
-        "source": "input" if layers == 1 else "self->layer ? state->hidden + self->source : input",
-        "message_offset": _format_message_offset(plan, inputs.replace("self", "listener")),
-        "size": _choose_size(plan),
+        "message_offset": _format_message_offset(plan, inputs),
         "biases": plan.biases,
         "drive_biases": plan.drive_biases,
         "scales": plan.scales.tolist(),
@@ -57,9 +51,3 @@ def render_integer_network(plan: IntegerPlan, name: str, head: list[str]) -> dic
 def _format_message_offset(plan: IntegerPlan, inputs: str) -> str:
     """The place of a module's first message matrix among its weights, as an expression in C."""
     return "0" if plan.model.inputs == 0 and len(plan.model.layers) == 1 else f"rows * {inputs}"
-
-
-def _choose_size(plan: IntegerPlan) -> str:
-    """The type that holds every size and every place of the tables."""
-    largest = max(plan.sums, plan.plan.units, *(module.inputs for module in plan.modules))
-    return "uint16_t" if largest < 2**16 else "uint32_t"

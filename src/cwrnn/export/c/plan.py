@@ -153,6 +153,15 @@ class Plan:
 
         For schedules that take very long to repeat: those of a step at which all modules tick and hear all speakers.
         """
+        return int(np.max(self._count_multiply_adds()))
+
+    @property
+    def worst_step(self) -> int:
+        """The step after the first with the most multiply-adds, or one at which all modules tick if that is unknown."""
+        return int(np.argmax(self._count_multiply_adds())) + 1 if self.has_exact_worst else self.cycle
+
+    def _count_multiply_adds(self) -> "np.ndarray | int":
+        """The multiply-adds of the steps 1 to `cycle`; an upper bound for schedules that take very long to repeat."""
         gates = CELLS[self.cell].gates
         t = np.arange(1, self.cycle + 1) if self.has_exact_worst else None
         work: np.ndarray | int = 0
@@ -164,7 +173,7 @@ class Plan:
                 products = products + speaker.units * is_heard
             is_due = 1 if t is None else t % listener.period == 0
             work = work + gates * listener.units * products * is_due
-        return int(np.max(work))
+        return work
 
     @property
     def cycle(self) -> int:

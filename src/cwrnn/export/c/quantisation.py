@@ -133,7 +133,9 @@ def quantise(model: Model, ranges: Ranges) -> QuantisedModel:
     cell_bits = min(15, 15 - _find_exponent(ranges.cells)) if cell == "lstm" else 15
     largest = np.array([size if size > 0 else 1.0 for size in ranges.inputs])
     input_units = (HEADROOM * largest / (LARGEST_STATE - 1)).astype(np.float32)
-    if not (np.isfinite(input_units) & np.isfinite(1 / input_units)).all():
+    with np.errstate(divide="ignore", over="ignore"):
+        is_usable = np.isfinite(input_units) & np.isfinite(1 / input_units)
+    if not is_usable.all():
         raise ExportError("the calibration has inputs that are out of the range of float32")
     parts = []
     for number, layer in enumerate(model.layers):

@@ -20,6 +20,7 @@ from .identifiers import check_name
 from .integer_plan import IntegerPlan, plan_integers
 from .integer_source import render_integer_network
 from .plan import Plan, plan_network
+from .template_values import collect_values
 from .templates import render
 
 NUMBERS = ("float32", "int8")
@@ -111,6 +112,7 @@ def to_c(
     Raises:
         ArgumentError: `out`, `name`, `numbers` or `calibration` cannot be used
         ExportError: the model cannot be exported
+        ImportError: an extra is not installed, such as `export`
         ModelError: the file `model` is not a saved network
 
     Example::
@@ -176,23 +178,16 @@ def check_numbers(numbers: str, calibration: Calibrating | None = None) -> None:
 def render_network(plan: Plan, name: str) -> dict[str, str]:
     """The contents of header and source, by the names of the files."""
     model, cell = plan.model, CELLS[plan.cell]
-    layers = len(model.layers)
-    inputs = f"{name.upper()}_INPUTS" if layers == 1 else "self->inputs"
+    shared = collect_values(plan, name, plan.sums)
+    inputs = shared["inputs"].replace("self", "listener")
     values = {
-        "name": name,
-        "NAME": name.upper(),
-        "model": model,
+        **shared,
         "plan": plan,
         "modules": plan.modules,
-        "layers": layers,
         "rows": plan.rows,
         "gates": cell.gates,
         "biases": cell.biases,
-        "inputs": inputs,
-        "reads_input": layers > 1 or model.inputs > 0,
-        "source": "input" if layers == 1 else "self->layer ? state->hidden + self->source : input",
-        "message_offset": _format_message_offset(plan, inputs.replace("self", "listener")),
-        "size": _choose_size(plan),
+        "message_offset": _format_message_offset(plan, inputs),
         "readout_bias": np.zeros(model.outputs) if model.readout_bias is None else model.readout_bias,
         "readout_weights": None if model.readout_weight is None else plan.readout_weights,
         "head": describe_network(plan, name),
@@ -210,12 +205,6 @@ def _format_message_offset(plan: Plan, inputs: str) -> str:
     if cell.gates == 1:
         return f"listener->units * (1u + {inputs})"
     return f"listener->units * ({own}u + GATES * {inputs})"
-
-
-def _choose_size(plan: Plan) -> str:
-    """The type that holds every size and every place of the tables."""
-    largest = max(plan.sums, plan.units, *(module.inputs for module in plan.modules))
-    return "uint16_t" if largest < 2**16 else "uint32_t"
 
 
 def describe_network(program: Plan | IntegerPlan, name: str) -> list[str]:
@@ -264,9 +253,10 @@ def _describe_calls(model: Model, name: str, *, is_integer: bool) -> list[str]:
     """A program that calls the functions of a network, line by line."""
     NAME, inputs, features = name.upper(), model.inputs > 0, model.features is not None
     input = "0" if not inputs else "quantised" if is_integer else "input"
+    idle = f"    {name}_idle(&state); // optional: does part of the step before its input arrives"
     return [
         f"static {name}_state state;",
-        *([f"static {name}_features features;"] if features else []),
+        *([f"static {name}_features features;", "int16_t sample;"] if features else []),
         *([f"float input[{NAME}_INPUTS];"] if inputs else []),
         *([f"int16_t quantised[{NAME}_INPUTS];"] if inputs and is_integer else []),
         f"{'int32_t' if is_integer else 'float'} output[{NAME}_OUTPUTS];",
@@ -274,12 +264,14 @@ def _describe_calls(model: Model, name: str, *, is_integer: bool) -> list[str]:
         f"{name}_reset(&state);",
         *([f"{name}_features_reset(&features);"] if features else []),
         "for (;;) {",
-        f"    {name}_idle(&state); // optional: does a part of the step before its input is there",
+        *([] if features else [idle]),
         *(["    ... // wait for the input"] if inputs and not features else []),
-        *(["    ... // wait for a sample"] if features else []),
+        *(["    ... // wait for the sample"] if features else []),
         *([f"    if (!{name}_features_accept(&features, sample, input)) continue;"] if features else []),
         *([f"    {name}_quantise(input, quantised);"] if inputs and is_integer else []),
         f"    {name}_step(&state, {input});",
         f"    {name}_output(&state, output); // whenever the outputs are needed",
+        # most samples complete no frame, and a single call is enough for all that follow
+        *([idle] if features else []),
         "}",
     ]
