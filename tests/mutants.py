@@ -1230,6 +1230,13 @@ MUTANTS = [
     Mutant("wasm: a label ends the script of the wrapper", "export/wasm/wrapper.js.j2",
            "{{ labels | tojson }}", "{{ labels | tojson | replace('\\\\u003c', '<') }}",
            f"{WASM_PAGE}::test_labels_end_no_script"),
+    Mutant("pool: the address of the packed weights outlives a call", "kernels/cpu/slots.py",
+           "        fields[FIELD_PACKED] = self.packed.values.data_ptr()\n", "",
+           "tests/core/test_streams.py::test_no_address_of_the_packed_weights_outlives_a_call"),
+    Mutant("step: packed weights are compared as numbers", "kernels/cpu/stepping.py",
+           "torch.equal(old.values.view(torch.uint8), new.values.view(torch.uint8))",
+           "torch.equal(old.values, new.values)",
+           "tests/kernels/test_stepping.py::test_zeros_of_another_sign_are_other_weights"),
 ]  # fmt: skip
 
 

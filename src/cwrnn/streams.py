@@ -82,6 +82,13 @@ class StreamPool:
     def __iter__(self) -> Iterator[Hashable]:
         return iter(self._slots)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # the kernel knows the memory of the pool by its address, which a copy would not own
+        raise TypeError(
+            "a StreamPool cannot be pickled or copied: save pool.state(key) of every stream, and open the streams in a "
+            "new pool with these states"
+        )
+
     def __repr__(self) -> str:
         return f"StreamPool({self.layer!r}, {len(self)} streams)"
 

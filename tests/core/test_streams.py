@@ -1,5 +1,9 @@
 """StreamPool: each of its streams equals the same stream alone, whatever the others do."""
 
+import copy
+import io
+import pickle
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +14,8 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from cwrnn import LearnedClockworkRNN, LSTMState, State, StreamPool
+from cwrnn.kernels.cpu import slots
+from cwrnn.kernels.cpu.stepping import FIELD_PACKED
 from cwrnn.streams import _PlainMemory
 
 
@@ -156,6 +162,35 @@ def test_a_state_is_a_copy(close):
     close(pool.step(["a"], x[2]), layer(x)[0][2].detach())
 
 
+@pytest.mark.parametrize(
+    "duplicate",
+    [pickle.dumps, copy.deepcopy, copy.copy, lambda pool: torch.save(pool, io.BytesIO())],
+    ids=["pickle", "deepcopy", "copy", "torch.save"],
+)
+@pytest.mark.parametrize("backend", USABLE)
+def test_a_pool_cannot_be_copied(backend, duplicate):
+    pool = StreamPool(make(backend=backend))
+    pool.open("a")
+    with pytest.raises(TypeError, match=r"cannot be pickled or copied: save pool.state\(key\) of every stream"):
+        duplicate(pool)
+
+
+@pytest.mark.skipif("cpu" not in USABLE, reason="the kernel was not built")
+def test_no_address_of_the_packed_weights_outlives_a_call(close):
+    layer, x = make(), randn(3, 1, 2)
+    pool = StreamPool(layer)
+    pool.open("a")
+    (own,) = pool._memory._slots
+    outputs = []
+    for x_t in x:
+        # other memory with the same numbers, as a copy of the slots has
+        own.packed.values = own.packed.values.clone()
+        stale = torch.full_like(own.packed.values, torch.nan)
+        own.fields[FIELD_PACKED] = stale.data_ptr()
+        outputs.append(pool.step(["a"], x_t))
+    close(torch.stack(outputs), layer(x)[0].detach())
+
+
 def test_gradients_end_at_the_pool():
     layer, pool = make(), StreamPool(make())
     _, state = layer(randn(3, 1, 2), return_state=True)
@@ -172,13 +207,15 @@ def test_gradients_end_at_the_pool():
         lambda layer: layer.bias_l0.data.add_(1),
         lambda layer: setattr(layer, "weight_hh_l1", nn.Parameter(layer.weight_hh_l1 * 0.5)),
         lambda layer: layer.load_state_dict(make("lstm", num_layers=2).state_dict()),
+        lambda layer: layer.weight_ih_l0.copy_(-torch.zeros_like(layer.weight_ih_l0)),
         lambda layer: layer.flatten_parameters(),
     ],
-    ids=["counted", "not counted", "bias", "replaced", "loaded", "same"],
+    ids=["counted", "not counted", "bias", "replaced", "loaded", "negative zeros", "same"],
 )
 @torch.no_grad()
 def test_changed_weights_are_noticed(change, close):
     layer = make("lstm", num_layers=2)
+    layer.weight_ih_l0.zero_()
     pool, alone = StreamPool(layer), Alone(layer)
     for number in range(3):
         pool.open(number)
@@ -192,6 +229,16 @@ def test_changed_weights_are_noticed(change, close):
             }
         x = randn(3, 2)
         close(pool.step(range(3), x), alone.step(range(3), x))
+
+
+@pytest.mark.skipif("cpu" not in USABLE, reason="the kernel was not built")
+def test_weights_that_keep_changing_are_refused(monkeypatch):
+    layer = make()
+    pool = StreamPool(layer)
+    pool.open("a")
+    monkeypatch.setattr(slots, "invoke", lambda *arguments: False)
+    with pytest.raises(RuntimeError, match="the weights of the layer changed while it made a step"):
+        pool.step(["a"], randn(1, 2))
 
 
 def test_inference_mode_comes_and_goes(close):
@@ -351,8 +398,8 @@ def test_memory_stays_in_place():
     if isinstance(pool._memory, _PlainMemory):
         tensors = [pool._memory._states]
     else:
-        (slots,) = pool._memory._slots
-        tensors = [slots.values, slots.c, slots.made]
+        (own,) = pool._memory._slots
+        tensors = [own.values, own.c, own.made]
     addresses = [tensor.data_ptr() for tensor in (*tensors, pool._clocks)]
     for keys in (range(50), range(0, 50, 7), [3], range(50)):
         pool.step(keys, randn(len(keys), 2))
