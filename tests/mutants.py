@@ -1045,7 +1045,7 @@ MUTANTS = [
     Mutant("pool: a step without a kernel does not advance the clocks", "streams.py",
            "clocks.index_copy_(0, slots, after.t)", "pass", POOL),
     Mutant("pool: a closed stream is found again", "streams.py",
-           "self._free.append(self._slots.pop(key))\n        self._last = None",
+           "self._free.append(self._slots.pop(key))\n            self._last = None",
            "self._free.append(self._slots.pop(key))",
            "tests/core/test_streams.py::test_a_closed_stream_makes_no_step"),
     Mutant("pool: a key occurs twice", "streams.py",
@@ -1237,6 +1237,13 @@ MUTANTS = [
            "torch.equal(old.values.view(torch.uint8), new.values.view(torch.uint8))",
            "torch.equal(old.values, new.values)",
            "tests/kernels/test_stepping.py::test_zeros_of_another_sign_are_other_weights"),
+    Mutant("pool: steps of two threads overlap", "streams.py",
+           "        with self._lock:\n            slots = self._find_slots(list(keys))",
+           "        if True:\n            slots = self._find_slots(list(keys))",
+           "tests/core/test_streams.py::test_calls_wait_for_each_other"),
+    Mutant("pool: another schedule of the layer is not noticed", "streams.py",
+           "if other or layer.backend", "if layer.backend",
+           "tests/core/test_streams.py::test_a_layer_that_is_another_one_is_refused"),
 ]  # fmt: skip
 
 

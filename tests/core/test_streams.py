@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+from threading import Thread
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from support.rnn_pairs import CLOCKWORK, MAKERS, is_lstm, join
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from cwrnn import LearnedClockworkRNN, LSTMState, State, StreamPool
+from cwrnn import LearnedClockworkRNN, LSTMState, Schedule, State, StreamPool
 from cwrnn.kernels.cpu import slots
 from cwrnn.kernels.cpu.stepping import FIELD_PACKED
 from cwrnn.streams import _PlainMemory
@@ -299,6 +300,9 @@ def test_autocast_does_not_apply(close):
         (lambda pool, x: pool.step(["a", "x"], x), KeyError, r"there is no stream 'x' in the pool"),
         (lambda pool, x: pool.step(["a", "a"], x), ValueError, r"keys has 'a' twice"),
         (lambda pool, x: pool.step("ab", x), TypeError, r"keys should be a sequence of keys, got: str"),
+        (lambda pool, x: pool.step(None, x), TypeError, r"keys should be a sequence of keys, got: NoneType"),
+        (lambda pool, x: pool.step(torch.tensor([1, 2]), x), TypeError, r"keys should be a sequence .* got: Tensor"),
+        (lambda pool, x: pool.open(torch.tensor(1)), TypeError, r"key should not be a Tensor"),
         (lambda pool, x: pool.step(["a"], x), ValueError, r"one row per key, shape \(1, 2\), got \(2, 2\)"),
         (lambda pool, x: pool.step(["a"], x[0]), ValueError, r"one row per key, shape \(1, 2\), got \(2,\)"),
         (lambda pool, x: pool.step(["a"], [1.0, 2.0]), TypeError, r"input should be a Tensor, got: list"),
@@ -369,6 +373,62 @@ def test_a_layer_that_was_converted_is_refused():
         with pytest.raises(RuntimeError, match=r"are now torch.float32 on cpu, but the states .* torch.float64 on cpu"):
             call()
     assert pool.close("a").h.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("schedule", Schedule.resolve((1, 5, 7), 9), r"now has schedule=.*5.*7.*, but the pool was made for .*2.*3"),
+        ("backend", "reference", r"backend='reference' .*, but the pool was made for .*, 'auto' and"),
+        ("nonlinearity", "relu", r"the cell 'relu', but the pool was made for .* and 'tanh'"),
+    ],
+)
+def test_a_layer_that_is_another_one_is_refused(name, value, message):
+    layer = make()
+    pool = StreamPool(layer)
+    pool.open("a")
+    setattr(layer, name, value)
+    for call in (lambda: pool.step(["a"], randn(1, 2)), lambda: pool.open("b")):
+        with pytest.raises(RuntimeError, match=message):
+            call()
+    assert pool.close("a").t == 0
+
+
+class Taken:
+    """A lock that another thread holds: to wait for it is an error."""
+
+    def __enter__(self):
+        raise BlockingIOError("another thread holds the lock")
+
+    def __exit__(self, *arguments):
+        pass
+
+
+@pytest.mark.parametrize("name", ["open", "close", "state", "step"])
+def test_calls_wait_for_each_other(name):
+    pool = StreamPool(make())
+    pool.open("a")
+    pool._lock = Taken()
+    with pytest.raises(BlockingIOError):
+        getattr(pool, name)(*{"open": ("b",), "step": (["a"], randn(1, 2))}.get(name, ("a",)))
+
+
+def test_threads_share_a_pool(close):
+    layer, x = make("lstm"), randn(50, 3, 60, 2)
+    pool = StreamPool(layer, capacity=1)
+    outputs = {}
+
+    def serve(number):
+        keys = [pool.open((number, place)) for place in range(60)]
+        outputs[number] = torch.stack([pool.step(keys, x_t) for x_t in x[:, number]])
+
+    threads = [Thread(target=serve, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(3):
+        close(outputs[number], layer(x[:, number])[0].detach())
 
 
 @pytest.mark.skipif("cpu" not in USABLE, reason="the kernel was not built")
