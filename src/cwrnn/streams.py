@@ -10,12 +10,9 @@ from torch import Tensor
 
 from .backends import make_stream_slots
 from .cells import CELLS
-from .checks import check_clock, check_clocks, check_features, is_autocast_on
+from .checks import LATEST, check_clock, check_clocks, check_features, is_autocast_on
 from .layer import AnyLayer, ClockworkLayer
 from .step import LSTMState, State
-
-LATEST = 2**62
-"""The largest clock of a stream that is opened. A stream would need ages to reach the end of 64 bits from there."""
 
 
 class StreamPool:
