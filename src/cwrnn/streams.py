@@ -39,7 +39,7 @@ class StreamPool:
     >>> y.shape, pool.state("anna").t, pool.state("bert").t
     (torch.Size([1, 8]), 1, 2)
     >>> state = pool.close("bert")
-    >>> pool.open("bert again", state)  # goes on after two steps
+    >>> pool.open("bert again", state)  # continues after two steps
     'bert again'
     >>> list(pool)
     ['anna', 'bert again']
@@ -99,7 +99,7 @@ class StreamPool:
 
         Args:
             key: anything hashable that no other stream has; None takes the next free number
-            state: the state from which the stream goes on: what `close` or `state` returned, or a state of the layer
+            state: the state from which the stream continues: what `close` or `state` returned, or a state of the layer
                 for one sequence, batched or not. Default: zeros at clock 0
         """
         if isinstance(key, Tensor):

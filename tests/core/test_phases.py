@@ -306,6 +306,16 @@ def test_a_graph_of_whole_sequences_takes_one_clock():
         vmap(lambda t0: rnn(x, t0=t0)[0])(torch.tensor([[1, 2], [3, 4]]))
 
 
+@pytest.mark.parametrize("lengths", [[5, 2], [5, 5]])
+def test_a_graph_returns_the_clocks_of_lengths(lengths, close, kind):
+    rnn, x = CLOCKWORK[kind](3, 8), torch.randn(5, 2, 3)
+    torch._dynamo.reset()
+    compiled = torch.compile(rnn, fullgraph=True, backend="eager")
+    found, state = compiled(x, t0=4, lengths=torch.tensor(lengths), return_state=True)
+    close(found, rnn(x, t0=4, lengths=lengths)[0])
+    assert state.t.tolist() == [4 + length for length in lengths]
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("backend", USABLE)
 @pytest.mark.parametrize("form", ["t0", "state"])

@@ -324,7 +324,7 @@ def test_autocast_does_not_apply(close):
         (
             lambda pool, x: torch.func.vmap(lambda x: pool.step(["a", "b"], x))(x[None]),
             RuntimeError,
-            r"plain tensors|vmap",
+            r"memory of their own|vmap",
         ),
     ],
 )
@@ -338,6 +338,16 @@ def test_what_does_not_fit_is_refused_and_nothing_changes(call, error, message, 
     assert list(pool) == ["a", "b"]
     close(pool.step(["a", "b"], x[1]), layer(x)[0][1].detach())
     assert pool.state("a").t == pool.state("b").t == 2
+
+
+def test_an_input_of_a_subclass_with_memory_is_taken(close):
+    class Named(torch.Tensor):
+        pass
+
+    layer, x = make(), randn(1, 1, 2)
+    pool = StreamPool(layer)
+    pool.open("a")
+    close(pool.step(["a"], x[0].as_subclass(Named)).as_subclass(torch.Tensor), layer(x)[0][0].detach())
 
 
 def test_no_streams_make_a_step():

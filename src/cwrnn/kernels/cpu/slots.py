@@ -96,8 +96,8 @@ class StreamSlots(BoundWeights):
         """
         if not is_plain_eager((input,)):
             raise RuntimeError(
-                "the pool changes the states of its streams in place, so it takes plain tensors, outside of "
-                "torch.compile, torch.func and dispatch modes"
+                "the pool changes the states of its streams in place, so it takes tensors with memory of their own, "
+                "outside of torch.compile, torch.func and dispatch modes"
             )
         output = input.new_empty((input.shape[0], self.schedule.hidden_size))
         if not self._invoke(whole(input), slots, clocks, advance, output):
