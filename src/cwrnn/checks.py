@@ -19,6 +19,9 @@ from .cells import NONLINEARITIES
 INTEGERS = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8
 """The dtypes of lengths and clocks."""
 
+LATEST = 2**62
+"""The largest clock of a tensor, and of a stream in a pool. No sequence reaches the end of 64 bits from there."""
+
 
 def check_nonlinearity(nonlinearity: Any) -> None:
     """Refuses a nonlinearity that torch.nn.RNN refuses, with its message."""
@@ -181,19 +184,20 @@ def check_clock(name: str, t: Any) -> "int | Tensor":
         if t.dtype not in INTEGERS:
             raise TypeError(f"{name} should be an int or a tensor of integers, got: {t.dtype}")
         if t.dim() > 0:
-            return t.to(torch.int64)
+            # a conversion that changes nothing would hide the numbers under torch.func, which wraps every result
+            return t if t.dtype is torch.int64 else t.to(torch.int64)
         t = int(t)
     elif isinstance(t, np.integer):
         t = int(t)
     if isinstance(t, bool) or not isinstance(t, (int, torch.SymInt)):
-        raise TypeError(f"{name} should be of type int, got: {type(t).__name__}")
+        raise TypeError(f"{name} should be an int or a tensor of integers, got: {type(t).__name__}")
     if t < 0:
         raise ValueError(f"{name} must be zero or greater, got {t}")
     return t  # type: ignore[return-value]
 
 
 def check_clocks(name: str, clocks: Tensor, batch: int | None) -> None:
-    """Refuses a tensor of clocks that has not one clock, zero or greater, for each of `batch` sequences.
+    """Refuses a tensor of clocks that has not one clock, from 0 to LATEST, for each of `batch` sequences.
 
     `batch` is None for an unbatched input. The numbers are not looked at inside a graph.
     """
@@ -201,8 +205,12 @@ def check_clocks(name: str, clocks: Tensor, batch: int | None) -> None:
         raise ValueError(f"{name} must be a single clock for an unbatched input, got shape {tuple(clocks.shape)}")
     if clocks.shape != (batch,):
         raise ValueError(f"{name} must have one clock per sequence, shape ({batch},), got {tuple(clocks.shape)}")
-    if batch > 0 and can_read_clocks(clocks) and (earliest := int(clocks.min())) < 0:
-        raise ValueError(f"{name} must be zero or greater, got {earliest}")
+    if batch > 0 and can_read_clocks(clocks):
+        earliest, latest = int(clocks.min()), int(clocks.max())
+        if earliest < 0:
+            raise ValueError(f"{name} must be zero or greater, got {earliest}")
+        if latest > LATEST:
+            raise ValueError(f"{name} must be at most 2**62, got {latest}")
 
 
 def check_start_clocks(clocks: Tensor, batch: int | None, are_given: bool) -> None:

@@ -57,6 +57,7 @@ class ClockworkLSTM(ClockworkLayer[tuple[Tensor, Tensor], LSTMState]):
           clock. Default: 0
         * **lengths**: B integers, if the sequences of a padded batch have different lengths
         * **return_state**: if ``True``, the second output is an :class:`LSTMState` even if `hx` is not one.
+          Its `t` is an int if `t0` is one clock and all sequences are equally long, and otherwise a tensor (B,).
           Default: ``False``
 
     Outputs: output, (h_n, c_n)

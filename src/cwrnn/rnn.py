@@ -49,6 +49,7 @@ class ClockworkRNN(ClockworkLayer[Tensor, State]):
           the number of steps before this call. A tensor (B,) of integers gives every sequence its own clock. Default: 0
         * **lengths**: B integers, if the sequences of a padded batch have different lengths
         * **return_state**: if ``True``, the second output is a :class:`State` even if `hx` is not one.
+          Its `t` is an int if `t0` is one clock and all sequences are equally long, and otherwise a tensor (B,).
           Default: ``False``
 
     Outputs: output, h_n

@@ -29,11 +29,15 @@ TYPES: dict[str, Any] = {"State": State, "LSTMState": LSTMState}
 FLOATS = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """The dtypes of states by their names in a file."""
 
+CLOCKS = 2**63
+"""A clock in a file is less than this."""
+
 
 def save_state(path: str | os.PathLike[str], state: State | LSTMState) -> None:
     """Writes a state to `path`, completely or not at all; an existing file is replaced. It needs safetensors.
 
-    Raises an OSError if the file cannot be written, and a ValueError if the clock does not fit into 64 bits.
+    Raises an OSError if the file cannot be written, and a ValueError if `load_state` would refuse it: if a clock is
+    too large, or if the clocks of millions of sequences make its header too long.
 
     Args:
         path: the file
@@ -55,11 +59,14 @@ def save_state(path: str | os.PathLike[str], state: State | LSTMState) -> None:
         raise TypeError(f"the parts of state should be Tensors, got: {', '.join(type(p).__name__ for p in parts)}")
     dtype = next((name for name, dtype in FLOATS.items() if all(part.dtype == dtype for part in parts)), None)
     if dtype is None:
-        raise ValueError(f"state must have one of the dtypes {', '.join(FLOATS)}, got {parts[0].dtype}")
+        found = " and ".join(str(part.dtype) for part in parts)
+        raise ValueError(f"state must have one of the dtypes {', '.join(FLOATS)} in all its tensors, got {found}")
     _check_shapes([tuple(part.shape) for part in parts])
     clock = check_clock("state.t", t)
     if isinstance(clock, Tensor):
         check_clocks("state.t", clock, parts[0].shape[1] if parts[0].dim() == 3 else None)
+    elif clock >= CLOCKS:
+        raise ValueError(f"state.t must be at most 2**63 - 1, which is what a file can hold, got {clock}")
     time = clock.tolist() if isinstance(clock, Tensor) else clock
     stored = "<f8" if dtype == "float64" else "<f4"
     values = [part.detach().to(device="cpu", dtype=torch.float64).numpy() for part in parts]
@@ -117,7 +124,7 @@ def _check_shapes(shapes: list[tuple[int, ...]]) -> None:
 def _check_time(t: Any, batch: int | None) -> int | Tensor:
     """The clock, or the clocks of a batch, from a file."""
     clocks: list[Any] = t if isinstance(t, list) else [t]
-    if not all(type(clock) is int and 0 <= clock < 2**63 for clock in clocks):
+    if not all(type(clock) is int and 0 <= clock < CLOCKS for clock in clocks):
         raise FormatError(f"t must be from 0 to 2**63 - 1, or a list of such numbers, got {shorten(repr(t))}")
     if not isinstance(t, list):
         return int(t)

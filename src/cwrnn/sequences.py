@@ -54,10 +54,13 @@ class Layout(NamedTuple):
     def count_steps(self, T: int) -> int | Tensor:
         """The number of steps of all sequences in a batch of T steps.
 
-        If they differ, it is a tensor (B,) on the CPU, in the order that the user expects.
+        If they differ, it is a tensor (B,) on the CPU, in the order that the user expects. Inside a graph,
+        where lengths cannot be compared, it is always a tensor if there are lengths.
         """
         if self.lengths is None or self.lengths.numel() == 0:
             return T
+        if torch.compiler.is_compiling() and self.packed is None:
+            return self.lengths.cpu()
         if self.packed is not None:
             # they lie on the CPU, sorted
             sizes = self.packed.batch_sizes

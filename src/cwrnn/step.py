@@ -33,7 +33,10 @@ class State(NamedTuple):
     h: Tensor
     """(num_layers, B, N), or (num_layers, N) unbatched."""
     t: int | Tensor
-    """The number of steps that the stream has made, or a tensor (B,) with the number of every sequence."""
+    """The number of steps that the stream has made, or a tensor (B,) with the number of every sequence.
+
+    Do not change a tensor of clocks in place, because `step` does not check it again: pass `state._replace(t=...)`.
+    """
 
     def detach(self) -> "State":
         """The state without the history of its gradients, to train on a stream in chunks.
@@ -77,7 +80,10 @@ class LSTMState(NamedTuple):
     c: Tensor
     """The cell state, of the same shape."""
     t: int | Tensor
-    """The number of steps that the stream has made, or a tensor (B,) with the number of every sequence."""
+    """The number of steps that the stream has made, or a tensor (B,) with the number of every sequence.
+
+    Do not change a tensor of clocks in place, because `step` does not check it again: pass `state._replace(t=...)`.
+    """
 
     def detach(self) -> "LSTMState":
         """The state without the history of its gradients, to train on a stream in chunks.

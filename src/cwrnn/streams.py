@@ -1,7 +1,8 @@
 """StreamPool: many streams through one layer, each with its own clock, and one call per time step for all of them."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import count
+from threading import RLock
 from typing import Any
 
 import torch
@@ -9,12 +10,9 @@ from torch import Tensor
 
 from .backends import make_stream_slots
 from .cells import CELLS
-from .checks import check_clock, check_clocks, check_features, is_autocast_on
+from .checks import LATEST, check_clock, check_clocks, check_features, is_autocast_on
 from .layer import AnyLayer, ClockworkLayer
 from .step import LSTMState, State
-
-LATEST = 2**62
-"""The largest clock of a stream that is opened. A stream would need ages to reach the end of 64 bits from there."""
 
 
 class StreamPool:
@@ -24,8 +22,9 @@ class StreamPool:
     and float64, the C kernel computes a step: states and messages stay in memory, and only the modules that are due
     are computed, for all streams together. Elsewhere the pool calls `layer.step` with the states of the streams.
 
-    The pool computes without gradients. Changed weights are noticed as `layer.step` notices them. Calls from several
-    threads must not overlap.
+    The pool computes without gradients. Changed weights are noticed as `layer.step` notices them. Several
+    threads may use a pool: `open`, `close`, `state` and `step` run one after another, each when the one before has
+    returned. A pool cannot be pickled or copied, but the states of its streams can.
 
     Args:
         layer: a ClockworkRNN, ClockworkLSTM or ClockworkGRU, in one direction
@@ -40,7 +39,7 @@ class StreamPool:
     >>> y.shape, pool.state("anna").t, pool.state("bert").t
     (torch.Size([1, 8]), 1, 2)
     >>> state = pool.close("bert")
-    >>> pool.open("bert again", state)  # goes on after two steps
+    >>> pool.open("bert again", state)  # continues after two steps
     'bert again'
     >>> list(pool)
     ['anna', 'bert again']
@@ -60,11 +59,14 @@ class StreamPool:
         self.layer = layer
         weight = layer._parameter("weight_hh_l0")
         self._placed = weight.device, weight.dtype
+        self._made_for = layer.schedule, layer.backend, layer.cell
         self._memory = _make_memory(layer)
         self._clocks = torch.zeros(0, dtype=torch.int64, device="cpu")
         self._slots: dict[Hashable, int] = {}
         self._free: list[int] = []
         self._numbers = count()
+        # the kernel runs without the interpreter's lock; a finalizer may close a stream in the middle of a call
+        self._lock = RLock()
         self._last: tuple[list[Hashable], Tensor] | None = None
         self._grow(capacity)
 
@@ -82,6 +84,13 @@ class StreamPool:
     def __iter__(self) -> Iterator[Hashable]:
         return iter(self._slots)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # the kernel knows the memory of the pool by its address, which a copy would not own
+        raise TypeError(
+            "a StreamPool cannot be pickled or copied: save pool.state(key) of every stream, and open the streams in a "
+            "new pool with these states"
+        )
+
     def __repr__(self) -> str:
         return f"StreamPool({self.layer!r}, {len(self)} streams)"
 
@@ -90,35 +99,41 @@ class StreamPool:
 
         Args:
             key: anything hashable that no other stream has; None takes the next free number
-            state: the state from which the stream goes on: what `close` or `state` returned, or a state of the layer
+            state: the state from which the stream continues: what `close` or `state` returned, or a state of the layer
                 for one sequence, batched or not. Default: zeros at clock 0
         """
-        if key is None:
-            key = next(number for number in self._numbers if number not in self._slots)
-        if key in self._slots:
-            raise ValueError(f"the stream {key!r} is open already")
-        self._check_layer()
-        joined, t = self._check_state(state)
-        if not self._free:
-            self._grow(2 * self.capacity)
-        slot = self._free.pop()
-        self._memory.write(slot, joined)
-        self._clocks[slot] = t
-        self._slots[key] = slot
-        self._last = None
-        return key
+        if isinstance(key, Tensor):
+            # equal tensors have different hashes
+            raise TypeError("key should not be a Tensor: pass key.item(), or another hashable value")
+        with self._lock:
+            if key is None:
+                key = next(number for number in self._numbers if number not in self._slots)
+            if key in self._slots:
+                raise ValueError(f"the stream {key!r} is open already")
+            self._check_layer()
+            joined, t = self._check_state(state)
+            if not self._free:
+                self._grow(2 * self.capacity)
+            slot = self._free.pop()
+            self._memory.write(slot, joined)
+            self._clocks[slot] = t
+            self._slots[key] = slot
+            self._last = None
+            return key
 
     def close(self, key: Hashable) -> Any:
         """Removes a stream, and returns its state."""
-        state = self.state(key)
-        self._free.append(self._slots.pop(key))
-        self._last = None
-        return state
+        with self._lock:
+            state = self.state(key)
+            self._free.append(self._slots.pop(key))
+            self._last = None
+            return state
 
     def state(self, key: Hashable) -> Any:
         """A copy of the state of a stream, unbatched: a State, or an LSTMState for an LSTM."""
-        slot = self._find_slot(key)
-        joined, t = self._memory.read(slot), int(self._clocks[slot])
+        with self._lock:
+            slot = self._find_slot(key)
+            joined, t = self._memory.read(slot), int(self._clocks[slot])
         if self.layer._state_type is State:
             return State(joined, t)
         h, c = (part.clone() for part in joined.chunk(2, dim=-1))
@@ -135,22 +150,23 @@ class StreamPool:
         layer = self.layer
         if layer.training and layer.dropout > 0 and layer.num_layers > 1:
             raise RuntimeError(f"layer is in training mode with dropout={layer.dropout}: call layer.eval() first")
-        if isinstance(keys, (str, bytes)):
+        if isinstance(keys, (str, bytes, Tensor)) or not isinstance(keys, Iterable):
             raise TypeError(f"keys should be a sequence of keys, got: {type(keys).__name__}")
         if not isinstance(input, Tensor):
             raise TypeError(f"input should be a Tensor, got: {type(input).__name__}")
-        slots = self._find_slots(list(keys))
-        if input.dim() != 2 or input.shape[0] != slots.shape[0]:
-            raise ValueError(
-                f"input must have one row per key, shape ({slots.shape[0]}, {layer.input_size}), "
-                f"got {tuple(input.shape)}"
-            )
-        self._check_layer()
-        if input.dtype != self._placed[1]:
-            # autocast does not apply: the states keep the dtype of the weights
-            raise ValueError(f"input must be {self._placed[1]}, as the weights of the layer, got {input.dtype}")
-        check_features(input, 2, layer.input_size, layer._parameter("weight_ih_l0"))
-        return self._memory.step(input, slots, self._clocks)
+        with self._lock:
+            slots = self._find_slots(list(keys))
+            if input.dim() != 2 or input.shape[0] != slots.shape[0]:
+                raise ValueError(
+                    f"input must have one row per key, shape ({slots.shape[0]}, {layer.input_size}), "
+                    f"got {tuple(input.shape)}"
+                )
+            self._check_layer()
+            if input.dtype != self._placed[1]:
+                # autocast does not apply: the states keep the dtype of the weights
+                raise ValueError(f"input must be {self._placed[1]}, as the weights of the layer, got {input.dtype}")
+            check_features(input, 2, layer.input_size, layer._parameter("weight_ih_l0"))
+            return self._memory.step(input, slots, self._clocks)
 
     def _find_slot(self, key: Hashable) -> int:
         try:
@@ -172,8 +188,17 @@ class StreamPool:
         return found
 
     def _check_layer(self) -> None:
-        """Refuses a layer that was converted after the pool was made."""
-        weight = self.layer._parameter("weight_hh_l0")
+        """Refuses a layer that was converted, or got another schedule, backend or cell, after the pool was made."""
+        layer = self.layer
+        schedule, backend, cell = self._made_for
+        other = layer.schedule is not schedule and layer.schedule != schedule
+        if other or layer.backend != backend or layer.cell != cell:
+            raise RuntimeError(
+                f"the layer now has schedule={layer.schedule.spec!r}, backend={layer.backend!r} and the cell "
+                f"{layer.cell!r}, but the pool was made for {schedule.spec!r}, {backend!r} and {cell!r}: make a "
+                "new pool, and open its streams with the states of this one"
+            )
+        weight = layer._parameter("weight_hh_l0")
         if (weight.device, weight.dtype) != self._placed:
             device, dtype = self._placed
             raise RuntimeError(

@@ -78,14 +78,19 @@ def write_tensors(
         extra: the extra of cwrnn that installs safetensors, for the message if it is missing
         purpose: what needs safetensors, for the same message
 
-    Raises a ValueError if the metadata is not JSON that `read_tensors` would read, and an OSError if the file cannot be
-    written.
+    Raises a ValueError, before anything is written, if `read_tensors` would refuse the file because the metadata is not
+    JSON that it reads or because the header or the file is too long, and an OSError if the file cannot be written.
     """
     metadata = {"version": VERSION, **metadata}
     text = json.dumps(metadata | {"sha256": compute_digest(metadata, arrays)}, ensure_ascii=False, allow_nan=False)
     parse_json(text)
     safetensors = require("safetensors.numpy", extra=extra, purpose=purpose)
-    write_files({path: safetensors.save(dict(arrays), {KEY: text})})
+    data = safetensors.save(dict(arrays), {KEY: text})
+    header = int.from_bytes(data[:8], "little")
+    for name, size, most in (("header", header, LONGEST_HEADER), ("file", len(data), LARGEST_FILE)):
+        if size > most:
+            raise ValueError(f"the {name} would have {size:,} bytes, and at most {most:,} can be read again")
+    write_files({path: data})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -404,9 +404,9 @@ def test_bad_constructor_arguments_are_refused_with_the_reason(options, error, m
     ("options", "error", "message"),
     [
         ({"t0": -1}, ValueError, "t0 must be zero or greater, got -1"),
-        ({"t0": 1.0}, TypeError, "t0 should be of type int, got: float"),
-        ({"t0": True}, TypeError, "t0 should be of type int, got: bool"),
-        ({"t0": None}, TypeError, "t0 should be of type int, got: NoneType"),
+        ({"t0": 1.0}, TypeError, "t0 should be an int or a tensor of integers, got: float"),
+        ({"t0": True}, TypeError, "t0 should be an int or a tensor of integers, got: bool"),
+        ({"t0": None}, TypeError, "t0 should be an int or a tensor of integers, got: NoneType"),
         ({"lengths": [5, 0]}, ValueError, "lengths must lie between 1 and the 5 steps of the input, got 0"),
         ({"lengths": [6, 1]}, ValueError, "lengths must lie between 1 and the 5 steps of the input, got 6"),
         ({"lengths": [-3, 9]}, ValueError, "lengths must lie between 1 and the 5 steps of the input, got -3"),
@@ -465,7 +465,7 @@ def test_bad_steps_are_refused_with_the_reason():
         rnn.step(x, h)
     with pytest.raises(RuntimeError, match=r"state.h should be \(num_layers, B, N\) for an input of 2 dimensions"):
         rnn.step(x, (h[0], 0))
-    with pytest.raises(TypeError, match=r"state.t should be of type int, got: float"):
+    with pytest.raises(TypeError, match=r"state.t should be an int or a tensor of integers, got: float"):
         rnn.step(x, (h, 1.0))
     with pytest.raises(ValueError, match="does not match weight dtype"):
         rnn.step(x.float())

@@ -5,6 +5,7 @@ import io
 import pickle
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -217,8 +218,10 @@ def test_a_bidirectional_layer_takes_clocks_for_its_forward_direction(close, kin
         (torch.tensor([4, -1]), ValueError, r"must be zero or greater, got -1"),
         (torch.tensor(-3), ValueError, r"must be zero or greater, got -3"),
         (torch.tensor(True), TypeError, r"should be an int or a tensor of integers, got: torch.bool"),
-        ([1, 2], TypeError, r"should be of type int, got: list"),
-        (True, TypeError, r"should be of type int, got: bool"),
+        (torch.tensor([4, 2**62 + 1]), ValueError, r"must be at most 2\*\*62, got 4611686018427387905"),
+        ([1, 2], TypeError, r"should be an int or a tensor of integers, got: list"),
+        (np.array([1, 2]), TypeError, r"should be an int or a tensor of integers, got: ndarray"),
+        (True, TypeError, r"should be an int or a tensor of integers, got: bool"),
     ],
     ids=str,
 )
@@ -301,6 +304,35 @@ def test_a_graph_of_whole_sequences_takes_one_clock():
         compiled(x, torch.tensor([1, 2]))
     with pytest.raises(RuntimeError, match="t0 is a tensor, .* cannot be read here"):
         vmap(lambda t0: rnn(x, t0=t0)[0])(torch.tensor([[1, 2], [3, 4]]))
+
+
+@pytest.mark.parametrize("lengths", [[5, 2], [5, 5]])
+def test_a_graph_returns_the_clocks_of_lengths(lengths, close, kind):
+    rnn, x = CLOCKWORK[kind](3, 8), torch.randn(5, 2, 3)
+    torch._dynamo.reset()
+    compiled = torch.compile(rnn, fullgraph=True, backend="eager")
+    found, state = compiled(x, t0=4, lengths=torch.tensor(lengths), return_state=True)
+    close(found, rnn(x, t0=4, lengths=lengths)[0])
+    assert state.t.tolist() == [4 + length for length in lengths]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("backend", USABLE)
+@pytest.mark.parametrize("form", ["t0", "state"])
+def test_derivatives_of_torch_func_take_clocks(backend, form, close):
+    rnn = CLOCKWORK["RNN"](2, 6, schedule=(1, 2, 5), dtype=torch.float64, backend=backend)
+    x, tangent, clocks, h = randn(4, 3, 2), randn(4, 3, 2), torch.tensor([0, 3, 8]), randn(1, 3, 6)
+
+    def run(x):
+        return (rnn(x, h, t0=clocks) if form == "t0" else rnn(x, State(h, clocks)))[0].sin().sum()
+
+    own = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(run(own), own, create_graph=True)
+    close(torch.func.grad(run)(x), expected)
+    close(torch.func.jacrev(run)(x), expected)
+    close(torch.func.jvp(run, (x,), (tangent,))[1], (expected * tangent).sum())
+    (product,) = torch.autograd.grad((expected * tangent).sum(), own)
+    close(torch.einsum("abcdef,def->abc", torch.func.hessian(run)(x), tangent), product)
 
 
 def test_replicas_share_clocks(close):

@@ -132,14 +132,31 @@ def test_other_files_are_refused(path):
         (torch.zeros(1, 3), TypeError, "state should be a State or an LSTMState, got: Tensor"),
         (State([0.0], 1), TypeError, "the parts of state should be Tensors, got: list"),
         (State(torch.zeros(1, 3, dtype=torch.int64), 1), ValueError, "must have one of the dtypes"),
-        (LSTMState(torch.zeros(1, 3), torch.zeros(1, 3).double(), 1), ValueError, "must have one of the dtypes"),
+        (LSTMState(torch.zeros(1, 3), torch.zeros(1, 3).double(), 1), ValueError, "float32 and torch.float64"),
         (State(torch.zeros(3), 1), ValueError, "a state has tensors"),
         (State(torch.zeros(1, 3), -1), ValueError, "state.t must be zero or greater"),
         (State(torch.zeros(1, 2, 3), torch.tensor([1])), ValueError, "one clock per sequence"),
-        (State(torch.zeros(1, 3), 2**64), ValueError, "does not fit into 64 bits"),
+        (
+            State(torch.zeros(1, 3), 2**64),
+            ValueError,
+            r"state.t must be at most 2\*\*63 - 1, .* got 18446744073709551616",
+        ),
     ],
 )
 def test_what_is_no_state_is_not_saved(path, state, error, message):
     with pytest.raises(error, match=message):
         save_state(path, state)
     assert not path.exists()
+
+
+def test_what_could_not_be_loaded_replaces_no_file(path, monkeypatch):
+    save_state(path, State(torch.zeros(1, 3), 2**63 - 1))
+    with pytest.raises(ValueError, match=r"state.t must be at most 2\*\*63 - 1, .* got 9223372036854775808"):
+        save_state(path, State(torch.zeros(1, 3), 2**63))
+    monkeypatch.setattr(tensor_files, "LONGEST_HEADER", 1000)
+    with pytest.raises(ValueError, match="the header would have .* bytes, and at most 1,000 can be read again"):
+        save_state(path, State(torch.zeros(1, 500, 1), torch.arange(500)))
+    monkeypatch.setattr(tensor_files, "LARGEST_FILE", 3000)
+    with pytest.raises(ValueError, match="the file would have .* bytes, and at most 3,000 can be read again"):
+        save_state(path, State(torch.zeros(1, 1000), 1))
+    assert load_state(path).t == 2**63 - 1

@@ -108,7 +108,11 @@ def test_equal_lengths_end_at_one_clock(close, kind):
         (lambda rnn, x, s: rnn(x, s, t0=0), ValueError, r"own clock t=3: pass it without t0, or hx.h with t0=0"),
         (lambda rnn, x, s: rnn.ticks(x, s, t0=3), ValueError, r"own clock t=3: pass it without t0"),
         (lambda rnn, x, s: rnn(x, State(s.h, -1)), ValueError, r"hx.t must be zero or greater, got -1"),
-        (lambda rnn, x, s: rnn(x, State(s.h, 1.0)), TypeError, r"hx.t should be of type int, got: float"),
+        (
+            lambda rnn, x, s: rnn(x, State(s.h, 1.0)),
+            TypeError,
+            r"hx.t should be an int or a tensor of integers, got: float",
+        ),
         (lambda rnn, x, s: rnn(x, State([0.0], 1)), TypeError, r"hx should be a Tensor or a State, got: list"),
         (lambda rnn, x, s: rnn(x, State(s.h[:, :1], 1)), RuntimeError, r"Expected hidden size"),
     ],

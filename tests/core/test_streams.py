@@ -1,5 +1,10 @@
 """StreamPool: each of its streams equals the same stream alone, whatever the others do."""
 
+import copy
+import io
+import pickle
+from threading import Thread
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +14,9 @@ from support.rnn_pairs import CLOCKWORK, MAKERS, is_lstm, join
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from cwrnn import LearnedClockworkRNN, LSTMState, State, StreamPool
+from cwrnn import LearnedClockworkRNN, LSTMState, Schedule, State, StreamPool
+from cwrnn.kernels.cpu import slots
+from cwrnn.kernels.cpu.stepping import FIELD_PACKED
 from cwrnn.streams import _PlainMemory
 
 
@@ -156,6 +163,35 @@ def test_a_state_is_a_copy(close):
     close(pool.step(["a"], x[2]), layer(x)[0][2].detach())
 
 
+@pytest.mark.parametrize(
+    "duplicate",
+    [pickle.dumps, copy.deepcopy, copy.copy, lambda pool: torch.save(pool, io.BytesIO())],
+    ids=["pickle", "deepcopy", "copy", "torch.save"],
+)
+@pytest.mark.parametrize("backend", USABLE)
+def test_a_pool_cannot_be_copied(backend, duplicate):
+    pool = StreamPool(make(backend=backend))
+    pool.open("a")
+    with pytest.raises(TypeError, match=r"cannot be pickled or copied: save pool.state\(key\) of every stream"):
+        duplicate(pool)
+
+
+@pytest.mark.skipif("cpu" not in USABLE, reason="the kernel was not built")
+def test_no_address_of_the_packed_weights_outlives_a_call(close):
+    layer, x = make(), randn(3, 1, 2)
+    pool = StreamPool(layer)
+    pool.open("a")
+    (own,) = pool._memory._slots
+    outputs = []
+    for x_t in x:
+        # other memory with the same numbers, as a copy of the slots has
+        own.packed.values = own.packed.values.clone()
+        stale = torch.full_like(own.packed.values, torch.nan)
+        own.fields[FIELD_PACKED] = stale.data_ptr()
+        outputs.append(pool.step(["a"], x_t))
+    close(torch.stack(outputs), layer(x)[0].detach())
+
+
 def test_gradients_end_at_the_pool():
     layer, pool = make(), StreamPool(make())
     _, state = layer(randn(3, 1, 2), return_state=True)
@@ -172,13 +208,15 @@ def test_gradients_end_at_the_pool():
         lambda layer: layer.bias_l0.data.add_(1),
         lambda layer: setattr(layer, "weight_hh_l1", nn.Parameter(layer.weight_hh_l1 * 0.5)),
         lambda layer: layer.load_state_dict(make("lstm", num_layers=2).state_dict()),
+        lambda layer: layer.weight_ih_l0.copy_(-torch.zeros_like(layer.weight_ih_l0)),
         lambda layer: layer.flatten_parameters(),
     ],
-    ids=["counted", "not counted", "bias", "replaced", "loaded", "same"],
+    ids=["counted", "not counted", "bias", "replaced", "loaded", "negative zeros", "same"],
 )
 @torch.no_grad()
 def test_changed_weights_are_noticed(change, close):
     layer = make("lstm", num_layers=2)
+    layer.weight_ih_l0.zero_()
     pool, alone = StreamPool(layer), Alone(layer)
     for number in range(3):
         pool.open(number)
@@ -192,6 +230,16 @@ def test_changed_weights_are_noticed(change, close):
             }
         x = randn(3, 2)
         close(pool.step(range(3), x), alone.step(range(3), x))
+
+
+@pytest.mark.skipif("cpu" not in USABLE, reason="the kernel was not built")
+def test_weights_that_keep_changing_are_refused(monkeypatch):
+    layer = make()
+    pool = StreamPool(layer)
+    pool.open("a")
+    monkeypatch.setattr(slots, "invoke", lambda *arguments: False)
+    with pytest.raises(RuntimeError, match="the weights of the layer changed while it made a step"):
+        pool.step(["a"], randn(1, 2))
 
 
 def test_inference_mode_comes_and_goes(close):
@@ -252,6 +300,9 @@ def test_autocast_does_not_apply(close):
         (lambda pool, x: pool.step(["a", "x"], x), KeyError, r"there is no stream 'x' in the pool"),
         (lambda pool, x: pool.step(["a", "a"], x), ValueError, r"keys has 'a' twice"),
         (lambda pool, x: pool.step("ab", x), TypeError, r"keys should be a sequence of keys, got: str"),
+        (lambda pool, x: pool.step(None, x), TypeError, r"keys should be a sequence of keys, got: NoneType"),
+        (lambda pool, x: pool.step(torch.tensor([1, 2]), x), TypeError, r"keys should be a sequence .* got: Tensor"),
+        (lambda pool, x: pool.open(torch.tensor(1)), TypeError, r"key should not be a Tensor"),
         (lambda pool, x: pool.step(["a"], x), ValueError, r"one row per key, shape \(1, 2\), got \(2, 2\)"),
         (lambda pool, x: pool.step(["a"], x[0]), ValueError, r"one row per key, shape \(1, 2\), got \(2,\)"),
         (lambda pool, x: pool.step(["a"], [1.0, 2.0]), TypeError, r"input should be a Tensor, got: list"),
@@ -273,7 +324,7 @@ def test_autocast_does_not_apply(close):
         (
             lambda pool, x: torch.func.vmap(lambda x: pool.step(["a", "b"], x))(x[None]),
             RuntimeError,
-            r"plain tensors|vmap",
+            r"memory of their own|vmap",
         ),
     ],
 )
@@ -287,6 +338,16 @@ def test_what_does_not_fit_is_refused_and_nothing_changes(call, error, message, 
     assert list(pool) == ["a", "b"]
     close(pool.step(["a", "b"], x[1]), layer(x)[0][1].detach())
     assert pool.state("a").t == pool.state("b").t == 2
+
+
+def test_an_input_of_a_subclass_with_memory_is_taken(close):
+    class Named(torch.Tensor):
+        pass
+
+    layer, x = make(), randn(1, 1, 2)
+    pool = StreamPool(layer)
+    pool.open("a")
+    close(pool.step(["a"], x[0].as_subclass(Named)).as_subclass(torch.Tensor), layer(x)[0][0].detach())
 
 
 def test_no_streams_make_a_step():
@@ -324,6 +385,62 @@ def test_a_layer_that_was_converted_is_refused():
     assert pool.close("a").h.dtype == torch.float64
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("schedule", Schedule.resolve((1, 5, 7), 9), r"now has schedule=.*5.*7.*, but the pool was made for .*2.*3"),
+        ("backend", "reference", r"backend='reference' .*, but the pool was made for .*, 'auto' and"),
+        ("nonlinearity", "relu", r"the cell 'relu', but the pool was made for .* and 'tanh'"),
+    ],
+)
+def test_a_layer_that_is_another_one_is_refused(name, value, message):
+    layer = make()
+    pool = StreamPool(layer)
+    pool.open("a")
+    setattr(layer, name, value)
+    for call in (lambda: pool.step(["a"], randn(1, 2)), lambda: pool.open("b")):
+        with pytest.raises(RuntimeError, match=message):
+            call()
+    assert pool.close("a").t == 0
+
+
+class Taken:
+    """A lock that another thread holds: to wait for it is an error."""
+
+    def __enter__(self):
+        raise BlockingIOError("another thread holds the lock")
+
+    def __exit__(self, *arguments):
+        pass
+
+
+@pytest.mark.parametrize("name", ["open", "close", "state", "step"])
+def test_calls_wait_for_each_other(name):
+    pool = StreamPool(make())
+    pool.open("a")
+    pool._lock = Taken()
+    with pytest.raises(BlockingIOError):
+        getattr(pool, name)(*{"open": ("b",), "step": (["a"], randn(1, 2))}.get(name, ("a",)))
+
+
+def test_threads_share_a_pool(close):
+    layer, x = make("lstm"), randn(50, 3, 60, 2)
+    pool = StreamPool(layer, capacity=1)
+    outputs = {}
+
+    def serve(number):
+        keys = [pool.open((number, place)) for place in range(60)]
+        outputs[number] = torch.stack([pool.step(keys, x_t) for x_t in x[:, number]])
+
+    threads = [Thread(target=serve, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(3):
+        close(outputs[number], layer(x[:, number])[0].detach())
+
+
 @pytest.mark.skipif("cpu" not in USABLE, reason="the kernel was not built")
 @torch.no_grad()
 def test_a_layer_that_no_longer_fits_changes_no_stream(close):
@@ -351,8 +468,8 @@ def test_memory_stays_in_place():
     if isinstance(pool._memory, _PlainMemory):
         tensors = [pool._memory._states]
     else:
-        (slots,) = pool._memory._slots
-        tensors = [slots.values, slots.c, slots.made]
+        (own,) = pool._memory._slots
+        tensors = [own.values, own.c, own.made]
     addresses = [tensor.data_ptr() for tensor in (*tensors, pool._clocks)]
     for keys in (range(50), range(0, 50, 7), [3], range(50)):
         pool.step(keys, randn(len(keys), 2))

@@ -165,6 +165,18 @@ def test_step_notices_changed_weights(stream, close):
     close(stream.run(stream.state), stream.expected(stream.state))
 
 
+def test_zeros_of_another_sign_are_other_weights(stream, close, monkeypatch):
+    with torch.no_grad():
+        stream.layer.weight_ih_l0.zero_()
+        _, state = stream.layer.step(stream.x[0], stream.state)
+        stream.layer.weight_ih_l0.mul_(-1)
+        expected = stream.layer(stream.x[1:2], state.h, t0=state.t)[0][0]
+        close(stream.layer.step(stream.x[1], state)[0], expected)
+        monkeypatch.setattr(stepping.Messages, "step", lambda *arguments: None)
+        with pytest.raises(RuntimeError, match="the weights of the layer changed while it made a step"):
+            stream.layer.step(stream.x[2], State(state.h, state.t))
+
+
 def test_step_notices_another_layer(stream, close):
     """Parameters that are shared by layers with other clocks, another nonlinearity, another backend."""
     for options in ({"schedule": (1, 3, 5)}, {"schedule": 24}, {"nonlinearity": "relu"}, {"backend": "torch"}):

@@ -2,7 +2,10 @@
  *
  * For each module, the sequences in which it is due are gathered in compact memory, multiplied together, and scattered
  * again. A sequence touches no memory of another, so the batch is cut into blocks, which are the tasks of the threads. The
- * sum for one unit is taken in the same order as in step.h: a stream gives the same bits alone and among a thousand. */
+ * sum for one unit is taken in the same order as in step.h: a stream gives the same bits alone and among a thousand.
+ *
+ * A row is the memory of one sequence's messages. In a pool, it is a part of the stream's slot, and `rows` lists the slots
+ * of the streams that make the step. */
 
 enum { BLOCK = 64 }; /* sequences of one task: enough to read the weights once for many, few enough for the cache */
 

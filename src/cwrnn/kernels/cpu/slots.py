@@ -15,6 +15,7 @@ from ..eligibility import is_plain_eager
 from ..tensors import check_shapes, dense, pointer, whole, with_memory
 from .loader import CELL_NUMBERS, invoke
 from .stepping import (
+    CHANGING_WEIGHTS,
     FIELD_ADVANCE,
     FIELD_B,
     FIELD_BIAS,
@@ -26,6 +27,7 @@ from .stepping import (
     FIELD_MADE,
     FIELD_MESSAGES,
     FIELD_OUTPUT,
+    FIELD_PACKED,
     FIELD_ROWS,
     FIELD_THREADS,
     FIELD_WEIGHT_CH,
@@ -94,13 +96,15 @@ class StreamSlots(BoundWeights):
         """
         if not is_plain_eager((input,)):
             raise RuntimeError(
-                "the pool changes the states of its streams in place, so it takes plain tensors, outside of "
-                "torch.compile, torch.func and dispatch modes"
+                "the pool changes the states of its streams in place, so it takes tensors with memory of their own, "
+                "outside of torch.compile, torch.func and dispatch modes"
             )
         output = input.new_empty((input.shape[0], self.schedule.hidden_size))
-        while not self._invoke(whole(input), slots, clocks, advance, output):
+        if not self._invoke(whole(input), slots, clocks, advance, output):
             weight_ih, weight_hh, bias, weight_ch = self.weights
             self._bind_again((weight_ih, weight_hh, bias, weight_ch))
+            if not self._invoke(whole(input), slots, clocks, advance, output):
+                raise RuntimeError(CHANGING_WEIGHTS)
         self.steps += 1
         return output
 
@@ -118,6 +122,7 @@ class StreamSlots(BoundWeights):
         fields[FIELD_WEIGHT_HH] = weight_hh.data_ptr()
         fields[FIELD_BIAS] = pointer(bias)
         fields[FIELD_WEIGHT_CH] = pointer(weight_ch)
+        fields[FIELD_PACKED] = self.packed.values.data_ptr()
         fields[FIELD_INPUT] = input.data_ptr()
         fields[FIELD_OUTPUT] = output.data_ptr()
         fields[FIELD_MESSAGES] = self.values.data_ptr()

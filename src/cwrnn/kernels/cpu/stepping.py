@@ -24,6 +24,8 @@ from .loader import CELL_NUMBERS, current_isa, invoke
 LONGEST_CYCLE = 2**63 - 1
 """The kernel counts steps modulo the least common multiple of all periods, which may be no longer than this."""
 
+CHANGING_WEIGHTS = "the weights of the layer changed while it made a step: finish the step before you change them"
+"""The message if the weights differ even from those that were packed within the same call."""
 
 # where the members of the structure `Step` in cpu.h stand in an array of 64-bit integers
 (
@@ -67,7 +69,8 @@ class PackedWeights:
             old is not None
             and (old.schedule, old.isa, old.values.dtype) == (new.schedule, new.isa, new.values.dtype)
             and old.row == new.row
-            and torch.equal(old.values, new.values)
+            # bits, as the kernel compares them: 0.0 and -0.0 differ
+            and torch.equal(old.values.view(torch.uint8), new.values.view(torch.uint8))
         ):
             return old
         _packed[weight_hh] = new
@@ -278,7 +281,9 @@ def step(
         check_network(input, weight_ih, weight_hh, bias, h, schedule.hidden_size, cell, weight_ch)
         messages = Messages(schedule, h, *network)
     stepped = messages.step(input, h, t, cell)
-    while stepped is None:
+    if stepped is None:
         messages = Messages(schedule, h, *network)
         stepped = messages.step(input, h, t, cell)
+    if stepped is None:
+        raise RuntimeError(CHANGING_WEIGHTS)
     return *stepped, messages
