@@ -17,8 +17,8 @@ LARGEST_RUNS = 100_000
 """The most initial weights for each network and data set."""
 LARGEST_DRAWS = 1000
 """The most draws of speakers, each of which is a corpus of its own in the store."""
-LARGEST_PLAN = 1_000_000
-"""The most runs of a sweep, all methods, sizes and data sets together."""
+LARGEST_PLAN = 200_000
+"""The most runs of a sweep, all methods, sizes and data sets together: a million takes seconds to plan alone."""
 LARGEST_EPOCHS = 10_000_000
 """The most epochs of a run, which keeps the loss of each until it ends."""
 LARGEST_LENGTH = 10_000_000
