@@ -223,7 +223,7 @@ def test_a_count_has_an_upper_bound_and_is_an_integer(argument):
         reproduce_generation(**{argument: 1.5})
 
 
-def test_a_sweep_has_at_most_so_many_runs():
+def test_a_sweep_has_a_largest_number_of_runs():
     with pytest.raises(ArgumentError, match="at most 200000 runs in all, got 6000000"):
         reproduce_generation(runs=100_000)
 

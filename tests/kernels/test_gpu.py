@@ -6,7 +6,16 @@ import pytest
 import torch
 from torch.func import functional_call, stack_module_state, vmap
 
-from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Readout, Schedule, backends, clockwork_reference
+from cwrnn import (
+    ClockworkGRU,
+    ClockworkLSTM,
+    ClockworkRNN,
+    Readout,
+    Schedule,
+    StreamPool,
+    backends,
+    clockwork_reference,
+)
 from cwrnn.backends import BACKENDS, select_backend
 from cwrnn.kernels.gpu import launch, tables
 
@@ -441,6 +450,34 @@ class TestOnDevice:
         for found, right in zip(*results, strict=True):
             assert found.isfinite().all()
             close(found, right)
+
+    @pytest.mark.parametrize("make", [ClockworkRNN, ClockworkLSTM, ClockworkGRU])
+    def test_every_sequence_has_its_own_clock(self, make, close):
+        rnn = make(3, 16, schedule=(1, 3, 4), device=CUDA)
+        x, clocks = torch.randn(20, 3, 3, device=CUDA), [5, 0, 7]
+        together = rnn(x, t0=torch.tensor(clocks))[0]
+        alone = torch.cat([rnn(x[:, b : b + 1], t0=t)[0] for b, t in enumerate(clocks)], dim=1)
+        results = []
+        for output in (together, alone):
+            results.append((output.detach(), *torch.autograd.grad(output.sum(), list(rnn.parameters()))))
+        for found, right in zip(*results, strict=True):
+            close(found, right)
+
+    @pytest.mark.parametrize("make", [ClockworkRNN, ClockworkLSTM, ClockworkGRU])
+    def test_a_pool_steps_every_stream_as_if_it_were_alone(self, make, close):
+        rnn = make(3, 16, schedule=(1, 3, 4), device=CUDA)
+        pool = StreamPool(rnn)
+        x, starts = torch.randn(20, 3, device=CUDA), {"anna": 0, "bert": 5}
+        outputs = {key: [] for key in starts}
+        for t, x_t in enumerate(x):
+            for key, start in starts.items():
+                if t == start:
+                    pool.open(key)
+            keys = list(pool)
+            for key, y in zip(keys, pool.step(keys, x_t.expand(len(keys), 3)), strict=True):
+                outputs[key].append(y)
+        for key, start in starts.items():
+            close(torch.stack(outputs[key]), rnn(x[start:])[0].detach())
 
     def test_a_training_step_needs_at_most_half_the_memory_of_torch(self):
         torch.use_deterministic_algorithms(False)
