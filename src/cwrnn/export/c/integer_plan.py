@@ -12,7 +12,7 @@ import numpy as np
 
 from ...cells import CELLS
 from ..model import Model
-from .plan import Plan, plan_network
+from .plan import ModulePlace, Plan, plan_network
 from .quantisation import Integers, QuantisedModel, make_table
 
 
@@ -26,24 +26,9 @@ class IntegerPart:
 
 
 @dataclass(frozen=True, eq=False)
-class IntegerModule:
-    """A module of a layer: its place in the tables, and its weights."""
+class IntegerModule(ModulePlace):
+    """A module of a layer: its places, and its weights."""
 
-    layer: int
-    """The number of its layer, from 1."""
-    number: int
-    """Its number in the layer, from 1."""
-    period: int
-    units: int
-    hidden: int
-    """The place of its first unit among those of all layers."""
-    last: int
-    """The number, among the modules of all layers, of the slowest module of its layer."""
-    sums: int
-    """The place of the first of its sums, those of the slowest speaker."""
-    source: int
-    """The place of the first input among the units of all layers; 0 for the first layer."""
-    inputs: int
     rows: Integers
     """The rows of its gates among those of its layer, in order."""
     parts: tuple[IntegerPart, ...]

@@ -39,8 +39,8 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class PlannedModule:
-    """A module of a layer: its place in the tables, and its numbers."""
+class ModulePlace:
+    """A module of a layer, and its places in the tables of the program."""
 
     layer: int
     """The number of its layer, from 1."""
@@ -57,6 +57,12 @@ class PlannedModule:
     source: int
     """The place of the first input among the units of all layers; 0 for the first layer."""
     inputs: int
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedModule(ModulePlace):
+    """A module of a layer: its places, and its numbers."""
+
     parts: tuple[Part, ...]
 
     @property
