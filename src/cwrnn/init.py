@@ -1,4 +1,4 @@
-"""Initial values: the distributions that the paper draws its parameters from, and biases that make gated cells hold.
+"""Initial values: the paper's distributions, orthogonal recurrent weights, and biases that make gated cells hold.
 
 >>> import torch, cwrnn
 >>> rnn = cwrnn.init.paper_(cwrnn.ClockworkRNN(13, 104), generator=torch.Generator().manual_seed(0))
@@ -9,6 +9,7 @@
 import torch
 from torch import nn
 
+from .cells import NONLINEARITIES
 from .layer import ClockworkLayer
 
 
@@ -33,6 +34,40 @@ def paper_(module: nn.Module, std: float = 0.1, generator: torch.Generator | Non
     for layer in module.modules():
         if isinstance(layer, ClockworkLayer):
             layer.clear_forbidden_weights()
+    return module
+
+
+@torch.no_grad()
+def orthogonal_(module: nn.Module, gain: float = 1.0, generator: torch.Generator | None = None) -> nn.Module:
+    """Draws the weights of every module to itself as orthogonal matrices times `gain`, and returns `module`.
+
+    It changes the recurrent weights of simple cells: layers `ClockworkRNN` and `torch.nn.RNN` in `module`. A state that
+    an orthogonal matrix multiplies keeps its length, so gradients reach far back from the start. Weights between
+    modules, of the input and biases stay as they are, and so do gated cells, which have gates for this.
+
+    Args:
+        module: any module, such as a layer or a network
+        gain: the factor of the orthogonal matrices. Default: 1.0
+        generator: the source of random numbers. Default: torch's global one
+
+    >>> import cwrnn
+    >>> rnn = orthogonal_(cwrnn.ClockworkRNN(3, 8, schedule=[1, 2]))
+    >>> slow = rnn.weight_hh_l0[4:, 4:]
+    >>> torch.allclose(slow @ slow.T, torch.eye(4), atol=1e-5)
+    True
+    """
+    for layer in module.modules():
+        if isinstance(layer, ClockworkLayer):
+            slices = layer.schedule.slices if layer.cell in NONLINEARITIES else ()
+        else:
+            slices = (slice(0, layer.hidden_size),) if isinstance(layer, nn.RNN) else ()
+        for name, parameter in layer.named_parameters(recurse=False) if slices else ():
+            if name.startswith("weight_hh"):
+                for rows in slices:
+                    # torch's own orthogonal_ of old versions takes no generator
+                    normal = torch.empty_like(parameter[rows, rows]).normal_(generator=generator)
+                    q, r = torch.linalg.qr(normal)
+                    parameter[rows, rows] = gain * q * r.diagonal().sign()
     return module
 
 
