@@ -1,7 +1,7 @@
 """The networks of all methods, each with one hidden layer and a linear or softmax readout.
 
 `methods.py` lists the methods. Every parameter is drawn from a normal distribution with mean 0, except the bias of the
-forget gates of an LSTM.
+forget gates of an LSTM. The models of other papers draw the weights of their hidden layers as those papers do.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,8 @@ from ...layer import AnyLayer
 from ...network import LAYERS, Network
 from ...schedule import Schedule
 from .. import paper
-from .methods import METHODS, Method
+from .methods import ALL_METHODS, Method
+from .models.table import build_layer, find_layer_class
 
 PAPER_TABLES = (
     (
@@ -65,7 +66,7 @@ def build_network(
     """A network with initial weights that are the same for the same seed.
 
     Args:
-        method: one of METHODS
+        method: one of ALL_METHODS
         hidden_size: hidden units, or cells of an LSTM
         input_size: features of the input, 0 if there is none
         output_size: outputs
@@ -81,6 +82,10 @@ def build_network(
     torch.Size([320, 1, 1])
     """
     chosen = _find_method(method)
+    if chosen.model:
+        beside = Network(build_layer(chosen, input_size, hidden_size, seed=seed), output_size, softmax=softmax)
+        init.paper_(beside.readout, deviation, generator=torch.Generator().manual_seed(seed))
+        return beside
     modules_of_layer = _schedule(chosen, hidden_size, modules, schedule)
     options = {"peepholes": peepholes} if chosen.cell == "lstm" else {}
     layer: AnyLayer = LAYERS[chosen.cell](input_size, hidden_size, schedule=modules_of_layer, **options)
@@ -97,11 +102,13 @@ def build_network(
 def load_weights(network: Network, weights: Mapping[str, ArrayLike]) -> Network:
     """The network, with these weights by the names of its parameters.
 
-    Stores of version 0.3 and earlier have other names for the parameters of an LSTM.
+    Stores of version 0.3 and earlier have other names for the parameters of an LSTM. The weights of a fixed layer are
+    those of its buffers.
     """
     parameters = {name: torch.tensor(np.asarray(value)) for name, value in weights.items()}
+    own = network.state_dict()
     for former, name in FORMER_NAMES.items():
-        if former in parameters:
+        if former in parameters and name in own:
             value = parameters.pop(former)
             parameters[name] = value.flatten() if name.endswith("weight_ch_l0") else value
     network.load_state_dict(parameters)
@@ -177,7 +184,11 @@ def parameter_count(
     >>> [parameter_count("cw", 40), parameter_count("srn", 31), parameter_count("lstm", 15, peepholes=False)]
     [980, 1024, 976]
     """
-    chosen = _schedule(_find_method(method), hidden_size, modules, schedule)
+    found = _find_method(method)
+    if found.model:
+        layer = find_layer_class(found)
+        return layer.count_parameters(input_size, hidden_size) + output_size * (layer.count_states(hidden_size) + 1)
+    chosen = _schedule(found, hidden_size, modules, schedule)
     return schedule_parameter_count(method, chosen, input_size, output_size, peepholes=peepholes)
 
 
@@ -208,6 +219,6 @@ def _schedule(method: Method, hidden_size: int, modules: int, spec: str | None) 
 
 
 def _find_method(method: str) -> Method:
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    return METHODS[method]
+    if method not in ALL_METHODS:
+        raise ValueError(f"method must be one of {', '.join(ALL_METHODS)}, got {method!r}")
+    return ALL_METHODS[method]

@@ -8,6 +8,7 @@
     cw-gru    GRU with the clocks of a Clockwork RNN
 
 A network without clocks is one with a single module of period 1. The cells of the methods stand in `cwrnn.saved`.
+`MODELS` has the models of other papers that stand beside them; each is a file in the folder `models`.
 """
 
 from dataclasses import dataclass
@@ -32,11 +33,17 @@ class Method:
     """The colour in figures and on pages."""
     marker: str
     """The marker in figures, for prints in grey."""
+    model: str = ""
+    """For a model of another paper: the module below `models` and its class, with a dot between them."""
+    source: str = ""
+    """For a model of another paper: its authors and year."""
+    is_fixed: bool = False
+    """Whether the hidden layer is not trained, and the readout is fitted by least squares."""
 
     @property
     def cell(self) -> str:
-        """The cell of its units, a key of `cwrnn.cells.CELLS`."""
-        return CELLS_OF_METHODS[self.name][0]
+        """The cell of its units, a key of `cwrnn.cells.CELLS`; empty for a model of another paper."""
+        return "" if self.model else CELLS_OF_METHODS[self.name][0]
 
     @property
     def has_clocks(self) -> bool:
@@ -57,11 +64,17 @@ class Method:
     @property
     def layer(self) -> str:
         """The name of the class of its hidden layer in `cwrnn`."""
-        return LAYERS[self.cell].__name__
+        return self.model.rpartition(".")[2] if self.model else LAYERS[self.cell].__name__
 
     @property
     def foreign_settings(self) -> frozenset[str]:
-        """The names of the training settings that do not concern this method."""
+        """The names of the training settings that do not concern this method.
+
+        The models of other papers draw the initial weights of their hidden layers as those papers do.
+        """
+        if self.model:
+            drawn = frozenset({"modules", "peepholes", "forget_bias", "deviation"})
+            return drawn | {"learning_rate", "epochs", "momentum", "noise", "patience"} if self.is_fixed else drawn
         clocks = frozenset() if self.has_clocks else frozenset({"modules"})
         return clocks if self.cell == "lstm" else clocks | {"peepholes", "forget_bias"}
 
@@ -81,7 +94,33 @@ METHODS = {
 }
 """The methods by name: those of the paper in its order, then the others. Tables and figures have this order."""
 
-PLACES = {name: place for place, name in enumerate(METHODS)}
+MODELS = {
+    method.name: method
+    for method in (
+        Method("leaky", "Leaky RNN", "a", "#7a5c00", "<", "leaky.LeakyRNN", "Mozer 1992, Jaeger et al. 2007"),
+        Method("delays", "Delay RNN", "a", "#4d6b00", ">", "delays.HierarchicalDelays", "El Hihi and Bengio 1995"),
+        Method("narx", "NARX RNN", "a", "#00696b", "p", "narx.NARXRNN", "Lin et al. 1996"),
+        Method("temporal-kernel", "TK-RNN", "a", "#3f4fb5", "h", "temporal_kernel.TemporalKernelRNN",
+               "Sutskever and Hinton 2010"),
+        Method("multiplicative", "MRNN", "an", "#a1006b", "8", "multiplicative.MultiplicativeRNN",
+               "Sutskever et al. 2011"),
+        Method("esn", "ESN", "an", "#6b6b6b", "X", "echo_state.EchoStateNetwork", "Jaeger 2001", is_fixed=True),
+        Method("compressor", "Compressor", "a", "#7d4a2d", "*", "compressor.HistoryCompressor", "Schmidhuber 1992"),
+        Method("stacked-lstm", "Stacked LSTM", "a", "#2d5f8b", "1", "stacked_lstm.StackedLSTM", "Graves 2013"),
+        Method("dilated", "Dilated RNN", "a", "#b3261e", "2", "dilated.DilatedRNN", "Chang et al. 2017"),
+        Method("skip", "Skip RNN", "a", "#5a3fa0", "3", "skip.SkipRNN", "Campos et al. 2018"),
+        Method("cornn", "coRNN", "a", "#006d3c", "4", "cornn.CoupledOscillators", "Rusch and Mishra 2021"),
+        Method("lem", "LEM", "an", "#8a3b00", "d", "lem.LongExpressiveMemory", "Rusch et al. 2022"),
+        Method("lru", "LRU", "an", "#00607a", "x", "lru.LinearRecurrentUnit", "Orvieto et al. 2023"),
+        Method("mingru", "minGRU", "a", "#9a1f4b", "+", "mingru.MinimalGRU", "Feng et al. 2024"),
+    )
+}  # fmt: skip
+"""The models of other papers by name, in the order of their years: the paper's related work, then younger ones."""
+
+ALL_METHODS = {**METHODS, **MODELS}
+"""All methods by name, in the order of tables and figures."""
+
+PLACES = {name: place for place, name in enumerate(ALL_METHODS)}
 """The place of each method in that order."""
 
 CLOCKED = tuple(name for name, method in METHODS.items() if method.has_clocks)

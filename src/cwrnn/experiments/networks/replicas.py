@@ -19,6 +19,7 @@ from ...kernels.cpu import readout as readout_kernel
 from ...layer import AnyLayer, ClockworkLayer
 from ...network import Network
 from . import lstm
+from .models.model_layer import ModelLayer
 
 
 class Replicas:
@@ -34,6 +35,7 @@ class Replicas:
         self.shape = networks[0]
         rows = [torch.cat([parameter.detach().flatten() for parameter in network.parameters()]) for network in networks]
         self._set(torch.stack(rows))
+        self._fixed = _stack_fixed_weights(networks)
 
     def _set(self, values: Tensor) -> None:
         self.values = values
@@ -48,6 +50,7 @@ class Replicas:
     def keep(self, rows: Tensor) -> None:
         """Goes on with the networks of these rows only."""
         self._set(self.values[rows])
+        self._fixed = {name: value[rows] for name, value in self._fixed.items()}
 
     def weights(self, values: Tensor) -> dict[str, NDArray[np.float32]]:
         """The parameters of one network by their names; `values` is its row."""
@@ -57,6 +60,8 @@ class Replicas:
 
     def states(self, input: Tensor) -> Tensor:
         """The hidden states (S, T, N) for the input (S, T, I)."""
+        if isinstance(self.shape.layer, ModelLayer):
+            return self._model_states(input[:, :, None])[:, :, 0]
         if self._is_lstm:
             return lstm.run(input, *_lstm_weights(self._own()))
         if loader.refuse(input.device, input.dtype) is None:
@@ -69,6 +74,19 @@ class Replicas:
 
         return vmap(one)(self._own(), input)
 
+    def _model_states(self, input: Tensor) -> Tensor:
+        """The states (S, T, B, N) of a model for the input (S, T, B, I)."""
+        layer, own = self.shape.layer, self._own()
+        assert isinstance(layer, ModelLayer)
+
+        def one(parameters: Mapping[str, Tensor], input: Tensor) -> Tensor:
+            states: Tensor = functional_call(layer, dict(parameters), (input,))
+            return states
+
+        if layer.is_mapped and len(input) > 1:
+            return vmap(one)(own, input)
+        return torch.stack([one({name: value[s] for name, value in own.items()}, input[s]) for s in range(len(input))])
+
     def final_states(self, input: Tensor, lengths: Tensor) -> Tensor:
         """The hidden states (S, B, N) at the ends of B sequences for each network: the input is (S, T, B, I).
 
@@ -76,6 +94,11 @@ class Replicas:
             input: (S, T, B, I)
             lengths: (S, B) int64: the steps of each sequence
         """
+        if isinstance(self.shape.layer, ModelLayer):
+            # (S, B, T, N): the state at the last step of each sequence
+            states = self._model_states(input).transpose(1, 2)
+            S, B = lengths.shape
+            return states[torch.arange(S)[:, None], torch.arange(B), lengths - 1]
         if self._is_lstm:
             return self._final_lstm(input, lengths, self._own())
         if loader.refuse(input.device, input.dtype) is None:
@@ -127,8 +150,9 @@ class Replicas:
         return self._read(self.states(input))
 
     def _own(self) -> dict[str, Tensor]:
-        """The parameters of the hidden layers, by their names in the layer."""
-        return {name.removeprefix("layer."): value for name, value in self.parameters.items() if "layer." in name}
+        """The parameters and fixed weights of the hidden layers, by their names in the layer."""
+        own = {name.removeprefix("layer."): value for name, value in self.parameters.items() if "layer." in name}
+        return {**own, **self._fixed}
 
     def _kernel_arguments(self) -> tuple[AnyLayer, tuple[Tensor, Tensor, Tensor], dict[str, Any]]:
         """The layer of one network, and the weights and options of all for the kernel."""
@@ -145,6 +169,15 @@ class Replicas:
         else:
             outputs = torch.einsum("stn,son->sto", hidden, weight) + bias[:, None]
         return outputs.log_softmax(-1) if self.shape.softmax else outputs
+
+
+def _stack_fixed_weights(networks: Sequence[Network]) -> dict[str, Tensor]:
+    """The weights of S models that are not trained, (S, ...), by their names in the layer."""
+    layers = [network.layer for network in networks]
+    if not isinstance(layers[0], ModelLayer):
+        return {}
+    names = layers[0].state_dict().keys() - dict(layers[0].named_parameters()).keys()
+    return {name: torch.stack([layer.get_buffer(name) for layer in layers]) for name in sorted(names)}
 
 
 def _lstm_weights(own: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
