@@ -26,7 +26,7 @@ from .streams import StreamPool
 if TYPE_CHECKING:
     from .experiments.inspect.model import inspect
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 __all__ = [
     "ClockworkGRU",

@@ -162,7 +162,7 @@ def test_data_may_be_several_files_and_the_bundle(generate, song, tmp_path):
         (["--data", "nowhere.wav"], "--data: nowhere.wav: there is no such file or folder"),
         (["--data", __file__], "not a sound file that can be read"),
         (["--length", "321"], "too short: 321 samples from 0 s on (sample 0) are needed, 320 are there"),
-        (["--methods", "srn,rnn"], "--methods: expected some of srn, lstm, cw, gru, cw-lstm, cw-gru, got 'rnn'"),
+        (["--methods", "srn,rnn"], "--methods: expected some of srn, lstm, cw, gru, cw-lstm, cw-gru, leaky, delays,"),
         (["--sizes", "many"], "--sizes: expected numbers of parameters, such as 100,250, got 'many'"),
         (["--sizes", "0,100"], "--sizes: expected numbers of parameters"),
         (["--sizes", "2"], "--sizes:"),

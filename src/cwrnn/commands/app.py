@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import bench, clocks, export, forecast, inspect, report, reproduce, words
+from . import bench, clocks, evaluate, export, forecast, inspect, report, reproduce, words
 
 # plain help and plain errors: the same text on a terminal, in a pipe and in a log
 app = typer.Typer(
@@ -16,6 +16,7 @@ app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(clocks.app, name="clocks")
 app.add_typer(words.app, name="words")
 app.add_typer(forecast.app, name="forecast")
+app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate_command)
 app.command("report")(report.report)
 app.command("inspect", epilog=inspect.EXAMPLES)(inspect.inspect)
 app.command("export", epilog=export.EXAMPLES)(export.export)

@@ -7,13 +7,13 @@ import typer
 
 from ..experiments.limits import LARGEST_EPOCHS, LARGEST_MODULES, LARGEST_SIZE
 from ..experiments.networks.methods import CLOCKED
-from ..experiments.task import Task, all_tasks
+from ..experiments.task import Task, clock_tasks
 from .options import TASK_NAMES
 
 
 def format_defaults(get_default: Callable[[Task[Any]], float]) -> str:
     """The default of each task: "9, words: 7"."""
-    first, *others = all_tasks()
+    first, *others = clock_tasks()
     return ", ".join([str(get_default(first)), *(f"{task.name}: {get_default(task)}" for task in others)])
 
 

@@ -17,11 +17,11 @@ from ..experiments.limits import (
     LARGEST_SEED,
     LARGEST_WORKERS,
 )
-from ..experiments.networks.methods import METHODS
+from ..experiments.networks.methods import METHODS, MODELS
 from ..experiments.paper import GENERATION_SAMPLES
 from ..experiments.paper import METHODS as PAPER_METHODS
 from ..experiments.sweep.driver import DASK, LOCAL
-from ..experiments.task import all_tasks
+from ..experiments.task import clock_tasks
 
 
 def parse_path(text: str) -> Path:
@@ -40,10 +40,16 @@ class EngineName(str, Enum):
 
 
 DEFAULT_METHODS = ",".join(PAPER_METHODS)
-TASK_NAMES = "|".join(task.name for task in all_tasks())
+TASK_NAMES = "|".join(task.name for task in clock_tasks())
 
 Methods = Annotated[
-    str, typer.Option("--methods", metavar="LIST", help=f"The networks to train, some of {','.join(METHODS)}.")
+    str,
+    typer.Option(
+        "--methods",
+        metavar="LIST",
+        help=f"The networks to train, some of {','.join(METHODS)}, and of the models of other papers: "
+        f"{', '.join(MODELS)}.",
+    ),
 ]
 Search = Annotated[
     bool,
@@ -61,7 +67,7 @@ LearningRate = Annotated[
         "--learning-rate",
         metavar="R",
         help="One number, or one per method: srn=1e-4,cw=3e-4. With --search, the list of numbers to try.",
-        show_default="the paper's; ours for gru, cw-lstm and cw-gru",
+        show_default="the paper's; ours for the methods that it does not have",
     ),
 ]
 Peepholes = Annotated[

@@ -12,6 +12,7 @@ from typing import Any
 
 _MODULES: dict[str, str] = {
     "ArgumentError": "errors",
+    "EvaluationResult": "evaluation.result",
     "ExperimentError": "errors",
     "Progress": "progress",
     "Recogniser": "words.recogniser.model",
@@ -21,6 +22,7 @@ _MODULES: dict[str, str] = {
     "backtest_forecaster": "forecasting.backtesting",
     "choose_clocks": "clocks.choice",
     "compare_clocks": "clocks.comparison",
+    "evaluate": "evaluation.evaluation",
     "evolve_clocks": "clocks.evolution",
     "fit_forecaster": "forecasting.fitting",
     "inspect_network": "inspect.network",

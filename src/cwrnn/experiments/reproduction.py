@@ -24,7 +24,8 @@ from . import reproduction_result
 from .errors import ArgumentError
 from .generation.task import GENERATION
 from .limits import LARGEST_EPOCHS, LARGEST_LENGTH, LARGEST_RUNS, LARGEST_SEED, LARGEST_SIZE, check_count, check_plan
-from .networks.methods import METHODS
+from .networks.methods import ALL_METHODS
+from .networks.models.table import require_packages
 from .paper import GENERATION_EPOCHS, GENERATION_SIZES, RUNS, WORDS_NOISE, WORDS_SIZES
 from .paper import METHODS as PAPER_METHODS
 from .progress import ProgressCallback
@@ -99,7 +100,8 @@ def reproduce_generation(
         data: "bundle" for the five bundled snippets, a WAV, FLAC or OGG file, a folder of such files, a CSV or NumPy
             file, a `Table`, a `Dataset`, or several of these
         target: the column of each table that networks learn to generate. Default: the only one
-        methods: some of "srn", "lstm", "cw", "gru", "cw-lstm" and "cw-gru". Default: the first three, the paper's
+        methods: some of "srn", "lstm", "cw", "gru", "cw-lstm" and "cw-gru", and of the models of other papers, which
+            `cwrnn.experiments.networks.methods.MODELS` lists. Default: the first three, the paper's
         sizes: parameters of the networks. Default: the paper's 100, 250, 500 and 1000; for a search 1000
         runs: initial weights for each method, size and sequence. Default: 6; with `paper` 100; with `search` 2
         epochs: updates of each network
@@ -173,7 +175,8 @@ def reproduce_words(
         data: "bundle" for the paper's 25 words as synthetic speech; "timit:PATH", "nltk-timit:PATH" or "folder:PATH"
             for recordings; or a `Corpus`
         words: some of the words of `data`. Default: all
-        methods: some of "srn", "lstm", "cw", "gru", "cw-lstm" and "cw-gru". Default: the first three, the paper's
+        methods: some of "srn", "lstm", "cw", "gru", "cw-lstm" and "cw-gru", and of the models of other papers, which
+            `cwrnn.experiments.networks.methods.MODELS` lists. Default: the first three, the paper's
         sizes: parameters of the networks. Default: 500 and 10000; with `paper` the paper's five; with `search` 10000
         draws: draws of the speakers: each draw chooses seven speakers of every word by a seed of its own, five for
             training and two for the test. With 1, the speakers are always the same
@@ -236,7 +239,8 @@ def reproduce(
     """Repeats both experiments of the paper on a small scale, with the bundled data, on one page.
 
     Args:
-        methods: some of "srn", "lstm", "cw", "gru", "cw-lstm" and "cw-gru". Default: the first three, the paper's
+        methods: some of "srn", "lstm", "cw", "gru", "cw-lstm" and "cw-gru", and of the models of other papers, which
+            `cwrnn.experiments.networks.methods.MODELS` lists. Default: the first three, the paper's
         runs: initial weights for each network and data set. Default: 6 for music, 4 for words
         epochs: the most epochs of each network. Default: the paper's
         seed: the seed of the first run of each task
@@ -348,8 +352,9 @@ def _check_arguments(
     """The arguments that all plans take, with those of the scale for None."""
     methods = [methods] if isinstance(methods, str) else methods
     for method in methods or [""]:
-        if method not in METHODS:
-            raise ArgumentError("methods", f"expected some of {', '.join(METHODS)}, got {method!r}")
+        if method not in ALL_METHODS:
+            raise ArgumentError("methods", f"expected some of {', '.join(ALL_METHODS)}, got {method!r}")
+        require_packages(ALL_METHODS[method])
     sizes = scale.sizes if sizes is None else tuple(sorted(set(sizes)))
     if not sizes or sizes[0] < 1:
         given = ", ".join(map(str, sizes)) or "none"
@@ -364,8 +369,8 @@ def _check_arguments(
         schedule = Schedule.parse(schedule) if isinstance(schedule, str) else schedule
     except ValueError as error:
         raise ArgumentError("schedule", str(error)) from error
-    # in the order of METHODS, whatever the caller's: it decides the order of the tables
-    in_order = tuple(method for method in METHODS if method in methods)
+    # in the order of ALL_METHODS, whatever the caller's: it decides the order of the tables
+    in_order = tuple(method for method in ALL_METHODS if method in methods)
     return {"methods": in_order, "sizes": sizes, "runs": runs, "epochs": epochs, "seed": seed, "schedule": schedule}
 
 

@@ -104,6 +104,10 @@ class Task(ABC, Generic[D]):
     """Which errors a table about learned clocks shows."""
     inspects_saved: ClassVar[bool] = False
     """Whether there are data to inspect a saved network with, unless the user names some."""
+    trains_together: ClassVar[bool] = True
+    """Whether `train` gains from several runs at once; otherwise a batch has one run."""
+    has_clock_commands: ClassVar[bool] = True
+    """Whether the commands about clocks and `cwrnn inspect` take the task."""
     has_reproduction: ClassVar[bool] = True
     """Whether `cwrnn reproduce` has a command of the task's name."""
     paper_errors: ClassVar[Mapping[tuple[str, int], str]]
@@ -173,7 +177,7 @@ class Task(ABC, Generic[D]):
 
     @abstractmethod
     def train(
-        self, runs: "Sequence[Run]", data: Sequence[D], progress: Callable[[int], None] | None = None
+        self, runs: "Sequence[Run]", data: Sequence[D], progress: Callable[[float], None] | None = None
     ) -> list[TrainingResult]:
         """The results of runs that differ in nothing but seed and data, with one data set per run."""
 
@@ -256,11 +260,17 @@ class Task(ABC, Generic[D]):
 def all_tasks() -> tuple[Task[Any], ...]:
     """Every task. To add one, make a folder for it and add its instance here."""
     # imported here because the tasks import this module
+    from .evaluation.task import EVALUATIONS
     from .generation.task import GENERATION
     from .regression.task import REGRESSION
     from .words.task import WORDS
 
-    return GENERATION, WORDS, REGRESSION
+    return GENERATION, WORDS, REGRESSION, *EVALUATIONS
+
+
+def clock_tasks() -> tuple[Task[Any], ...]:
+    """The tasks of the commands about clocks and of `cwrnn inspect`."""
+    return tuple(task for task in all_tasks() if task.has_clock_commands)
 
 
 def find_task(name: str) -> Task[Any]:
@@ -276,8 +286,8 @@ def find_task(name: str) -> Task[Any]:
 
 
 def check_task(name: str) -> Task[Any]:
-    """The task of this name; an ArgumentError if there is none."""
-    names = [task.name for task in all_tasks()]
+    """The task of this name, for the commands about clocks; an ArgumentError if there is none."""
+    names = [task.name for task in clock_tasks()]
     if name not in names:
         raise ArgumentError("task", f"expected one of {', '.join(names)}, got {name!r}")
     return find_task(name)

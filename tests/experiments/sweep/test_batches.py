@@ -3,6 +3,8 @@
 import numpy as np
 from support import small_sweeps
 
+from cwrnn.experiments.evaluation.adding import make_adding
+from cwrnn.experiments.evaluation.plan import plan as plan_evaluation
 from cwrnn.experiments.generation import training
 from cwrnn.experiments.generation.training import train_many
 from cwrnn.experiments.sweep.batches import (
@@ -59,3 +61,17 @@ def test_a_run_that_fails_does_not_fail_its_batch(tmp_path, waves, monkeypatch):
     assert [key for key in before if after[key] != before[key]] == [records[3].key]
     with Store.read(tmp_path) as store:
         assert {record.status for record in store.records()} == {"finished"}
+
+
+def test_runs_of_a_task_that_does_not_train_together_stand_alone(waves):
+    examples = [make_adding(10), make_adding(12)]
+    options = {"sizes": [500], "epochs": 1, "batch": 4, "updates": 2, "device": "cpu", "seed": 0}
+    runs = plan_evaluation(
+        examples, methods=["cw", "srn"], runs=3, learning_rates={"cw": 1e-3, "srn": 1e-3}, periods={}, **options
+    )
+    others = small_sweeps.plan(waves[:1], methods=["srn"], sizes=[100], runs=5)
+    batches = make_batches([*runs, *others], [*examples, *waves])
+    assert sorted(len(batch.runs) for batch in batches) == [*[1] * 12, 5]
+    assert sorted(run.key for batch in batches for run in batch.runs) == sorted(run.key for run in [*runs, *others])
+    for batch in batches:
+        assert [data.name for data in batch.data] == [run.data for run in batch.runs]

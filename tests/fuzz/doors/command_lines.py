@@ -21,11 +21,12 @@ import click
 import typer.main
 
 from cwrnn.commands.app import app, run
+from cwrnn.experiments.evaluation.images import FILES
 
 from ..door import Door, require
 from ..mutation import NUMBERS, TEXTS, mutate_text
 from ..trees import write_tree
-from . import forecaster_files, model_files, stores, tables
+from . import evaluation, forecaster_files, model_files, stores, tables
 
 TRAINING = (
     "cwrnn.experiments.sweep.driver.train_missing",
@@ -47,14 +48,17 @@ SOURCES = ("bundle", "squares:3,7", "squares:3,7x2", "squares:", "squares:0", "s
            "squares:99999999999",
            "load.csv", "load.csv", "load.csv", "damaged.csv", "zero",
            "folder:corpus", "timit:corpus", "nltk-timit:corpus", "folder:", "folder:fifo", "timit:loop", "sound.wav",
-           "fifo", "table.csv", "table.csv", "broken.npy", "missing.npz", "folder.csv")  # fmt: skip
+           "fifo", "table.csv", "table.csv", "broken.npy", "missing.npz", "folder.csv",
+           "images", "images", "text.txt")  # fmt: skip
 VALUES = ("cw", "srn", "lstm", "cw-lstm", "gru,cw-gru", "cw,srn", "generation", "words", "yes,no",
           "making,walking", "100", "100,250",
           "1:4,2:4", "local", "load", "time", "warm", "gru", "hold", "interpolate", "1,24", "%Y", "UTC", "cpu",
           "nn.GRU",
           "exponential-2", "exponential-2,fibonacci", "0.01", "srn=1e-4,cw=0.1", "cw=1,cw=2", "1", "2", "0",
           "2,8,10,2,3",
-          "load", "wind,load", "time", "regression", "0,1")  # fmt: skip
+          "load", "wind,load", "time", "regression", "0,1",
+          "adding", "copy", "sequential-mnist", "permuted-mnist", "characters", "esn,lru", "leaky,dilated,cw", "70k",
+          "300k,3M", "20,30")  # fmt: skip
 TABLE = "time,load,wind\n" + "".join(f"day {i},{i * i % 17},{i * 0.5}\n" for i in range(70))
 ENTRIES = [
     ["corpus/yes/a.wav", "sound", 1], ["corpus/yes/b.wav", "sound", 2], ["corpus/yes/c.wav", "sound", 3],
@@ -64,6 +68,9 @@ ENTRIES = [
     ["table.csv", "text", TABLE], ["broken.npy", "text", "not numpy"], ["folder.csv", "folder", None],
     ["zero", "link", "/dev/zero"], ["broken.sqlite", "text", "SQLite format 3\x00"],
     ["load.csv", "text", tables.list_texts()[0]], ["damaged.csv", "text", tables.list_texts()[1][:-7]],
+    *([f"images/{name}", "text", data.decode("latin-1")]
+      for name, data in zip(FILES, evaluation.list_files(), strict=True)),
+    ["text.txt", "text", evaluation.list_texts()[2].decode("latin-1")],
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..networks.methods import METHODS
+from ..networks.methods import ALL_METHODS
 from ..report.chapter import (
     Chapter,
     choose_shown,
@@ -175,7 +175,7 @@ def make_chapter(store: Store) -> Chapter | None:
 def group_by_dataset(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> list[dict[str, Any]]:
     """Returns the median and the best NMSE of every method on every data set, in the method's largest size."""
     cells = []
-    for method in METHODS:
+    for method in ALL_METHODS:
         mine = [record for record in records if record.run.method == method]
         size = max((record.run.size for record in mine), default=0)
         for name in datasets:
@@ -195,7 +195,7 @@ def choose_opening(cells: Sequence[Mapping[str, Any]]) -> str | None:
     It is the one with the middle median error of the Clockwork RNN, or of another method if there is none; None if
     no run has finished.
     """
-    for method in ("cw", *METHODS):
+    for method in ("cw", *ALL_METHODS):
         known = [cell for cell in cells if cell["method"] == method and np.isfinite(cell["median"])]
         if known:
             return str(sorted(known, key=lambda cell: (cell["median"], cell["data"]))[(len(known) - 1) // 2]["data"])
@@ -229,7 +229,7 @@ def _draw_figures(
     drawn = {}
     main = select_main(records)
     if records:
-        drawn["errors"] = box_plot(main, paper_errors(GENERATION.name), together=[m for m in METHODS if m != "srn"])
+        drawn["errors"] = box_plot(main, paper_errors(GENERATION.name), together=[m for m in ALL_METHODS if m != "srn"])
         drawn["outputs"] = figures.outputs(main, datasets)
     if main != records:
         drawn["cells"] = clock_pairs(records, paper_errors(GENERATION.name))
@@ -265,7 +265,7 @@ def _make_sounds(records: Sequence[Record], datasets: Mapping[str, Dataset]) -> 
     for name, dataset in datasets.items():
         if not dataset.has_duration:
             continue
-        best = [_best_output(records, method, dataset, only_finished=True) for method in METHODS]
+        best = [_best_output(records, method, dataset, only_finished=True) for method in ALL_METHODS]
         outputs = [record for record in best if record is not None and record.output is not None]
         sounds = [_make_original_sound(dataset), *(_make_sound(record, dataset) for record in outputs)]
         if outputs:

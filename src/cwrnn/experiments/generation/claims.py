@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from .. import paper
-from ..networks.methods import METHODS
+from ..networks.methods import ALL_METHODS
 from ..report.claims import (
     Claim,
     RowsByNetwork,
@@ -71,7 +71,8 @@ def describe_winner(rows: Iterable[SummaryRow], wording: Wording = MUSIC) -> str
         return ""
     order = rank_rows(finished, size)
     if len(order) == 1:
-        return f"Only {NAMES[order[0].method]} was trained: its mean error is {format_error(order[0].mean)}."
+        only = "only" if (scope := name_scope(rows)) else "Only"
+        return f"{scope}{only} {NAMES[order[0].method]} was trained: its mean error is {format_error(order[0].mean)}."
     best, second = order[:2]
     text = f"{name_scope(rows)}{NAMES[best.method]} comes closest to the {wording.noun}, {_compare_means(second, best)}"
     pair = {best.method, second.method} == {"cw", "lstm"}
@@ -193,7 +194,7 @@ def describe_coding(points: Sequence[Point], baselines: Sequence[Baseline]) -> l
     """Returns sentences about the cost of 8 bits per weight, and about the codes beside plain PCM of the same error."""
     sentences = []
     changes = []
-    for method in METHODS:
+    for method in ALL_METHODS:
         size = max((point.size for point in points if point.method == method), default=0)
         medians = {point.bits: point.median for point in points if (point.method, point.size) == (method, size)}
         if medians.keys() >= {FLOAT, CODE}:

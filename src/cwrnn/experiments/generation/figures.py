@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...extras import require
 from ...schedule import Schedule
-from ..networks.methods import METHODS
+from ..networks.methods import ALL_METHODS
 from ..report.drawing import (
     COLOURS,
     INK,
@@ -133,7 +133,8 @@ def activations(record: Record, dataset: Dataset) -> Any:
     The modules are drawn from slow to fast.
     """
     run = record.run
-    if not METHODS[run.method].has_clocks or record.weights is None or record.output is None or record.schedule is None:
+    has_clocks = ALL_METHODS[run.method].has_clocks
+    if not has_clocks or record.weights is None or record.output is None or record.schedule is None:
         raise ValueError(f"record must have a trained network with clocks, got a {record.status} run of {run.method}")
     schedule = Schedule.parse(record.schedule)
     steps = len(dataset.samples)
@@ -161,7 +162,7 @@ def rate_distortion(points: Sequence[Point], baselines: Sequence[Baseline] = ())
     """
     lines = require("matplotlib.lines", extra="experiments", purpose="drawing")
     ticker = require("matplotlib.ticker", extra="experiments", purpose="drawing")
-    methods = [method for method in METHODS if any(point.method == method for point in points)]
+    methods = [method for method in ALL_METHODS if any(point.method == method for point in points)]
     figure = new_figure(9.0, 4.4)
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     titles = {"best": "the best run of each data set", "median": "the median of all runs"}

@@ -13,7 +13,31 @@ from ..sweep.planning import plan_learning_rates, plan_method
 from ..sweep.run import Dataset, Run
 from .training import GenerationSettings
 
-LEARNING_RATES = {**paper.GENERATION_LEARNING_RATES, "gru": 3e-4, "cw-lstm": 1e-4, "cw-gru": 3e-4}
+MODEL_LEARNING_RATES = {
+    "leaky": 3e-4,
+    "delays": 3e-4,
+    "narx": 3e-4,
+    "temporal-kernel": 3e-4,
+    "multiplicative": 3e-4,
+    "esn": 3e-4,
+    "compressor": 3e-4,
+    "stacked-lstm": 3e-4,
+    "dilated": 3e-4,
+    "skip": 3e-4,
+    "cornn": 3e-4,
+    "lem": 3e-4,
+    "lru": 3e-4,
+    "mingru": 3e-4,
+}
+"""Learning rates of the models of other papers; an echo state network, which does not descend, ignores it."""
+
+LEARNING_RATES = {
+    **paper.GENERATION_LEARNING_RATES,
+    "gru": 3e-4,
+    "cw-lstm": 1e-4,
+    "cw-gru": 3e-4,
+    **MODEL_LEARNING_RATES,
+}
 """Learning rates, by method: the paper's, and ours for the methods that it does not have (`docs/paper.md`)."""
 
 

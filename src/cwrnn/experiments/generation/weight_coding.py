@@ -62,7 +62,7 @@ class Baseline:
 
 
 def measure(records: Iterable[Record], datasets: Mapping[str, Dataset]) -> list[Point]:
-    """The points of every method, size and precision with a finished run, in the order of METHODS."""
+    """The points of every method, size and precision with a finished run, in the order of ALL_METHODS."""
     groups: dict[tuple[str, int], list[Record]] = {}
     for record in records:
         if record.status == "finished":

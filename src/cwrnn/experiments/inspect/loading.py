@@ -12,7 +12,7 @@ from typing import Any
 from ...saved import ModelError, SavedNetwork
 from ...untrusted import escape_controls
 from ..file_names import is_folder, replace_undecodable
-from ..networks.methods import CLOCKED, METHODS
+from ..networks.methods import ALL_METHODS, CLOCKED, METHODS
 from ..report.statistics import best_record
 from ..sweep.run import FINISHED, Record
 from ..sweep.store import Store
@@ -31,7 +31,7 @@ def load_network(path: Path, *, task: str | None = None, run: str | None = None,
         path: the folder or the file of a store, or a saved network
         task: for a store, the name of a task; needed if it has runs of several and no run is named
         run: for a store, the first digits of a run's key; None for the best network of the largest size: a
-            Clockwork RNN, else one with clocks, else any
+            Clockwork RNN, else one with clocks, else an SRN, LSTM or GRU. Models of other papers cannot be inspected
         options: the fields of `InspectionOptions`
     """
     asked = InspectionOptions(**options)
@@ -62,6 +62,7 @@ def _load_from_store(path: Path, task: str | None, run: str | None, options: Ins
         if run is not None:
             records |= {known.search_name: store.records(known.search_name) for known in all_tasks()}
         record = _choose_best(store.path, records, task) if run is None else _find_run(store.path, records, run)
+        _require_modules(store.path, record)
         all_data: Mapping[str, Data] = store.load_all_data()
     if record.run.data not in all_data:
         raise InspectionError(f"{path}: the data set {record.run.data!r} is of a kind that this version does not know")
@@ -70,6 +71,17 @@ def _load_from_store(path: Path, task: str | None, run: str | None, options: Ins
     if record.status != FINISHED:
         facts["status"] = f"{record.status}: the weights are those of its lowest training loss"
     return find_task_of_data(trained).inspect_record(record, trained, facts, options)
+
+
+def _require_modules(path: Path, record: Record) -> None:
+    """Raise an InspectionError if the network is a model of another paper, which has no modules to look at."""
+    method = ALL_METHODS[record.run.method]
+    if method.model:
+        known = ", ".join(method.label for method in METHODS.values())
+        raise InspectionError(
+            f"{path}: the run {record.key[:12]} is {method.article} {method.label}, which cannot be inspected: "
+            f"expected one of {known}"
+        )
 
 
 def _find_run(path: Path, records: Mapping[str, Sequence[Record]], run: str) -> Record:
@@ -86,14 +98,14 @@ def _find_run(path: Path, records: Mapping[str, Sequence[Record]], run: str) -> 
 def _choose_best(path: Path, records: Mapping[str, Sequence[Record]], task: str | None) -> Record:
     """Return the best network of the largest size: a Clockwork RNN if there is one, else another method.
 
-    Methods with clocks come first.
+    Methods with clocks come first, models of other papers last.
     """
     tasks = [name for name in records if records[name] and task in (None, name)]
     if not tasks:
         raise InspectionError(f"{path}: there are no runs{'' if task is None else f' of the task {task}'}")
     if len(tasks) > 1:
         raise InspectionError(f"{path}: has networks of several tasks: choose the task {' or '.join(tasks)}")
-    for method in dict.fromkeys([*CLOCKED, *METHODS]):
+    for method in dict.fromkeys([*CLOCKED, *ALL_METHODS]):
         finished = [record for record in records[tasks[0]] if (record.run.method, record.status) == (method, FINISHED)]
         largest = max((record.run.size for record in finished), default=0)
         best = best_record(record for record in finished if record.run.size == largest)

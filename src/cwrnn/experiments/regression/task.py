@@ -82,7 +82,7 @@ class Regression(Task[Columns]):
         return plan.plan_search(data, **options)
 
     def train(
-        self, runs: Sequence[Run], data: Sequence[Columns], progress: Callable[[int], None] | None = None
+        self, runs: Sequence[Run], data: Sequence[Columns], progress: Callable[[float], None] | None = None
     ) -> list[TrainingResult]:
         """The results of runs that differ in nothing but the seed."""
         first = runs[0]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .. import paper
-from ..networks.methods import CLOCKED, METHODS, PLACES
+from ..networks.methods import ALL_METHODS, CLOCKED, MODELS, PLACES
 from ..networks.settings import TrainingSettings
 from ..sweep.run import DIVERGED, FAILED, FINISHED, STATUSES, Record
 from ..task import all_tasks
@@ -101,8 +101,11 @@ def split_by_settings(
 
 
 def select_main(records: Sequence[Record]) -> list[Record]:
-    """Returns the records of the paper's methods, or all if there are none: they are drawn in most figures."""
-    return [record for record in records if record.run.method in paper.METHODS] or list(records)
+    """Returns the records of the paper's methods and of models of other papers, or all if there are none.
+
+    They are drawn in most figures; the section about gated cells has figures of its own.
+    """
+    return [record for record in records if record.run.method in (*paper.METHODS, *MODELS)] or list(records)
 
 
 def choose_shown(records: Iterable[Record]) -> Record | None:
@@ -120,7 +123,7 @@ def make_search_table(records: Sequence[Record], paper_rates: Mapping[str, float
     """Returns the errors at every learning rate, by method and size, and which rate is best."""
     rates = best_rates(records)
     rows = []
-    for method in METHODS:
+    for method in ALL_METHODS:
         for size in sorted({record.run.size for record in records if record.run.method == method}):
             mine = [record for record in records if (record.run.method, record.run.size) == (method, size)]
             for outcome in rate_outcomes(mine):
@@ -165,9 +168,9 @@ def list_settings(records: Iterable[Record]) -> list[dict[str, Any]]:
     by_key: dict[str, dict[str, Any]] = {}
     for record in records:
         method = record.run.method
-        foreign = METHODS[method].foreign_settings
+        foreign = ALL_METHODS[method].foreign_settings
         values = {name: v for name, v in asdict(record.run.settings).items() if name not in foreign}
-        by_key[f"{PLACES[method]}{json.dumps(values, sort_keys=True)}"] = {"method": method, "settings": values}
+        by_key[f"{PLACES[method]:02}{json.dumps(values, sort_keys=True)}"] = {"method": method, "settings": values}
     return [by_key[key] for key in sorted(by_key)]
 
 
@@ -193,7 +196,7 @@ def make_overview(
     common = largest_common(finished)
     chosen = [
         finished[method, common or max(size for kind, size in finished if kind == method)]
-        for method in METHODS
+        for method in ALL_METHODS
         if any(kind == method for kind, _ in finished)
     ]
     lowest = min(row.mean for row in chosen)

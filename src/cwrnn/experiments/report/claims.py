@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import paper
-from ..networks.methods import METHODS
+from ..networks.methods import ALL_METHODS
 from ..sweep.run import STATUSES, Record
 from ..task import find_task
 from .drawing import NAMES
@@ -68,7 +68,7 @@ def common_sizes(rows: RowsByNetwork, methods: Sequence[str]) -> list[int]:
 
 def largest_common(rows: RowsByNetwork, methods: Sequence[str] = ()) -> int | None:
     """Returns the largest size in which all of these methods have a row, by default all methods that have any."""
-    methods = methods or [method for method in METHODS if any(kind == method for kind, _ in rows)]
+    methods = methods or [method for method in ALL_METHODS if any(kind == method for kind, _ in rows)]
     return max(common_sizes(rows, methods), default=None)
 
 

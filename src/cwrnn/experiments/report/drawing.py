@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from ...extras import require
 from ...schedule import Schedule
 from ...writing import write_files
-from ..networks.methods import METHODS
+from ..networks.methods import ALL_METHODS
 from .numbers import format_count
 
-NAMES = {name: method.label for name, method in METHODS.items()}
-COLOURS = {name: method.colour for name, method in METHODS.items()}
-MARKERS = {name: method.marker for name, method in METHODS.items()}
+NAMES = {name: method.label for name, method in ALL_METHODS.items()}
+COLOURS = {name: method.colour for name, method in ALL_METHODS.items()}
+MARKERS = {name: method.marker for name, method in ALL_METHODS.items()}
 STROKES = ("-", (0, (5, 1.5)), (0, (3, 1.5, 1, 1.5)), (0, (1, 1)))
 
 INK, MUTED, GRID, TARGET = "#222222", "#5f6b76", "#e2e5e8", "#34495e"

@@ -152,7 +152,7 @@ def clock_pairs(
     All panels share one scale. The arguments are those of `box_plot`.
     """
     paper = paper or {}
-    present, sizes = methods_of(records), sizes_of(records)
+    present, sizes = [method for method in methods_of(records) if method in METHODS], sizes_of(records)
     cells = list(dict.fromkeys(METHODS[method].cell for method in METHODS if method in present))
     width = 1.1 + len(cells) * max(1.9, 0.6 * len(sizes))
     figure = new_figure(max(6.0, width), 7.4)

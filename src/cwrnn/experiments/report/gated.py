@@ -58,7 +58,7 @@ def make_section(
         rows: one set of hyper-parameters for each method and size
         compare: returns the errors without clocks and with clocks in a few words
     """
-    others = [method for method in methods_of(records) if method not in paper.METHODS]
+    others = [method for method in methods_of(records) if method in METHODS and method not in paper.METHODS]
     if not others:
         return None
     finished = select_finished(rows)

@@ -90,9 +90,11 @@ def write_report(
 def write_store_report(store: Store, folder: Path, *, progress: ProgressCallback | None = None) -> Report:
     """Writes the report about an open store into the folder. A store without runs makes a page that says so."""
     environment = make_template_environment()
-    experiments = [chapter for task in all_tasks() if (chapter := task.make_chapter(store)) is not None]
+    made = [(task, chapter) for task in all_tasks() if (chapter := task.make_chapter(store)) is not None]
+    experiments = [chapter for task, chapter in made if task.has_reproduction]
+    evaluations = [chapter for task, chapter in made if not task.has_reproduction]
     clocks = [chapter for task in all_tasks() if (chapter := clocks_chapter.make_chapter(store, task)) is not None]
-    chapters = [*experiments, *clocks]
+    chapters = [*experiments, *evaluations, *clocks]
     leading = next((chapter for chapter in chapters if chapter.opening is not None), None)
     environments = count_environments(record for chapter in chapters for record in chapter.records)
     damaged = list(store.damaged.values())
@@ -128,6 +130,7 @@ def write_store_report(store: Store, folder: Path, *, progress: ProgressCallback
         chapters=views,
         leading=next((view for view in views if view["leads"]), None),
         experiments=len(experiments),
+        evaluations=[view for view in views if view["task"] in {chapter.task for chapter in evaluations}],
         environments=environments,
         damaged=damaged,
         commands=commands,

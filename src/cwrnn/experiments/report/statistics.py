@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..networks.methods import METHODS, PLACES
+from ..networks.methods import ALL_METHODS, PLACES
 from ..networks.settings import TrainingSettings
 from ..sweep.run import DIVERGED, FAILED, FINISHED, Record
 from ..task import find_task
@@ -45,7 +45,7 @@ class SummaryRow:
 
 
 def summarise(records: Iterable[Record]) -> list[SummaryRow]:
-    """Returns a row for each method, size and set of hyper-parameters, in the order of METHODS."""
+    """Returns a row for each method, size and set of hyper-parameters, in the order of ALL_METHODS."""
     groups: dict[Any, list[Record]] = defaultdict(list)
     for record in records:
         run = record.run
@@ -214,9 +214,9 @@ def rate_outcomes(records: Iterable[Record], scale: float = 1.0) -> list[RateOut
 
 
 def methods_of(records: Iterable[Record]) -> list[str]:
-    """Returns the methods that occur, in the order of METHODS."""
+    """Returns the methods that occur, in the order of ALL_METHODS."""
     present = {record.run.method for record in records}
-    return [method for method in METHODS if method in present]
+    return [method for method in ALL_METHODS if method in present]
 
 
 def sizes_of(records: Iterable[Record]) -> list[int]:

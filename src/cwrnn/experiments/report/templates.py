@@ -5,7 +5,7 @@ from typing import Any
 
 from ...extras import require
 from ..generation.names import readable_name
-from ..networks.methods import METHODS
+from ..networks.methods import ALL_METHODS
 from . import drawing
 from .privacy import hide_folders
 
@@ -25,13 +25,14 @@ def make_template_environment() -> Any:
     )
     environment.filters |= {
         "method": drawing.NAMES.get,
-        "cell": lambda method: METHODS[method].cell,
-        "has_clocks": lambda method: METHODS[method].has_clocks,
+        "cell": lambda method: ALL_METHODS[method].cell,
+        "is_fixed": lambda method: ALL_METHODS[method].is_fixed,
+        "has_clocks": lambda method: ALL_METHODS[method].has_clocks,
         "count": "{:,}".format,
         "readable": readable_name,
         "shareable": hide_folders,
         # no line ends between a number and its unit
         "keep_units": lambda text: text.replace(" %", "\u00a0%"),
     }
-    environment.globals["methods"] = list(METHODS)
+    environment.globals["methods"] = list(ALL_METHODS)
     return environment

@@ -58,7 +58,7 @@ class EpochsDone:
     """An engine reports that a batch is being trained."""
 
     batch: Batch
-    epochs: int
+    epochs: float
     """Epochs that every run of the batch has made; 0 if the batch has to start again."""
 
 
@@ -95,13 +95,14 @@ def make_batches(runs: Sequence[Run], datasets: Iterable[Data], workers: int = 1
     largest = min(MOST_RUNS, max(FEW_RUNS, math.ceil(len(runs) / (4 * workers))))
     batches = []
     for group in groups.values():
-        for part in np.array_split(np.arange(len(group)), math.ceil(len(group) / largest)):
+        most = largest if find_task(group[0][0].task).trains_together else 1
+        for part in np.array_split(np.arange(len(group)), math.ceil(len(group) / most)):
             members, their = zip(*(group[place] for place in part), strict=True)
             batches.append(Batch(members, their))
     return sorted(batches, key=lambda batch: -batch.work)
 
 
-def train_batch(batch: Batch, progress: Callable[[int], None] | None = None) -> tuple[Record, ...]:
+def train_batch(batch: Batch, progress: Callable[[float], None] | None = None) -> tuple[Record, ...]:
     """The records of a batch, in its order. If training it raises, its runs are tried one by one."""
     first = batch.runs[0]
     started = time.perf_counter()

@@ -174,7 +174,7 @@ def _train(batch: Batch, topic: str, name: str) -> tuple[Record, ...]:
     worker = require("distributed", extra="dask", purpose="the engine 'dask'").get_worker()
     reported = -SECONDS_BETWEEN_REPORTS
 
-    def progress(epochs: int) -> None:
+    def progress(epochs: float) -> None:
         nonlocal reported
         if time.monotonic() - reported >= SECONDS_BETWEEN_REPORTS:
             reported = time.monotonic()

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from ...schedule import Schedule
 from ..networks.build import hidden_for, parameter_count, schedule_parameter_count
-from ..networks.methods import METHODS
+from ..networks.methods import ALL_METHODS
 from ..networks.settings import TrainingSettings
 from ..task import Data
 from .run import Run
@@ -29,10 +29,10 @@ def plan_method(
 
     A `schedule` takes the place of all sizes, for methods with clocks.
     """
-    if METHODS[method].cell == "lstm":
+    if ALL_METHODS[method].cell == "lstm":
         # the keys of the other methods' runs must not depend on it
         settings = replace(settings, peepholes=peepholes)
-    if METHODS[method].has_clocks and schedule is not None:
+    if ALL_METHODS[method].has_clocks and schedule is not None:
         settings = replace(settings, modules=schedule.modules, schedule=schedule.spec)
         size = schedule_parameter_count(
             method, schedule, settings.inputs, settings.outputs, peepholes=settings.peepholes
@@ -76,7 +76,7 @@ def fit_modules(method: str, size: int, settings: S) -> S:
     Only gated cells with clocks may have fewer: their smallest networks with the paper's modules are larger than some
     networks of the paper. A Clockwork RNN always has the modules of `settings`.
     """
-    chosen = METHODS[method]
+    chosen = ALL_METHODS[method]
     if not chosen.has_clocks or chosen.cell == "tanh":
         return settings
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ...schedule import Schedule
 from ..networks.build import parameter_count
-from ..networks.methods import METHODS
+from ..networks.methods import ALL_METHODS
 from ..networks.settings import TrainingSettings
 
 SEQUENCE = "sequence"
@@ -109,7 +109,7 @@ class Run:
     @property
     def schedule(self) -> str | None:
         """The modules of a network with clocks, as `Schedule.parse` reads them; None for the other networks."""
-        if not METHODS[self.method].has_clocks:
+        if not ALL_METHODS[self.method].has_clocks:
             return None
         return self.settings.schedule or _exponential_spec(self.hidden, self.settings.modules)
 

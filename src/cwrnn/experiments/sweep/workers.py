@@ -59,7 +59,7 @@ def _train_here(batches: Iterator[Batch]) -> Iterator[Event]:
             parent.send(batch)
             while True:
                 message = parent.recv()
-                if isinstance(message, int):
+                if isinstance(message, (int, float)):
                     yield EpochsDone(batch, message)
                 else:
                     yield BatchDone(batch, message)
@@ -155,7 +155,7 @@ class _Processes:
             self._failed_starts = 0
             self._send(connection)
             return None
-        if isinstance(message, int):
+        if isinstance(message, (int, float)):
             return EpochsDone(batch, message)
         del self._busy[connection]
         return BatchDone(batch, message)
@@ -213,7 +213,7 @@ def _work(connection: Connection) -> None:
 def _serve(connection: Connection) -> None:
     """Trains every batch that arrives; sends the number of epochs while it trains, and the records at the end."""
 
-    def progress(epochs: int) -> None:
+    def progress(epochs: float) -> None:
         try:
             connection.send(epochs)
         except OSError as error:

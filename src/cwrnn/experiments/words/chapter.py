@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import paper
-from ..networks.methods import METHODS
+from ..networks.methods import ALL_METHODS
 from ..report.chapter import (
     Chapter,
     choose_shown,
@@ -175,7 +175,7 @@ def _draw_figures(
     main = select_main(records)
     if records:
         drawn["errors"] = box_plot(
-            main, paper_errors(WORDS.name), PERCENT, together=list(METHODS), has_draws=draws is not None
+            main, paper_errors(WORDS.name), PERCENT, together=list(ALL_METHODS), has_draws=draws is not None
         )
     if draws is not None and draws.rows:
         drawn["draws"] = draw_spread(main, draws, PERCENT)

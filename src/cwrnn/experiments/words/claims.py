@@ -106,8 +106,9 @@ def describe_winner(rows: Iterable[SummaryRow], corpus: Corpus) -> str:
     order = rank_rows(finished, size)
     speech = " These words are synthetic speech; the paper's were spoken by people." if corpus.synthetic else ""
     if len(order) == 1:
-        only = order[0]
-        return f"Only {NAMES[only.method]} was trained: it misses {format_percent(only.mean)} of the words.{speech}"
+        only = "only" if (scope := name_scope(rows)) else "Only"
+        missed = format_percent(order[0].mean)
+        return f"{scope}{only} {NAMES[order[0].method]} was trained: it misses {missed} of the words.{speech}"
     best, second = order[:2]
     text = (
         f"{name_scope(rows)}{NAMES[best.method]} misses the fewest words, {format_percent(best.mean)} of them; "

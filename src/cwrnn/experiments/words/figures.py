@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...extras import require
 from ...schedule import Schedule
-from ..networks.methods import METHODS
+from ..networks.methods import ALL_METHODS
 from ..report.drawing import (
     COLOURS,
     GRID,
@@ -183,7 +183,7 @@ def hearing(record: Record, corpus: Corpus, number: int) -> Any:
         number: the utterance's number in the test set
     """
     run = record.run
-    if not METHODS[run.method].has_clocks or record.weights is None or record.schedule is None:
+    if not ALL_METHODS[run.method].has_clocks or record.weights is None or record.schedule is None:
         raise ValueError(f"record must have a trained network with clocks, got a {record.status} run of {run.method}")
     assert isinstance(run.settings, training.WordSettings)
     schedule = Schedule.parse(record.schedule)

@@ -8,6 +8,10 @@ ends when it has not fallen for `patience` epochs; the network of the epoch in w
 
 Runs that are trained together do not influence each other: with the CPU kernel each gives the same bits as alone, on
 any number of threads.
+
+A network whose hidden layer is fixed (an echo state network) is fitted by least squares to its states at the ends of
+the training sequences, without noise, which counts as one epoch. Its outputs are scores and no probabilities, so its
+cross entropy says little; the most probable class is the one with the largest score.
 """
 
 import math
@@ -25,6 +29,7 @@ from .. import paper
 from ..errors import ArgumentError
 from ..networks.build import build_network, load_weights
 from ..networks.descent import SECONDS_BETWEEN_REPORTS, descend
+from ..networks.least_squares import fit_readout, has_fixed_layer
 from ..networks.replicas import Replicas
 from ..networks.result import TrainingResult
 from ..networks.settings import TrainingSettings
@@ -75,7 +80,7 @@ def train_many(
     classes): the logarithms of the probabilities. A run whose cross entropy ceases to be finite has diverged.
 
     Args:
-        method: one of METHODS
+        method: one of ALL_METHODS
         hidden: hidden units, or cells of an LSTM
         train: the sequences that are learned
         test: the sequences that only measure the error
@@ -93,9 +98,15 @@ def train_many(
     _check(test, settings, "test")
     if len(seeds) == 0:
         return []
-    replicas = Replicas([build_untrained(method, hidden, settings, int(seed)) for seed in seeds])
+    networks = [build_untrained(method, hidden, settings, int(seed)) for seed in seeds]
+    learned, tested = Padded(train), Padded(test)
+    if has_fixed_layer(networks[0]):
+        results = [_fit(network, learned, tested) for network in networks]
+        if progress is not None:
+            progress(1)
+        return results
     with torch.enable_grad():
-        return _WordTraining(replicas, Padded(train), Padded(test), seeds, settings).run(progress)
+        return _WordTraining(Replicas(networks), learned, tested, seeds, settings).run(progress)
 
 
 def build_untrained(method: str, hidden: int, settings: WordSettings, seed: int = 0) -> Network:
@@ -192,6 +203,43 @@ class _Evaluation:
     """(S,): the share of the sequences whose most probable class is wrong."""
 
 
+def _evaluate(replicas: Replicas, data: Padded) -> _Evaluation:
+    S = len(replicas.values)
+    input = data.input.transpose(0, 1)
+    with torch.no_grad():
+        decisions = replicas.decide(input.expand(S, *input.shape), data.lengths.expand(S, -1))
+    right = decisions[:, torch.arange(len(data)), data.labels]
+    errors = (decisions.argmax(-1) != data.labels).double().mean(1).numpy()
+    return _Evaluation(decisions, -right.double().mean(1).numpy().astype(np.float32), errors)
+
+
+def _fit(network: Network, train: Padded, test: Padded) -> TrainingResult:
+    """The result of a network with a fixed hidden layer, whose readout is fitted to the training sequences."""
+    began = time.perf_counter()
+    initial = Replicas([network])
+    evaluations = [(_evaluate(initial, train), _evaluate(initial, test))]
+    with torch.no_grad():
+        [states] = initial.final_states(train.input.transpose(0, 1)[None], train.lengths[None])
+    fit_readout(network, [(states, train.labels)], classes=network.readout.out_features)
+    fitted = Replicas([network])
+    evaluations.append((_evaluate(fitted, train), _evaluate(fitted, test)))
+    curve = [
+        (epoch, float(of_train.losses[0]), float(of_train.errors[0]), float(of_test.errors[0]))
+        for epoch, (of_train, of_test) in enumerate(evaluations)
+    ]
+    return TrainingResult(
+        status="finished",
+        error=curve[1][3],
+        best_error=curve[1][3],
+        best_epoch=1,
+        epochs=1,
+        curve=np.array(curve, dtype=np.float32),
+        output=evaluations[1][1].log_probabilities[0].numpy(),
+        weights={name: value.numpy().copy() for name, value in network.state_dict().items()},
+        seconds=time.perf_counter() - began,
+    )
+
+
 class _WordTraining:
     """The runs that are being trained, and the curves and best networks of all."""
 
@@ -256,7 +304,7 @@ class _WordTraining:
 
     def _remember(self, epoch: int) -> NDArray[np.bool_]:
         """Evaluates the networks, and remembers those that are better than before. Returns which losses are finite."""
-        train, test = self._evaluate(self.train), self._evaluate(self.test)
+        train, test = _evaluate(self.replicas, self.train), _evaluate(self.replicas, self.test)
         finite: NDArray[np.bool_] = np.isfinite(train.losses)
         better = finite & (train.losses < self.best)
         for row in np.flatnonzero(finite):
@@ -269,15 +317,6 @@ class _WordTraining:
             self.best_values = torch.where(rows[:, None], self.replicas.values, self.best_values)
             self.best_outputs = torch.where(rows[:, None, None], test.log_probabilities, self.best_outputs)
         return finite
-
-    def _evaluate(self, data: Padded) -> _Evaluation:
-        with torch.no_grad():
-            S = len(self.runs)
-            input = data.input.transpose(0, 1)
-            decisions = self.replicas.decide(input.expand(S, *input.shape), data.lengths.expand(S, -1))
-        right = decisions[:, torch.arange(len(data)), data.labels]
-        errors = (decisions.argmax(-1) != data.labels).double().mean(1).numpy()
-        return _Evaluation(decisions, -right.double().mean(1).numpy().astype(np.float32), errors)
 
     def _keep(self, rows: NDArray[np.int64]) -> None:
         """Goes on with the runs of these rows only."""
