@@ -198,11 +198,13 @@ def test_every_task_is_found_by_its_names_and_its_data():
     names = [name for task in all_tasks() for name in task.stored_names]
     of_words = ["words", "words search", "clocks words"]
     of_regression = ["regression", "regression search", "clocks regression"]
-    assert names == ["generation", "search", "clocks generation", *of_words, *of_regression]
-    assert {find_task(name).name for name in names} == {"generation", "words", "regression"}
+    evaluations = ("adding", "copy", "sequential-mnist", "permuted-mnist", "characters")
+    of_evaluations = [name for task in evaluations for name in (task, f"{task} search", f"clocks {task}")]
+    assert names == ["generation", "search", "clocks generation", *of_words, *of_regression, *of_evaluations]
+    assert {find_task(name).name for name in names} == {"generation", "words", "regression", *evaluations}
     assert find_task_of_data(small_sweeps.wave()).name == "generation"
     assert find_task_of_data(make_corpus()).name == "words"
-    with pytest.raises(ValueError, match="task must be one of generation, words, regression, got 'chess'"):
+    with pytest.raises(ValueError, match="task must be one of generation, words, regression, adding, .* got 'chess'"):
         find_task("chess")
 
 

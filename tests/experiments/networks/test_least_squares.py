@@ -75,14 +75,17 @@ def test_the_ridge_is_the_best_on_every_fifth_example_and_all_examples_are_fitte
 
 
 def test_classes_are_one_hot_targets_and_the_ridge_makes_the_fewest_errors():
-    states, noise = make_examples(60, seed=3)
+    states, noise = make_examples(60, seed=6)
     labels = (states[:, :3] + noise[:, :1]).argmax(1)
     targets = nn.functional.one_hot(labels, 3)
     held = torch.arange(60) % 5 == 4
-    errors = []
+    errors, squares = [], []
     for ridge in RIDGES:
         weight, bias = solve_with_numpy(states[~held], targets[~held], ridge)
-        errors.append(((states[held].numpy() @ weight.T + bias).argmax(1) != labels[held].numpy()).sum())
+        outputs = states[held].numpy() @ weight.T + bias
+        errors.append((outputs.argmax(1) != labels[held].numpy()).sum())
+        squares.append(np.square(outputs - targets[held].numpy()).sum())
+    assert np.argmin(errors) != np.argmin(squares), "the example must make a difference"
     network = make_network(3)
     ridge = fit_readout(network, [(states, labels)], classes=3)
     assert ridge == RIDGES[int(np.argmin(errors))]

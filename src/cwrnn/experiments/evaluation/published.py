@@ -1,8 +1,8 @@
 """Results of other papers on the evaluation tasks, as they print them.
 
 A page shows them beside the runs of a store. They were not made under the same conditions: papers differ in layers,
-epochs, regularisation, the permutation of the pixels, and in what they chose by the test part. No result of a Clockwork
-RNN on these tasks was published.
+epochs, regularisation and the permutation of the pixels. We know of no published result of a Clockwork RNN on these
+tasks.
 
     BAI      Bai, Kolter and Koltun, An empirical evaluation of generic convolutional and recurrent networks for
              sequence modeling, 2018: table 1

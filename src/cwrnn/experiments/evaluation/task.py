@@ -278,6 +278,10 @@ class Characters(Evaluation):
     default_sources: ClassVar[tuple[str, ...]] = ("bundle",)
     needs_probabilities = True
 
+    def format_error(self, error: float) -> str:
+        """Bits with three decimals: good networks differ by hundredths."""
+        return f"{error:.3f}"
+
     def measure_error(self, outputs: Tensor, target: Tensor) -> Tensor:
         """(A, B): the bits of the characters that came."""
         losses = cross_entropy(outputs.flatten(0, 1), target.flatten(), reduction="none")

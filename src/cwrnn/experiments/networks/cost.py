@@ -1,11 +1,14 @@
 """The multiply-adds of one time step of a network: what it costs to run."""
 
+from functools import cache
+
 from ...cells import CELLS
 from ...schedule import Schedule
 from .methods import ALL_METHODS
 from .models.table import build_layer
 
 
+@cache
 def count_multiply_adds(method: str, hidden: int, inputs: int, outputs: int, schedule: str | None = None) -> float:
     """The multiply-adds of the hidden layer and its readout per time step, averaged over the clock.
 
