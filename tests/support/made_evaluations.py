@@ -8,7 +8,7 @@ from support.made_records import ENVIRONMENT
 from cwrnn.experiments.evaluation.adding import make_adding
 from cwrnn.experiments.evaluation.copying import make_copying
 from cwrnn.experiments.evaluation.examples import Examples
-from cwrnn.experiments.evaluation.plan import EVERY_STEP, fit_settings
+from cwrnn.experiments.evaluation.plan import PERIODS, fit_settings
 from cwrnn.experiments.evaluation.training import EvaluationSettings
 from cwrnn.experiments.sweep.run import Record, Run
 
@@ -38,7 +38,7 @@ def make_evaluation_record(
     """
     data = data or make_examples()
     values = {"learning_rate": 2e-3, "epochs": epochs, "inputs": data.inputs, "outputs": data.outputs, **settings}
-    hidden, fitted = fit_settings(method, size, EvaluationSettings(**values), EVERY_STEP[:4])
+    hidden, fitted = fit_settings(method, size, EvaluationSettings(**values), PERIODS[:4])
     run = Run(data.kind, data.name, data.digest, method, size, hidden, seed, fitted)
     final = error if validation is None else validation
     failed, finished = status == "failed", status == "finished"

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call, vmap
+from torch.utils.flop_counter import FlopCounterMode
 
 from cwrnn.experiments.networks.models.model_layer import ModelLayer
 
@@ -23,25 +24,26 @@ LONG = 300
 
 
 def check_model_layer(
-    layer_class: type[ModelLayer], *, units: int = 12, causal: bool = True, trains: bool = True
+    layer_class: type[ModelLayer], *, units: int = 12, products: int = 0, causal: bool = True, trains: bool = True
 ) -> None:
-    """Check all that `ModelLayer` promises: sizes, dtypes, empty inputs, seeds, causality, gradients, vmap if mapped.
+    """Check all that `ModelLayer` promises: sizes, costs, dtypes, empty inputs, seeds, causality, gradients, vmap.
 
     Args:
         layer_class: the layer, which is made with an input size of 3 and of 0
         units: the units of the layer in most checks
+        products: the multiply-adds of a step for each unit beside those of the weight matrices
         causal: whether a state depends on the inputs up to its step only; False demands that it depends on later ones
         trains: whether the layer has parameters; False demands that `is_fixed` is True and that all weights are buffers
     """
     assert layer_class.is_fixed is not trains, "`is_fixed` must be True if and only if the layer does not train"
     _check_sizes(layer_class, units, trains)
+    _check_multiply_adds(layer_class, units, products, trains)
     for input_size in (I, 0):
         _check_states(layer_class, input_size, units)
         _check_empty_inputs(layer_class, input_size, units)
         if trains:
             _check_gradients(layer_class, input_size, units)
-        if layer_class.is_mapped:
-            _check_vmap(layer_class, input_size, units)
+        _check_vmap(layer_class, input_size, units)
     _check_independent_sequences(layer_class, units)
     _check_causality(layer_class, units, causal)
 
@@ -74,7 +76,7 @@ def check_gradients_numerically(layer: ModelLayer, input: Tensor) -> None:
 
 
 def _check_sizes(layer_class: type[ModelLayer], units: int, trains: bool) -> None:
-    """Check that parameters are counted, and that they and multiply-adds grow; constants are not persistent buffers."""
+    """Check that parameters and states are counted, and that parameters grow; constants are not persistent buffers."""
     for input_size in (I, 0):
         for size in (units, units + 1, 3 * units):
             layer = layer_class(input_size, size)
@@ -82,10 +84,28 @@ def _check_sizes(layer_class: type[ModelLayer], units: int, trains: bool) -> Non
             assert layer_class.count_parameters(input_size, size) == count, f"count_parameters({input_size}, {size})"
             assert layer_class.count_states(size) == layer.hidden_size, f"count_states({size})"
             assert bool(list(layer.parameters())) is trains
-            assert layer.multiply_adds > 0
         counts = [layer_class.count_parameters(input_size, size) for size in range(units, 4 * units)]
         assert all(a < b for a, b in pairwise(counts)), "count_parameters must grow with units"
-    assert layer_class(I, 2 * units).multiply_adds > layer_class(I, units).multiply_adds
+
+
+def _check_multiply_adds(layer_class: type[ModelLayer], units: int, products: int, trains: bool) -> None:
+    """Check the multiply-adds of a step against the sizes of the weight matrices and what torch counts in a pass.
+
+    A fixed layer reads the weights of its sparse matrix one by one, which torch's counter does not see.
+    """
+    # the dilations of all layers divide it
+    steps = 64
+    for input_size in (I, 0):
+        # the smaller layer has fewer units than a sparse one connects
+        for size in (units // 2, units, 3 * units):
+            layer = layer_class(input_size, size)
+            matrices = sum(value.numel() for value in layer.state_dict().values() if value.dim() > 1)
+            found = layer_class.count_multiply_adds(input_size, size)
+            assert found == matrices + products * size, f"count_multiply_adds({input_size}, {size})"
+            if trains:
+                with FlopCounterMode(display=False) as counter, torch.no_grad():
+                    layer(torch.randn(steps, B, input_size))
+                assert counter.get_total_flops() == 2 * steps * B * matrices, f"products of {input_size}, {size}"
 
 
 def _check_states(layer_class: type[ModelLayer], input_size: int, units: int) -> None:

@@ -44,4 +44,6 @@ def _main(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Clockwork RNNs: forecast a table, repeat the experiments of the paper, compare clocks, recognise words."""
+    """Clockwork RNNs: forecast a table, repeat the paper's experiments, compare networks and clocks, recognise
+    words.
+    """

@@ -8,21 +8,27 @@ import numpy as np
 import pytest
 from support.html_pages import HOSTILE, Page, fill_store
 from support.made_evaluations import make_evaluation_record, make_examples
+from support.made_images import write_images
 from support.made_records import make_dataset, make_record
 
 from cwrnn.experiments.evaluation.chapter import (
+    check_records,
     choose_settings,
     describe_runs,
     find_fastest,
     find_standings,
+    format_training,
+    list_settings,
     make_chapter,
     measure_after,
     sort_data,
 )
+from cwrnn.experiments.evaluation.images import read_images
 from cwrnn.experiments.evaluation.result import summarise_evaluation
 from cwrnn.experiments.evaluation.task import EVALUATIONS, count_run_operations
 from cwrnn.experiments.networks.methods import ALL_METHODS
 from cwrnn.experiments.report.page import list_figure_titles, write_store_report
+from cwrnn.experiments.sweep.store_file import StoreError
 
 ADDING, COPY = EVALUATIONS[:2]
 SHORT, LONG = make_examples("adding", 200), make_examples("adding", 1000)
@@ -34,6 +40,11 @@ def write_page(folder, records, *data):
     with fill_store(folder, records, {each.name: each for each in data}, command="cwrnn evaluate adding") as store:
         report = write_store_report(store, folder)
     return Page(report.page.read_text(encoding="utf-8")), json.loads(report.summary.read_text())
+
+
+def read_text(page):
+    """Return the text of a page without its line breaks."""
+    return " ".join(page.text.split())
 
 
 def read_cells(folder, method):
@@ -53,18 +64,18 @@ def test_the_table_has_the_numbers_of_the_records(tmp_path):
     page, numbers = write_page(tmp_path, records, SHORT)
     [row] = numbers["adding"]["rows"]
     run = records[0].run
-    # the mean of 0.01, 0.02 and 0.06, and the root of the mean of the squares 0.0004, 0.0001 and 0.0009
-    expected = {"error": 0.03, "deviation": math.sqrt(0.0014 / 3), "best": 0.01, "validation": 0.06, "seconds": 30.0}
+    # the mean of 0.01, 0.02 and 0.06, and the root of half the sum of the squares 0.0004, 0.0001 and 0.0009
+    expected = {"error": 0.03, "deviation": math.sqrt(0.0014 / 2), "best": 0.01, "validation": 0.06, "seconds": 30.0}
     assert {name: row[name] for name in expected} == pytest.approx(expected)
     assert (row["runs"], row["diverged"], row["failed"]) == (4, 1, 0)
     assert (row["parameters"], row["multiply_adds"]) == (run.parameters, count_run_operations(run))
     [cells] = read_cells(tmp_path, "cw")
     assert cells == [
-        "CW-RNN", "0.030 ± 0.022", "0.010", "0.060", f"{count_run_operations(run):,.0f}", "30", str(run.parameters),
+        "CW-RNN", "0.030 ± 0.026", "0.010", "0.060", f"{count_run_operations(run):,.0f}", "30", str(run.parameters),
         str(run.hidden), "1, 2, 4, 8", "5", "4 (1)",
     ]  # fmt: skip
     assert "1 method with at most 1,000 parameters: 4 runs, of which 1 diverged." in page.text
-    assert "CW-RNN (0.030 ± 0.022) has the lowest mean MSE." in page.text
+    assert "CW-RNN (0.030 ± 0.026) has the lowest mean MSE." in page.text
     assert numbers["adding"]["counts"] == {"finished": 3, "diverged": 1, "failed": 0}
 
 
@@ -73,7 +84,7 @@ def test_shares_are_written_in_percent(tmp_path):
     records = [make_evaluation_record(error, seed=seed, data=data) for seed, error in enumerate([0.1, 0.3])]
     page, _ = write_page(tmp_path, records, data)
     [cells] = read_cells(tmp_path, "cw")
-    assert cells[1:4] == ["20.0 ± 10.0 %", "10.0 %", "20.0 %"]
+    assert cells[1:4] == ["20.0 ± 14.1 %", "10.0 %", "20.0 %"]
     assert "10 ln 8 / (T + 20), which is 0.0204 for T = 1000" in page.text
     assert round(10 * math.log(8) / 1020, 4) == 0.0204
 
@@ -86,7 +97,7 @@ def test_the_best_method_comes_first_and_is_marked(tmp_path):
     html = (tmp_path / "index.html").read_text()
     assert html.count('<tr class="best">') == 1
     assert '<tr class="best"><td class="gru">' in html
-    assert "GRU (0.0010 ± 0.0) has the lowest mean MSE, followed by CW-RNN (0.050 ± 0.0) and SRN" in page.text
+    assert "GRU (0.0010) has the lowest mean MSE, followed by CW-RNN (0.050) and SRN" in page.text
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed"])
@@ -113,14 +124,133 @@ def test_settings_are_chosen_by_the_validation_part_and_never_by_the_test(tmp_pa
     # its only finished run is better, but half of the runs are lost
     unstable = [make_evaluation_record(0.01, validation=0.01, learning_rate=1e-1)]
     unstable += [make_evaluation_record(math.nan, seed=s, status="diverged", learning_rate=1e-1) for s in (1, 2)]
-    shown, others = choose_settings([*lucky, *chosen, *unstable], ADDING)
-    assert {record.key for record in shown} == {record.key for record in chosen}
-    assert len(others) == 5
+    found = choose_settings([*lucky, *chosen, *unstable], ADDING, {SHORT.name: SHORT})
+    assert {record.key for record in found.drawn} == {record.key for record in chosen}
+    assert (found.listed, len(found.others)) == ([], 5)
     page, numbers = write_page(tmp_path, [*lucky, *chosen, *unstable], SHORT)
     assert [row["learning_rate"] for row in numbers["adding"]["rows"]] == [1e-3]
     assert sorted(row["learning_rate"] for row in numbers["adding"]["other_rows"]) == [1e-2, 1e-1]
     assert "adding-others" in page.ids
     assert "0.001, 0.01, 0.1" in page.text
+    text = read_text(page)
+    assert (
+        "a single run has none. Learning rates and periods compete only at equal epochs, updates, batch and device."
+        in text
+    )
+    assert "settings can have different numbers of runs" in text
+
+
+@pytest.mark.parametrize("changed", [{"epochs": 9}, {"updates": 900}, {"batch": 64}, {"device": "cuda"}])
+def test_settings_compete_only_at_equal_amounts_of_training(changed):
+    slow = [make_evaluation_record(0.3, seed=seed, learning_rate=1e-4) for seed in range(3)]
+    usual = [make_evaluation_record(0.2, seed=seed) for seed in range(3)]
+    longer = make_evaluation_record(0.001, **changed)
+    found = choose_settings([longer, *slow, *usual], ADDING, {SHORT.name: SHORT})
+    assert {record.key for record in found.drawn} == {record.key for record in usual}
+    assert [record.key for record in found.listed] == [longer.key]
+    assert {record.key for record in found.others} == {record.key for record in slow}
+
+
+def test_of_equal_numbers_of_runs_the_most_updates_are_drawn(tmp_path):
+    # 10 epochs of 100 updates, ended after 300, and 5 epochs
+    ended = make_evaluation_record(0.001, epochs=10, updates=300)
+    ended = dataclasses.replace(ended, epochs=3, curve=ended.curve[:3])
+    whole = make_evaluation_record(0.2, epochs=5)
+    assert choose_settings([ended, whole], ADDING, {SHORT.name: SHORT}).drawn == [whole]
+    page, numbers = write_page(tmp_path, [ended, whole], SHORT)
+    assert [cells[9] for cells in read_cells(tmp_path, "cw")] == ["300 updates (not drawn)", "5"]
+    assert [row["epochs"] for row in numbers["adding"]["rows"]] == [5]
+    assert [row["updates"] for row in numbers["adding"]["listed_rows"]] == [300]
+    assert "CW-RNN (0.20) has the lowest mean MSE." in page.text
+    assert "show the one with the most runs, and of equals the one with the most updates" in read_text(page)
+    # without its data, a run is as long as its epochs
+    assert choose_settings([ended, whole], ADDING, {}).drawn == [ended]
+
+
+def test_batches_and_devices_are_shown_where_they_differ(tmp_path):
+    records = [make_evaluation_record(0.1), make_evaluation_record(0.2, method="srn", batch=64)]
+    write_page(tmp_path, records, SHORT)
+    assert read_cells(tmp_path, "cw")[0][9:] == ["5", "128", "1"]
+    assert read_cells(tmp_path, "srn")[0][9:] == ["5", "64", "1"]
+
+
+def test_a_fixed_layer_has_no_learning_rate_and_no_epochs(tmp_path):
+    records = [make_evaluation_record(0.1, method=method, learning_rate=0.0123) for method in ("esn", "gru")]
+    page, _ = write_page(tmp_path, records, SHORT)
+    [esn, gru] = list_settings(records)[::-1]
+    assert (esn["learning_rate"], esn["epochs"], esn["batch"]) == ("", "", "128")
+    assert (gru["learning_rate"], gru["epochs"]) == ("0.0123", "5")
+    assert "An echo state network has no descent" in page.text
+    part = make_evaluation_record(0.1, method="esn", epochs=1, updates=5)
+    part = dataclasses.replace(part, curve=part.curve * np.array([0.05, 1, 1, 1], np.float32))
+    assert [format_training(row) for row in summarise_evaluation([part])] == ["5 batches"]
+    # other epochs are the same fit
+    again = make_evaluation_record(0.1, method="esn", learning_rate=0.0123, epochs=9)
+    assert choose_settings([records[0], again], ADDING, {}).listed == []
+
+
+def test_a_run_that_made_all_epochs_has_them_in_the_table():
+    [row] = summarise_evaluation([make_evaluation_record(0.1, epochs=5, updates=10_000)])
+    assert (row.updates, format_training(row)) == (None, "5")
+    short = make_evaluation_record(0.1, epochs=1, updates=1)
+    short = dataclasses.replace(short, curve=short.curve * np.array([0.01, 1, 1, 1], np.float32))
+    assert [format_training(row) for row in summarise_evaluation([short])] == ["1 update"]
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (3, 5), (4,), (2, 4, 4), ()])
+def test_a_curve_with_other_columns_is_refused_by_the_name_of_its_run(tmp_path, shape):
+    record = dataclasses.replace(make_evaluation_record(0.1, seed=7), curve=np.ones(shape, np.float32))
+    with pytest.raises(StoreError, match=rf"the run {record.key[:12]} \(cw .* seed 7\) has a curve of the shape"):
+        write_page(tmp_path, [make_evaluation_record(0.1), record], SHORT)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"error": b"0.1"}, "a value of 'error' that is no number"),
+        ({"seconds": "1"}, "a value of 'seconds' that is no number"),
+        ({"schedule": "-1"}, "a schedule that cannot be read"),
+        ({"schedule": b"1:2"}, "a schedule that cannot be read"),
+    ],
+)
+def test_a_record_that_no_run_has_is_refused(changed, message):
+    record = dataclasses.replace(make_evaluation_record(0.1), **changed)
+    with pytest.raises(StoreError, match=f"out: .* the run {record.key[:12]} .* has {message}"):
+        check_records([record], "out")
+
+
+def test_the_line_of_no_memory_is_described_only_if_it_is_drawn(tmp_path):
+    near, _ = write_page(tmp_path / "near", [make_evaluation_record(0.17)], SHORT)
+    far, _ = write_page(tmp_path / "far", [make_evaluation_record(1e-4)], SHORT)
+    assert "The dashed line (the answer 1)" in near.text
+    assert "dashed" not in far.text
+
+
+@pytest.mark.parametrize(("permuted", "kind"), [(False, "sequential-mnist"), (True, "permuted-mnist")])
+def test_only_permuted_images_have_permutations(tmp_path, permuted, kind):
+    images = read_images(str(write_images(tmp_path / "images")), permuted=permuted)
+    page, _ = write_page(tmp_path / "out", [make_evaluation_record(0.1, data=images)], images)
+    assert kind in page.ids
+    assert ("each has a permutation of its own" in read_text(page)) is permuted
+    assert "digit" not in read_text(page).replace("first digits of its key", "")
+
+
+def test_the_page_says_what_limits_the_comparison(tmp_path):
+    few, _ = write_page(tmp_path / "few", [make_evaluation_record(0.1)], SHORT)
+    records = [make_evaluation_record(0.1, method=method) for method in ("cw", "gru", "skip", "compressor")]
+    many, _ = write_page(tmp_path / "many", records, SHORT)
+    for page in (few, many):
+        assert "implementations as well as methods: SRN, LSTM and GRU are torch.nn's layers;" in read_text(page)
+        assert "begin with orthogonal recurrent weights within each module." in read_text(page)
+        assert "standard deviations" not in read_text(page)
+    for sentence in (
+        "do not count the second bias vector of torch's layers",
+        "For Compressor and Skip RNN they are an upper bound",
+        "Models of other papers keep first weights of their own.",
+        "learning rates were not searched unless the command named them",
+    ):
+        assert sentence in read_text(many)
+        assert sentence not in read_text(few)
 
 
 def test_twenty_methods_and_two_lengths(tmp_path):
@@ -190,7 +320,7 @@ def test_standings_are_those_of_the_largest_budget():
     ]
     standings = find_standings(sorted(summarise_evaluation(records), key=lambda row: row.size), ADDING)
     assert standings["size"] == 1000
-    assert standings["errors"] == {"cw": "0.10 ± 0.0", "gru": "0.20 ± 0.0"}
+    assert standings["errors"] == {"cw": "0.10", "gru": "0.20"}
     assert standings["best"] == ["cw"]
 
 

@@ -20,7 +20,7 @@ from cwrnn.experiments.evaluation.adding import make_adding
 from cwrnn.experiments.evaluation.characters import LEAST_LENGTH
 from cwrnn.experiments.evaluation.copying import make_copying
 from cwrnn.experiments.evaluation.evaluation import evaluate
-from cwrnn.experiments.evaluation.result import summarise_evaluation
+from cwrnn.experiments.evaluation.result import order_name, summarise_evaluation
 from cwrnn.experiments.networks.cost import count_multiply_adds
 from cwrnn.experiments.networks.methods import ALL_METHODS
 from cwrnn.experiments.sweep import driver
@@ -78,7 +78,7 @@ def test_the_result_has_a_row_for_each_length_method_and_size(tmp_path, monkeypa
         assert [record.run.seed for record in mine] == [0, 1]
         errors = [record.error for record in mine]
         assert row.error == pytest.approx(np.mean(errors))
-        assert row.deviation == pytest.approx(np.std(errors))
+        assert row.deviation == pytest.approx(np.std(errors, ddof=1))
         assert row.best == min(errors)
         assert row.validation == pytest.approx(np.mean([record.output[0] for record in mine]))
         assert row.seconds == pytest.approx(np.median([record.seconds for record in mine]))
@@ -97,7 +97,20 @@ def test_the_result_prints_a_table():
     assert re.search(r"CW-RNN +\d+ +\d+ +1,2 +\d+ +2 +[\d.]+ +[\d.]+ ± [\d.]+ +0$", rows[1])
     assert "diverged" not in text
     assert "over 2 initial weights" in " ".join(lines)
+    assert "mean ± std" in text
     assert "The page is" not in text
+
+
+def test_one_run_has_no_deviation():
+    text = str(evaluate("adding", **TINY | {"runs": 1}))
+    assert re.search(r"CW-RNN +\d+ +\d+ +1,2 +\d+ +1 +[\d.]+ +[\d.]+ +0$", text, re.MULTILINE)
+    assert "±" not in text
+    assert "deviation" not in text
+    assert "initial weights" not in text
+
+
+def test_names_of_data_with_any_digits_can_be_sorted():
+    assert sorted(["a " + "9" * 9999, "a 10", "a 9", "a"], key=order_name) == ["a", "a 9", "a 10", "a " + "9" * 9999]
 
 
 @pytest.mark.parametrize("task", ["copy", "sequential-mnist", "permuted-mnist", "characters"])
@@ -138,7 +151,9 @@ def test_a_result_is_json():
     assert cw["error"] > 0
     assert cw["periods"] == [1, 2]
     assert {record.status for record in result.records if record.run.method == "srn"} == {"diverged"}
-    assert re.search(r"SRN .* 2, 0 ", str(result))
+    # one "none" for the error; validation and seconds are empty
+    assert re.search(r"SRN .* 2, 0 +none$", str(result), re.MULTILINE)
+    assert "nan" not in str(result)
     assert found["environment"]["torch"]
 
 
@@ -243,7 +258,7 @@ def test_a_run_that_fails_is_reported_and_tried_again(tmp_path, monkeypatch):
     # the error is that of the other run
     (other,) = [record for record in result.records if (record.run.method, record.run.seed) == ("srn", 0)]
     assert result.rows[0].error == other.error
-    assert result.rows[0].deviation == 0
+    assert math.isnan(result.rows[0].deviation)
     assert result.to_dict()["failed"] == 1
     assert "0, 1" in str(result)
     before = finishing_times(tmp_path)

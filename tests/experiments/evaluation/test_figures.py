@@ -117,6 +117,18 @@ def test_names_of_twenty_methods_do_not_cover_each_other():
     assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in names)
 
 
+def test_a_baseline_is_known_only_if_it_was_drawn():
+    for error, is_drawn in ((0.17, True), (1e-4, False)):
+        figure = figures.draw_errors([make_evaluation_record(error)], ADDING, [make_examples().name])
+        assert figures.has_baseline(figure) is is_drawn
+
+
+def test_bits_are_written_as_the_task_writes_them():
+    characters = EVALUATIONS[-1]
+    write = figures.make_number_format(characters)
+    assert (write(1.23456), write(math.nan)) == (characters.format_error(1.23456), "none")
+
+
 @pytest.mark.parametrize("values", [[0.5] * 20, np.linspace(0, 1, 20).tolist(), [0.0] * 10 + [1.0] * 10, [0.3]])
 def test_names_are_moved_apart_and_stay_in_order(values):
     gap = 0.05

@@ -9,8 +9,8 @@ from cwrnn import Schedule
 from cwrnn.experiments.errors import ArgumentError
 from cwrnn.experiments.evaluation.adding import make_adding
 from cwrnn.experiments.evaluation.plan import (
-    EVERY_STEP,
     LEARNING_RATE,
+    PERIODS,
     RECIPES,
     Recipe,
     fit_settings,
@@ -90,12 +90,12 @@ def test_networks_with_clocks_have_a_schedule_and_the_others_none():
 
 
 def test_a_size_that_no_network_has_is_refused():
-    hidden, _ = fit_settings("cw", 57, make_settings(), EVERY_STEP[:4])
+    hidden, _ = fit_settings("cw", 57, make_settings(), PERIODS[:4])
     assert hidden >= 4
     with pytest.raises(ValueError, match=r"size must be at least \d+ parameters for a CW-RNN of 8 modules, got 30"):
-        fit_settings("cw", 30, make_settings(), EVERY_STEP)
+        fit_settings("cw", 30, make_settings(), PERIODS)
     with pytest.raises(ValueError, match="size must be at least"):
-        fit_settings("lru", 1, make_settings(), EVERY_STEP)
+        fit_settings("lru", 1, make_settings(), PERIODS)
 
 
 def test_there_is_a_run_for_every_combination():
@@ -113,7 +113,7 @@ def test_there_is_a_run_for_every_combination():
 def test_periods_are_those_of_the_method():
     options = OPTIONS | {"methods": ["cw", "cw-gru"], "periods": {"cw-gru": (3, 9)}}
     first, second = plan([make_adding(10)], **options)
-    assert Schedule.parse(first.schedule).periods == EVERY_STEP
+    assert Schedule.parse(first.schedule).periods == PERIODS
     assert Schedule.parse(second.schedule).periods == (3, 9)
     assert Schedule.parse(first.schedule).hidden_size == first.hidden
 
@@ -151,7 +151,7 @@ def test_every_task_has_a_recipe_that_fits():
         for method in ALL_METHODS:
             assert 1e-5 < recipe.learning_rate(method) < 0.1
             # characters have the most inputs and outputs, 81
-            fit_settings(method, recipe.sizes[0], make_settings(81, 81), recipe.periods.get(method, EVERY_STEP))
+            fit_settings(method, recipe.sizes[0], make_settings(81, 81), recipe.periods.get(method, PERIODS))
     assert Recipe((1,), 1, learning_rates={"cw": 0.5}).learning_rate("cw") == 0.5
     assert Recipe((1,), 1).learning_rate("cw") == LEARNING_RATE
 

@@ -229,6 +229,30 @@ def test_the_seed_decides_the_order_of_the_examples(monkeypatch):
     assert not same_bits(first, other)
 
 
+def test_the_warm_up_changes_no_weights():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training._Training, "_warm_up", lambda self, batch: None)
+        without = run(make_adding(4), "cw", updates=3, schedule="1:4,2:4", modules=2)
+    assert same_bits(without, run(make_adding(4), "cw", updates=3, schedule="1:4,2:4", modules=2))
+
+
+def test_large_networks_are_measured_in_small_batches(monkeypatch):
+    sizes = []
+
+    def remember(network, batch):
+        sizes.append(batch.input.shape[1])
+        return original(network, batch)
+
+    original = training.answer
+    hidden, settings = make_settings(make_adding(4), "srn", updates=1)
+    monkeypatch.setattr(training, "answer", remember)
+    monkeypatch.setattr(training, "MOST_STATES", 50 * 4 * hidden)
+    run(make_adding(4), "srn", updates=1)
+    # warm-up and update, then the measurements
+    assert sizes[:2] == [settings.batch] * 2
+    assert max(sizes[2:]) == 50
+
+
 def test_global_random_numbers_stay_as_they_are():
     before = torch.random.get_rng_state()
     run(make_adding(4), "srn", updates=1)
@@ -251,6 +275,8 @@ def test_the_curve_has_a_row_for_every_epoch():
     assert epochs.tolist() == [1, 2, 3]
     assert (np.diff(seconds) > 0).all()
     assert result.seconds == pytest.approx(seconds[-1])
+    # the first is that of the warm-up
+    del losses[0]
     means = [np.mean([value.item() for value in losses[5 * epoch : 5 * epoch + 5]]) for epoch in range(3)]
     np.testing.assert_allclose(loss, means, rtol=1e-6)
     assert (np.diff(validation) < 0).all()

@@ -9,9 +9,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from support.made_evaluations import make_evaluation_record, make_examples
 from support.made_records import make_corpus, make_dataset, make_record, make_words_record
 
 from cwrnn.experiments.errors import ExperimentError
+from cwrnn.experiments.evaluation.chapter import check_records, choose_settings
+from cwrnn.experiments.evaluation.result import summarise_evaluation
+from cwrnn.experiments.evaluation.task import EVALUATIONS
 from cwrnn.experiments.inspect.loading import load_network
 from cwrnn.experiments.sweep.store import Store
 from cwrnn.experiments.sweep.store_file import FILE, StoreError
@@ -23,7 +27,7 @@ from ..mutation import INTEGERS, LARGEST, NUMBERS, TEXTS, mutate_bytes, mutate_j
 
 @functools.cache
 def make_store() -> bytes:
-    """Return the file of a store with runs of both tasks: finished, diverged and failed."""
+    """Return the file of a store with runs of the paper's tasks and of an evaluation: finished, diverged and failed."""
     with tempfile.TemporaryDirectory() as folder:
         with Store.open(folder, create=True, command="cwrnn reproduce") as store:
             store.add_dataset(make_dataset())
@@ -32,6 +36,8 @@ def make_store() -> bytes:
                 make_record(0.1), make_record(0.2, seed=1, method="srn"), make_record(0.3, seed=2, status="diverged")
             )
             store.add(make_record(0.4, seed=3, status="failed", traceback="no"), make_words_record(0.2))
+            store.add_dataset(make_examples())
+            store.add(make_evaluation_record(0.1), make_evaluation_record(0.2, method="gru", updates=7))
             store.note("search", {"a": 1})
         connection = sqlite3.connect(Path(folder, FILE))
         connection.executescript(
@@ -126,6 +132,9 @@ def read_store(case: bytes, folder: Path) -> None:
             for name in task.stored_names:
                 for record in store.records(name):
                     json.dumps(dict(record.environment))
+        for evaluation in EVALUATIONS:
+            check_records(records := store.records(evaluation.name), str(path))
+            summarise_evaluation(choose_settings(records, evaluation, store.load_all_data()).drawn)
         data = [*store.datasets().values(), *store.corpora().values()]
         store.names(), store.keys(failed=False), store.commands, store.created, store.read_note("search")
     with Store.open(path, command="cwrnn again") as store:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...schedule import Schedule
 from ..networks.methods import ALL_METHODS, PLACES
 from ..report.chapter import Chapter, count_statuses, list_unfinished, sum_seconds
 from ..report.drawing import NAMES
@@ -16,11 +17,22 @@ from ..report.numbers import format_count, join_words
 from ..report.statistics import methods_of, sizes_of
 from ..sweep.run import FINISHED, Record
 from ..sweep.store import Store
-from .figures import BASELINES, draw_curves, draw_errors, draw_lengths, draw_operations, make_number_format
+from ..sweep.store_file import StoreError
+from .examples import Examples
+from .figures import (
+    BASELINES,
+    draw_curves,
+    draw_errors,
+    draw_lengths,
+    draw_operations,
+    find_front,
+    has_baseline,
+    make_number_format,
+)
 from .published import find_published
-from .result import EvaluationRow, summarise_evaluation
-from .task import Evaluation, SequentialMNIST
-from .training import CUT, SECOND_MOMENT, WARM_UP, EvaluationSettings
+from .result import EvaluationRow, format_spread, order_name, summarise_evaluation
+from .task import Evaluation, PermutedMNIST, SequentialMNIST
+from .training import COLUMNS, CUT, SECOND_MOMENT, TORCH_LAYERS, WARM_UP, EvaluationSettings
 
 TITLES = {
     "errors": "Test errors",
@@ -50,12 +62,12 @@ DESCRIPTIONS = {
     ),
     "sequential-mnist": (
         "A network reads an image one pixel at a time, row by row, and must name its class after the last pixel. "
-        "Guessing is wrong in 90 % of the answers."
+        "With ten classes, guessing is wrong in 90 % of the answers."
     ),
     "permuted-mnist": (
         "A network reads an image one pixel at a time, in one random order that is the same for all images, and must "
         "name its class after the last pixel. Pixels that are neighbours in the image can be hundreds of steps apart. "
-        "Guessing is wrong in 90 % of the answers."
+        "With ten classes, guessing is wrong in 90 % of the answers."
     ),
     "characters": (
         "A network reads a text one character at a time and must predict the next one. The error is the cross entropy "
@@ -66,6 +78,21 @@ DESCRIPTIONS = {
 
 LENGTHS = {"copy": "delay [steps]"}
 """What the number in the name of a data set is, by task; for the others it is the length."""
+
+UPPER_BOUNDS = ("compressor", "skip")
+"""The methods whose multiply-adds per step depend on the data; the count is that of a step that leaves out nothing."""
+
+
+@dataclass(frozen=True)
+class ChosenRecords:
+    """The records of a task, by where a page shows them."""
+
+    drawn: list[Record]
+    """One set of hyper-parameters for each data set, method and budget: figures, sentences and table."""
+    listed: list[Record]
+    """The chosen hyper-parameters of the same networks at other amounts of training: a row of the table each."""
+    others: list[Record]
+    """The hyper-parameters that were not chosen."""
 
 
 @dataclass(frozen=True)
@@ -84,34 +111,47 @@ def make_chapter(store: Store, task: Evaluation) -> Chapter | None:
     every = store.records(task.name)
     if not every:
         return None
-    records, others = choose_settings(every, task)
+    check_records(every, str(store.path))
+    stored = store.load_all_data()
+    chosen = choose_settings(every, task, stored)
+    records = chosen.drawn
     data = sort_data(records)
-    rows, other_rows = _sort_rows(summarise_evaluation(records), data), _sort_rows(summarise_evaluation(others), data)
-    shown = _choose_network_group(records, data)
+    rows, listed, other_rows = (
+        _sort_rows(summarise_evaluation(group), data) for group in (records, chosen.listed, chosen.others)
+    )
+    figures = _draw_figures(records, rows, task, data, shown := _choose_network_group(records, data))
+    methods = methods_of(every)
     timed = measure_after(records, data)
     shown_times = [row for row in timed if (row.data, row.size) == shown]
     published = find_published(task.name)
     contents = {
         "measure": task.error_name,
         "number": make_number_format(task),
-        "spread": make_spread_format(task),
+        "spread": lambda mean, deviation: format_spread(mean, deviation, make_number_format(task)),
+        "has_deviations": any(math.isfinite(row.deviation) for row in (*rows, *listed, *other_rows)),
         "description": DESCRIPTIONS[task.name],
         "summary": describe_runs(records, rows, task),
-        "groups": _group_rows(rows),
+        "groups": _group_rows(_sort_rows([*rows, *listed], data)),
+        "undrawn": listed,
         "other_groups": _group_rows(other_rows),
         "best": _find_best(rows),
         "whole": "{:,.0f}".format,
         "duration": format_duration,
         "periods": format_periods,
-        "any_failed": any(row.failed for row in (*rows, *other_rows)),
+        "training": format_training,
+        "rate": format_rate,
+        "varied": _find_varied([*rows, *listed, *other_rows]),
+        "any_failed": any(row.failed for row in (*rows, *listed, *other_rows)),
         "is_image": isinstance(task, SequentialMNIST),
+        "is_permuted": isinstance(task, PermutedMNIST),
+        "is_unequal": len({row.runs for row in (*rows, *listed, *other_rows)}) > 1,
         "sizes": sizes_of(records),
-        "baseline": BASELINES.get(task.name),
+        "baseline": BASELINES[task.name] if "errors" in figures and has_baseline(figures["errors"]) else None,
         "shown": shown,
         "timed": shown_times,
         "fastest": find_fastest(shown_times),
         "published": published,
-        "sources": _list_sources(store, data),
+        "sources": [(name, stored[name].source, stored[name].digest) for name in data if name in stored],
         "settings": list_settings(every),
         "standings": find_standings(rows, task),
         "optimiser": {
@@ -120,7 +160,10 @@ def make_chapter(store: Store, task: Evaluation) -> Chapter | None:
             "cut": CUT,
             "warm_up": WARM_UP,
         },
-        "models": [(name, ALL_METHODS[name].source) for name in methods_of(every) if ALL_METHODS[name].source],
+        "models": [(name, ALL_METHODS[name].source) for name in methods if ALL_METHODS[name].source],
+        "torch_layers": [NAMES[name] for name in methods if name in TORCH_LAYERS],
+        "upper_bounds": join_words([NAMES[name] for name in methods if name in UPPER_BOUNDS]),
+        "has_fixed": any(ALL_METHODS[name].is_fixed for name in methods),
         "claims": [],
         "example": None,
         **list_unfinished(every),
@@ -130,6 +173,7 @@ def make_chapter(store: Store, task: Evaluation) -> Chapter | None:
         "seconds": sum_seconds(every),
         "data": data,
         "rows": [asdict(row) for row in rows],
+        "listed_rows": [asdict(row) for row in listed],
         "other_rows": [asdict(row) for row in other_rows],
         "validation_after": [asdict(row) for row in timed],
         "published": [{**asdict(result), "error": result.error} for result in published],
@@ -140,23 +184,64 @@ def make_chapter(store: Store, task: Evaluation) -> Chapter | None:
         template="evaluation/chapter.html.j2",
         sections=_list_sections(any(record.status == FINISHED for record in records), bool(published)),
         contents=contents,
-        figures=_draw_figures(records, rows, task, data, shown),
+        figures=figures,
         titles=TITLES,
         numbers=numbers,
         records=every,
     )
 
 
-def choose_settings(records: Sequence[Record], task: Evaluation) -> tuple[list[Record], list[Record]]:
-    """Returns the records that are shown, and the rest.
+def check_records(records: Sequence[Record], store: str) -> None:
+    """Raises a StoreError that names the run if a record has values that no run of an evaluation task has.
 
-    Shown are, for each data set, method and budget, the runs with the hyper-parameters whose median validation error is
-    lowest. A run that did not finish counts as infinitely bad.
+    Args:
+        records: the records of an evaluation task
+        store: the name of their store
     """
-    groups: dict[Any, dict[Any, list[Record]]] = {}
     for record in records:
         run = record.run
-        settings = groups.setdefault((run.data, run.method, run.size), {})
+        problem = _find_problem(record)
+        if problem:
+            raise StoreError(
+                f"{store}: the store is broken: the run {run.key[:12]} ({run.method} with {run.size} parameters, seed "
+                f"{run.seed}) has {problem}"
+            )
+
+
+def _find_problem(record: Record) -> str:
+    """Returns what a record has that no run of an evaluation task has; an empty text if there is nothing."""
+    if record.curve is not None and record.curve.shape[1:] != (len(COLUMNS),):
+        return f"a curve of the shape {record.curve.shape}, expected (n, {len(COLUMNS)})"
+    for name in ("error", "seconds", "epochs", "parameters"):
+        if not isinstance(getattr(record, name), (int, float)):
+            return f"a value of {name!r} that is no number"
+    try:
+        for spec in (record.schedule, record.run.schedule):
+            if spec is not None:
+                Schedule.parse(spec)
+    except (TypeError, ValueError) as error:
+        return f"a schedule that cannot be read: {error}"
+    return ""
+
+
+def choose_settings(records: Sequence[Record], task: Evaluation, data: Mapping[str, Any]) -> ChosenRecords:
+    """Returns the records by where the page shows them.
+
+    Hyper-parameters compete if data set, method, budget and amount of training are the same: epochs, updates, batch and
+    device. Those with the lowest median validation error are chosen; a run that did not finish counts as infinitely
+    bad. Of several amounts of training, the figures show the one with the most runs of the chosen hyper-parameters, and
+    of equals the one with the most updates.
+
+    Args:
+        records: all records of the task
+        task: their task
+        data: the data sets by name, as far as they are known
+    """
+    networks: dict[Any, dict[Any, dict[Any, list[Record]]]] = {}
+    for record in records:
+        run = record.run
+        amounts = networks.setdefault((run.data, run.method, run.size), {})
+        settings = amounts.setdefault(_find_amount(record), {})
         settings.setdefault((run.hidden, run.settings), []).append(record)
 
     def judge(group: Sequence[Record]) -> tuple[float, int]:
@@ -167,26 +252,46 @@ def choose_settings(records: Sequence[Record], task: Evaluation) -> tuple[list[R
         # the lower of the two middle values: the mean of a number and infinity would be infinity
         return errors[(len(errors) - 1) // 2], -len(group)
 
-    chosen: set[str] = set()
-    for settings in groups.values():
-        best = min(settings, key=lambda key: (*judge(settings[key]), key[1].learning_rate, repr(key)))
-        chosen |= {record.key for record in settings[best]}
-    return (
-        [record for record in records if record.key in chosen],
-        [record for record in records if record.key not in chosen],
+    def rank(group: Sequence[Record]) -> tuple[int, int, str]:
+        run = group[0].run
+        settings, examples = run.settings, data.get(run.data)
+        assert isinstance(settings, EvaluationSettings)
+        updates = settings.count_updates(examples) if isinstance(examples, Examples) else settings.epochs
+        return len(group), updates, repr(settings)
+
+    drawn: set[str] = set()
+    listed: set[str] = set()
+    for amounts in networks.values():
+        winners = []
+        for settings in amounts.values():
+            best = min(settings, key=lambda key: (*judge(settings[key]), key[1].learning_rate, repr(key)))
+            winners.append(settings[best])
+        winners.sort(key=rank, reverse=True)
+        drawn |= {record.key for record in winners[0]}
+        listed |= {record.key for group in winners[1:] for record in group}
+    return ChosenRecords(
+        [record for record in records if record.key in drawn],
+        [record for record in records if record.key in listed],
+        [record for record in records if record.key not in drawn | listed],
     )
 
 
+def _find_amount(record: Record) -> tuple[Any, ...]:
+    """Returns the settings that decide how much a network is trained, and where."""
+    names = ("epochs", "updates", "batch", "device")
+    foreign = ALL_METHODS[record.run.method].foreign_settings
+    return tuple(None if name in foreign else getattr(record.run.settings, name) for name in names)
+
+
 def sort_data(records: Sequence[Record]) -> list[str]:
-    """Returns the names of the data sets, by the number at their end and then by name."""
-    names = {record.run.data for record in records}
-    return sorted(names, key=lambda name: (find_length(name) or 0, name))
+    """Returns the names of the data sets in the order of `order_name`: short lengths first."""
+    return sorted({record.run.data for record in records}, key=order_name)
 
 
 def find_length(name: str) -> int | None:
     """Returns the length in the name of a data set, or None if it has none.
 
-    >>> find_length("adding T=200"), find_length("MNIST")
+    >>> find_length("adding 200"), find_length("MNIST")
     (200, None)
     """
     match = re.search(r"(\d{1,12})$", name)
@@ -206,16 +311,16 @@ def describe_runs(records: Sequence[Record], rows: Sequence[EvaluationRow], task
     finished = [row for row in rows if math.isfinite(row.error)]
     if not finished:
         return [*sentences, "No run has finished yet."]
-    write = make_spread_format(task)
+    write = make_number_format(task)
     groups = _group_rows(finished)
     for title, group in groups:
-        best = [f"{NAMES[row.method]} ({write(row.error, row.deviation)})" for row in group[:3]]
+        best = [f"{NAMES[row.method]} ({format_spread(row.error, row.deviation, write)})" for row in group[:3]]
         sentences.append(
             (f"On {title}, " if len(groups) > 1 else "On the test part, ")
             + f"{best[0]} has the lowest mean {task.error_name}"
             + (f", followed by {join_words(best[1:])}." if len(best) > 1 else ".")
         )
-    front = _find_front(groups[0][1])
+    front = find_front(groups[0][1], lambda row: (row.multiply_adds, row.error))
     if len(groups) == 1 and len(front) > 1:
         names = join_words([f"{NAMES[row.method]} ({row.multiply_adds:,.0f})" for row in front])
         sentences.append(
@@ -223,17 +328,6 @@ def describe_runs(records: Sequence[Record], rows: Sequence[EvaluationRow], task
             f"to the most accurate: {names}."
         )
     return sentences
-
-
-def make_spread_format(task: Evaluation) -> Any:
-    """Returns the function that writes a mean and a deviation of the errors of the task."""
-    number = make_number_format(task)
-
-    def write(mean: float, deviation: float) -> str:
-        first = number(mean).removesuffix(" %")
-        return f"{first} ± {number(deviation)}" if math.isfinite(mean) else "none"
-
-    return write
 
 
 def format_duration(seconds: float) -> str:
@@ -293,8 +387,20 @@ def format_periods(periods: Sequence[int]) -> str:
     return ", ".join(map(str, periods))
 
 
+def format_training(row: EvaluationRow) -> str:
+    """Returns the epochs of a row, or its updates if they ended before the epochs; a fixed layer has no updates."""
+    if row.updates is None:
+        return str(row.epochs)
+    return f"{row.updates:,} batches" if ALL_METHODS[row.method].is_fixed else format_count(row.updates, "update")
+
+
+def format_rate(row: EvaluationRow) -> str:
+    """Returns the learning rate of a row; an empty text for a method without descent."""
+    return "" if "learning_rate" in ALL_METHODS[row.method].foreign_settings else f"{row.learning_rate:g}"
+
+
 def list_settings(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Returns the hyper-parameters of each method that differ between methods, in the order of ALL_METHODS."""
+    """Returns the hyper-parameters that concern each method, in the order of ALL_METHODS."""
     groups: dict[str, dict[str, set[Any]]] = {}
     for record in records:
         settings = record.run.settings
@@ -303,7 +409,13 @@ def list_settings(records: Sequence[Record]) -> list[dict[str, Any]]:
         for name in ("learning_rate", "epochs", "updates", "batch", "device"):
             values.setdefault(name, set()).add(getattr(settings, name))
     return [
-        {"method": method, **{name: _write_values(values) for name, values in groups[method].items()}}
+        {
+            "method": method,
+            **{
+                name: "" if name in ALL_METHODS[method].foreign_settings else _write_values(values)
+                for name, values in groups[method].items()
+            },
+        }
         for method in ALL_METHODS
         if method in groups
     ]
@@ -315,11 +427,11 @@ def find_standings(rows: Sequence[EvaluationRow], task: Evaluation) -> dict[str,
         return {}
     data, size = rows[-1].data, max(row.size for row in rows if row.data == rows[-1].data)
     chosen = [row for row in rows if (row.data, row.size) == (data, size) and math.isfinite(row.error)]
-    write, lowest = make_spread_format(task), min((row.error for row in chosen), default=math.nan)
+    write, lowest = make_number_format(task), min((row.error for row in chosen), default=math.nan)
     return {
         "data": data,
         "size": size,
-        "errors": {row.method: write(row.error, row.deviation) for row in chosen},
+        "errors": {row.method: format_spread(row.error, row.deviation, write) for row in chosen},
         "best": [row.method for row in chosen if row.error == lowest],
     }
 
@@ -376,19 +488,15 @@ def _group_rows(rows: Sequence[EvaluationRow]) -> list[tuple[str, list[Evaluatio
     return list(groups.items())
 
 
+def _find_varied(rows: Sequence[EvaluationRow]) -> list[str]:
+    """Returns which of batch and device differ between the rows."""
+    return [name for name in ("batch", "device") if len({getattr(row, name) for row in rows}) > 1]
+
+
 def _find_best(rows: Sequence[EvaluationRow]) -> list[EvaluationRow]:
     """Returns the rows with the lowest mean error of their data set and budget."""
     # the rows of a group are sorted; NaN equals nothing
     return [row for _, group in _group_rows(rows) for row in group if row.error == group[0].error]
-
-
-def _find_front(rows: Sequence[EvaluationRow]) -> list[EvaluationRow]:
-    """Returns the rows that no other beats in both error and multiply-adds, the cheapest one first."""
-    front: list[EvaluationRow] = []
-    for row in sorted(rows, key=lambda row: (row.multiply_adds, row.error)):
-        if not front or row.error < front[-1].error:
-            front.append(row)
-    return front
 
 
 def _median_after(curves: Sequence[Any], seconds: float) -> float:
@@ -399,12 +507,6 @@ def _median_after(curves: Sequence[Any], seconds: float) -> float:
 
 def _curve(record: Record) -> Any:
     return np.empty((0, 4)) if record.curve is None else record.curve
-
-
-def _list_sources(store: Store, data: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Returns the name, the source and the hash of each data set that the store has."""
-    known = store.load_all_data()
-    return [(name, known[name].source, known[name].digest) for name in data if name in known]
 
 
 def _write_values(values: set[Any]) -> str:

@@ -37,12 +37,14 @@ from ..networks.models.table import find_layer_class, require_packages
 from ..progress import ProgressCallback
 from ..sweep.driver import LOCAL, check_engine, open_sweep
 from .examples import Examples
-from .plan import EVERY_STEP, parse_size
+from .plan import PERIODS, parse_size
 from .result import EvaluationResult
 from .task import EVALUATIONS, Evaluation
 
 LARGEST_BATCH = 1_000_000
 """The most sequences of an update."""
+LARGEST_INPUT = 2**29
+"""The most numbers in the input of an update: 2 GiB."""
 RUNS = 3
 """Trainings of each method and size, unless given."""
 
@@ -85,8 +87,8 @@ def evaluate(
         epochs: the epochs of each run. Adding and copy: 100 updates each. Default: 10; adding and copy 20
         updates: the most updates of each run. Default: those of all epochs
         batch: sequences of an update. Default: 128; characters 32
-        learning_rate: one for all methods, or a dictionary by method. Default: chosen by the validation part, where we
-            searched for it
+        learning_rate: one for all methods, or a dictionary by method. Default: on the images, chosen by the validation
+            part for the six methods of `methods`; else usual values that were not searched
         periods: of the networks with clocks: one list for all, or a dictionary by method. Default: chosen by the
             validation part for images; else 1, 2, 4, ..., 128
         device: "cpu" or "cuda", or "cuda:1"
@@ -133,6 +135,13 @@ def evaluate(
         "periods": check_periods(periods, names, chosen),
     }
     examples = chosen.load_data(list_sources(chosen, data, lengths), progress)
+    for each in examples:
+        if each.length * asked["batch"] * each.inputs > LARGEST_INPUT:
+            raise ArgumentError(
+                "batch",
+                f"expected at most {LARGEST_INPUT} numbers in a batch, got {asked['batch']} sequences of {each.length} "
+                f"steps with {each.inputs} inputs",
+            )
     check_plan(len(names) * len(budgets) * len(examples) * runs)
     try:
         planned = chosen.plan(examples, **asked)
@@ -257,7 +266,7 @@ def check_periods(
 ) -> dict[str, tuple[int, ...]]:
     """The periods of each method with clocks."""
     clocked = [method for method in methods if ALL_METHODS[method].has_clocks]
-    chosen = {method: task.recipe().periods.get(method, EVERY_STEP) for method in clocked}
+    chosen = {method: task.recipe().periods.get(method, PERIODS) for method in clocked}
     if isinstance(periods, Mapping):
         for method in periods:
             if method not in clocked:

@@ -11,7 +11,7 @@ A store can have 20 methods. Their names stand beside their lines and points; no
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,11 +29,13 @@ from ..report.drawing import (
     new_figure,
     styled,
 )
-from ..report.numbers import format_count, format_error, format_percent
+from ..report.numbers import format_count, format_percent
 from ..report.statistics import methods_of, sizes_of
 from ..sweep.run import FINISHED, Record
 from .copying import LETTERS
 from .task import Evaluation
+
+N = TypeVar("N")
 
 BASELINES: Mapping[str, tuple[float, str]] = {
     "adding": (1 / 6, "the answer 1"),
@@ -71,11 +73,29 @@ def make_number_format(task: Evaluation) -> Callable[[float], str]:
     """
     if task.error_is_a_share:
         return format_percent
-    return _format_bits if task.error_name in LONG_NAMES else format_error
+    return lambda error: task.format_error(error) if math.isfinite(error) else "none"
 
 
-def _format_bits(bits: float) -> str:
-    return f"{bits:.3f}" if math.isfinite(bits) else "none"
+def find_front(networks: Iterable[N], measure: Callable[[N], tuple[float, float]]) -> list[N]:
+    """Returns the networks that no other beats in both cost and error, the cheapest one first.
+
+    Args:
+        networks: in any order
+        measure: returns the cost and the error of a network
+
+    >>> find_front([(3, 0.1), (1, 0.2), (2, 0.3), (4, 0.1)], lambda network: network)
+    [(1, 0.2), (3, 0.1)]
+    """
+    front: list[N] = []
+    for network in sorted(networks, key=measure):
+        if not front or measure(network)[1] < measure(front[-1])[1]:
+            front.append(network)
+    return front
+
+
+def has_baseline(figure: Any) -> bool:
+    """Returns whether a panel of the figure has the line of a network that remembers nothing."""
+    return any(line.get_gid() == "baseline" for panel in figure.axes for line in panel.lines)
 
 
 @styled
@@ -332,10 +352,7 @@ def _draw_point(panel: Any, point: _Point, gid: str) -> None:
 
 def _draw_front(panel: Any, points: Sequence[_Point]) -> None:
     """Draws steps through the points that no other point beats in both cost and error."""
-    front: list[_Point] = []
-    for point in sorted(points, key=lambda point: (point.x, point.mean)):
-        if not front or point.mean < front[-1].mean:
-            front.append(point)
+    front = find_front(points, lambda point: (point.x, point.mean))
     if len(front) > 1:
         panel.step([point.x for point in front], [point.mean for point in front], where="post", color=MUTED,
                    alpha=0.45, linewidth=3, zorder=1, gid="front")  # fmt: skip

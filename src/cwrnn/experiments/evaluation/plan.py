@@ -1,6 +1,9 @@
-"""The runs of the evaluation tasks, and their settings unless given: chosen by the validation part, never by the test.
+"""The runs of the evaluation tasks, and their settings unless given.
 
-A budget is a number of parameters, such as 10k, 70k or 3M. Every method gets the largest hidden layer that it allows.
+A size is a number of parameters, such as 10k, 70k or 3M. Every method gets the largest hidden layer that it allows.
+
+The learning rates and periods of the images were chosen by validation parts or training losses, never by a test part
+(docs/where-a-clock-pays.md). All others are usual values that were not searched.
 """
 
 import re
@@ -15,7 +18,7 @@ from ..sweep.run import Run
 from .examples import Examples
 from .training import EvaluationSettings
 
-EVERY_STEP = (1, 2, 4, 8, 16, 32, 64, 128)
+PERIODS = (1, 2, 4, 8, 16, 32, 64, 128)
 """The periods of networks with clocks unless a recipe has others: the paper's series."""
 LEARNING_RATE = 2e-3
 """The learning rate of methods that a recipe does not name."""
@@ -31,7 +34,7 @@ class Recipe:
     learning_rates: Mapping[str, float] = field(default_factory=dict)
     """By method; LEARNING_RATE for the others."""
     periods: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """By method with clocks; EVERY_STEP for the others."""
+    """By method with clocks; PERIODS for the others."""
 
     def learning_rate(self, method: str) -> float:
         """The learning rate of a method."""
@@ -39,6 +42,7 @@ class Recipe:
 
 
 IMAGE_RATES = {"lstm": 5e-3, "gru": 5e-3, "cw-lstm": 1e-2, "cw-gru": 1e-2}
+"""The learning rates on both image tasks; others have LEARNING_RATE."""
 
 RECIPES = {
     "adding": Recipe((10_000,), epochs=20, learning_rates={"lstm": 5e-3, "gru": 5e-3, "cw-gru": 5e-3, "cw-lstm": 5e-3}),
@@ -62,6 +66,7 @@ RECIPES = {
 """The recipe of each task."""
 
 SUFFIXES = {"": 1, "k": 1000, "m": 1_000_000}
+"""What the letter after a number of parameters multiplies it by."""
 
 
 def parse_size(text: str) -> int:
@@ -112,7 +117,7 @@ def plan(
                     inputs=examples.inputs,
                     outputs=examples.outputs,
                 ),
-                periods.get(method, EVERY_STEP),
+                periods.get(method, PERIODS),
             )
         ]
         for number in range(seed, seed + runs)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,18 @@ class EvaluationRow:
     diverged: int
     failed: int
     epochs: int
+    """The most epochs that a run made; a part of an epoch counts as one."""
+    updates: int | None
+    """The updates after which training ended before its epochs were made; None if it made all of them."""
+    batch: int
+    device: str
     learning_rate: float
     validation: float
     """The mean error of the validation part, by which settings are chosen."""
     error: float
     """The mean error of the test part."""
     deviation: float
-    """The standard deviation of the error."""
+    """The standard deviation of the error, of the sample; NaN if fewer than two runs finished."""
     best: float
     """The lowest error."""
     seconds: float
@@ -79,10 +84,13 @@ def summarise_evaluation(records: Iterable[Record]) -> list[EvaluationRow]:
                 diverged=sum(record.status == DIVERGED for record in group),
                 failed=sum(record.status == FAILED for record in group),
                 epochs=max(record.epochs for record in group),
+                updates=find_limit(group),
+                batch=settings.batch,
+                device=settings.device,
                 learning_rate=settings.learning_rate,
                 validation=float(np.mean(validations or [math.nan])),
                 error=float(errors.mean()),
-                deviation=float(errors.std()),
+                deviation=float(errors.std(ddof=1)) if len(errors) > 1 else math.nan,
                 best=float(errors.min()),
                 seconds=float(np.median([record.seconds for record in finished] or [math.nan])),
             )
@@ -98,7 +106,41 @@ def order_name(name: str) -> list[tuple[str, int]]:
     >>> sorted(["adding 1000", "adding 200"], key=order_name)
     ['adding 200', 'adding 1000']
     """
-    return [(text, int(number or -1)) for text, number in re.findall(r"(\D*)(\d*)", name)]
+    # a number of thousands of digits would be refused by int
+    return [(text, int(number or -1)) for text, number in re.findall(r"(\D*)(\d{0,12})", name)]
+
+
+def find_limit(records: Sequence[Record]) -> int | None:
+    """The updates after which runs with the same settings end, or None if they make all of their epochs.
+
+    A fixed layer is fitted in one epoch.
+    """
+    run = records[0].run
+    settings = run.settings
+    assert isinstance(settings, EvaluationSettings)
+    epochs = 1 if ALL_METHODS[run.method].is_fixed else settings.epochs
+    curves = [record.curve for record in records if record.curve is not None and len(record.curve)]
+    return None if any(curve[-1, 0] >= epochs for curve in curves) else settings.updates
+
+
+def format_spread(mean: float, deviation: float, write: Callable[[float], str]) -> str:
+    """A mean and a deviation, the mean alone if there is no deviation, or "none" if there is no mean.
+
+    Args:
+        mean: the mean
+        deviation: the deviation, in the same unit
+        write: writes a number; a percent sign is written once
+
+    >>> [format_spread(mean, deviation, "{:.0%}".format) for mean, deviation in [(0.5, 0.1), (0.5, math.nan)]]
+    ['50% ± 10%', '50%']
+    >>> format_spread(math.nan, math.nan, str)
+    'none'
+    """
+    if not math.isfinite(mean):
+        return "none"
+    if not math.isfinite(deviation):
+        return write(mean)
+    return f"{write(mean).removesuffix(' %')} ± {write(deviation)}"
 
 
 @dataclass(frozen=True)
@@ -128,9 +170,10 @@ class EvaluationResult:
     def __str__(self) -> str:
         rows, write = self.rows, self.task.format_error
         has_lost = any(row.diverged or row.failed for row in rows)
+        most = max(row.runs - row.diverged - row.failed for row in rows)
         headers = ["data", "method", "para-\nmeters", "units", "periods", "multiply-adds\nper step", "runs",
                    *(["diverged,\nfailed"] * has_lost), f"validation\n{self.task.error_header}",
-                   f"test {self.task.error_header}\nmean ± std", "seconds"]  # fmt: skip
+                   f"test {self.task.error_header}" + "\nmean ± std" * (most > 1), "seconds"]  # fmt: skip
         cells = [
             [
                 row.data,
@@ -141,14 +184,13 @@ class EvaluationResult:
                 f"{row.multiply_adds:.0f}",
                 str(row.runs),
                 *([f"{row.diverged}, {row.failed}"] * has_lost),
-                write(row.validation),
-                f"{write(row.error)} ± {write(row.deviation)}",
-                f"{row.seconds:.0f}",
+                write(row.validation) if math.isfinite(row.validation) else "",
+                format_spread(row.error, row.deviation, write),
+                f"{row.seconds:.0f}" if math.isfinite(row.seconds) else "",
             ]
             for row in rows
         ]
-        runs = max(row.runs for row in rows)
-        caption = self.task.describe_errors([], runs, self.records[0].run.settings)
+        caption = self.task.describe_errors([], most, self.records[0].run.settings)
         table = format_table(self.task.table_title, headers, cells, caption, left=2, gap=1)
         return table if self.page is None else f"{table}\n\n{format_page_path(self.page)}"
 

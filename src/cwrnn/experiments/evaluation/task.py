@@ -2,8 +2,8 @@
 
     adding             the sum of two marked numbers among T                   mean squared error
     copy               ten symbols, repeated after T blanks                    share of wrong symbols
-    sequential-mnist   a digit, read pixel by pixel                            share of wrong digits
-    permuted-mnist     the same with all pixels in one random order            share of wrong digits
+    sequential-mnist   an image, read pixel by pixel                           share of wrong classes
+    permuted-mnist     the same with all pixels in one random order            share of wrong classes
     characters         the next character of a text                            bits per character
 
 The paper has none of them.
@@ -60,7 +60,7 @@ class Evaluation(Task[Examples]):
 
     trains_together, has_clock_commands, has_reproduction = False, False, False
     settings = training.EvaluationSettings
-    modules, most_epochs = len(plan.EVERY_STEP), 10
+    modules, most_epochs = len(plan.PERIODS), 10
     learning_rates: ClassVar[Mapping[str, float]] = {}
     paper_learning_rates: ClassVar[Mapping[str, float]] = {}
     paper_errors: ClassVar[Mapping[tuple[str, int], str]] = {}
@@ -104,7 +104,7 @@ class Evaluation(Task[Examples]):
         return plan.plan(data, **options)
 
     def plan_search(self, data: Sequence[Examples], **options: Any) -> list[Run]:
-        """There is no search: `evaluate` with several learning rates has runs of each."""
+        """There is no search: repeat `evaluate` with `resume` and another learning rate, and compare on the page."""
         raise NotImplementedError
 
     def train(
@@ -133,7 +133,7 @@ class Evaluation(Task[Examples]):
         raise NotImplementedError
 
     def batch_key(self, data: Examples) -> Hashable:
-        """Runs on the same data."""
+        """Runs on the same data are alike; each is trained alone."""
         return data.digest
 
     def estimate_seconds(self, run: Run, data: Examples) -> float:
@@ -155,10 +155,9 @@ class Evaluation(Task[Examples]):
 
     def describe_errors(self, data: Sequence[Examples], runs: int, settings: TrainingSettings) -> str:
         """The caption: the meaning of the error, and the runs that it covers."""
-        return (
-            f"{self.metric[:1].upper()}{self.metric[1:]}, on the test part; mean ± standard deviation over {runs} "
-            "initial weights. Seconds are those of the updates of one run."
-        )
+        spread = f"; mean ± standard deviation over {runs} initial weights" if runs > 1 else ""
+        metric = f"{self.metric[:1].upper()}{self.metric[1:]}"
+        return f"{metric}, on the test part{spread}. Seconds are those of the updates of one run."
 
     def inspect_record(
         self, record: Record, data: Examples, facts: Mapping[str, str], options: "InspectionOptions"
@@ -216,7 +215,7 @@ class Adding(Evaluation):
         return _make_of_length(make_adding, source)
 
     def describe_sources(self) -> str:
-        """Lengths."""
+        """A source is a length."""
         return "lengths of sequences"
 
 
@@ -237,16 +236,16 @@ class Copy(Evaluation):
         return _make_of_length(make_copying, source)
 
     def describe_sources(self) -> str:
-        """Delays."""
+        """A source is a delay."""
         return "delays"
 
 
 class SequentialMNIST(Evaluation):
     """Digits, read pixel by pixel."""
 
-    name, title = "sequential-mnist", "digits, pixel by pixel"
+    name, title = "sequential-mnist", "images, pixel by pixel"
     examples: ClassVar[type[Examples]] = SequentialImages
-    metric, error_name, error_is_a_share = "share of wrong digits", "error rate", True
+    metric, error_name, error_is_a_share = "share of wrong classes", "error rate", True
     default_sources: ClassVar[tuple[str, ...]] = ()
     is_permuted: ClassVar[bool] = False
 
@@ -259,14 +258,14 @@ class SequentialMNIST(Evaluation):
         return read_images(source, permuted=self.is_permuted)
 
     def describe_sources(self) -> str:
-        """Folders."""
+        """A source is a folder."""
         return "a folder of idx files"
 
 
 class PermutedMNIST(SequentialMNIST):
     """Digits, read pixel by pixel in one random order."""
 
-    name, title, examples = "permuted-mnist", "digits, pixel by pixel in one random order", PermutedImages
+    name, title, examples = "permuted-mnist", "images, pixel by pixel in one random order", PermutedImages
     is_permuted = True
 
 
@@ -292,7 +291,7 @@ class Characters(Evaluation):
         return read_text(source)
 
     def describe_sources(self) -> str:
-        """Texts."""
+        """A source is a text."""
         return "bundle or a text file"
 
 

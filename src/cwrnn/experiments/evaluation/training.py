@@ -44,8 +44,8 @@ CUT = 1.0
 """The norm to which the gradient is cut, over all parameters."""
 WARM_UP = 0.1
 """The share of all updates in which the learning rate rises."""
-MOST_MEASURED = 500
-"""The most sequences of a batch when errors are measured."""
+MOST_MEASURED, MOST_STATES = 500, 2**27
+"""The most sequences of a batch when errors are measured, and the most states of all their steps: 512 MiB."""
 TORCH_LAYERS: Mapping[str, Callable[[int, int], nn.RNNBase]] = {"srn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 """The methods that are layers of torch."""
 COLUMNS = ("epochs", "seconds", "loss", "validation error")
@@ -67,7 +67,9 @@ class EvaluationSettings(TrainingSettings):
     device: str = "cpu"
     """The device that trains."""
     inputs: int = 1
+    """Features of the input at every step."""
     outputs: int = 1
+    """Outputs at every step: classes, or numbers."""
 
     @property
     def usual_epochs(self) -> int:
@@ -131,7 +133,7 @@ def answer(network: Network, batch: Batch) -> Tensor:
     if A > 1:
         outputs: Tensor = network(input)
         return outputs[-A:]
-    # the last state is enough: the others are never held
+    # the last state is enough: a layer with clocks does not hold the others
     if isinstance(layer, ClockworkLayer):
         _, final = layer.ticks(input)
     elif isinstance(layer, ModelLayer):
@@ -229,10 +231,17 @@ class _Training:
             progress(float(self.settings.usual_epochs))
         return self._finish(is_finite=finite)
 
+    def _warm_up(self, batch: Batch) -> None:
+        """Runs forward and backward once without an update: kernels are loaded or compiled before seconds count."""
+        loss = measure_loss(answer(self.network, batch), batch.target)
+        torch.autograd.grad(loss, self.parameters, allow_unused=True)
+
     def _learn(self, batch: Batch) -> float:
         """Makes one update, and returns the loss before it."""
         self._set_learning_rate()
         batch = self._move(batch)
+        if self.made == 0:
+            self._warm_up(batch)
         began = self._now()
         self.optimiser.zero_grad(set_to_none=True)
         loss = measure_loss(answer(self.network, batch), batch.target)
@@ -266,18 +275,26 @@ class _Training:
 
     def _fit(self) -> None:
         """Fits the readout of a fixed layer by least squares, in one epoch, or in all updates if they are fewer."""
-        began = self._now()
+        began, making = self._now(), 0.0
         self.made = min(self.updates, self.updates_of_epoch)
+        batches = islice(self.examples.make_epoch(self.settings.batch, self.generator), self.made)
 
         def states() -> Iterator[tuple[Tensor, Tensor]]:
-            for batch in islice(self.examples.make_epoch(self.settings.batch, self.generator), self.made):
+            nonlocal making
+            while True:
+                before = self._now()
+                batch = next(batches, None)
+                if batch is None:
+                    return
                 moved = self._move(batch)
+                # as in an update, to make the examples takes no seconds of the method
+                making += self._now() - before
                 A = len(moved.target)
                 with torch.no_grad():
                     yield self.network.layer(moved.input)[-A:].flatten(0, 1), moved.target.flatten(0, 1)
 
         fit_readout(self.network, states(), classes=self.settings.outputs if self.examples.has_classes else None)
-        self.seconds = self._now() - began
+        self.seconds = self._now() - began - making
         self._remember(math.nan)
 
     def _remember(self, loss: float) -> None:
@@ -287,8 +304,9 @@ class _Training:
     def _measure(self, part: str) -> float:
         """The mean error of the network over all answers of a part; NaN if an output is not finite."""
         total, count = 0.0, 0
+        states = self.examples.length * self.network.readout.in_features
         with torch.no_grad():
-            for batch in self.examples.make_part(part, MOST_MEASURED):
+            for batch in self.examples.make_part(part, max(1, min(MOST_MEASURED, MOST_STATES // states))):
                 moved = self._move(batch)
                 outputs = answer(self.network, moved)
                 # the largest of outputs that are no numbers would still be a class

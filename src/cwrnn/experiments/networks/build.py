@@ -1,7 +1,8 @@
 """The networks of all methods, each with one hidden layer and a linear or softmax readout.
 
 `methods.py` lists the methods. Every parameter is drawn from a normal distribution with mean 0, except the bias of the
-forget gates of an LSTM. The models of other papers draw the weights of their hidden layers as those papers do.
+forget gates of an LSTM. The models of other papers draw the weights of their hidden layers by a rule of their own,
+stated in their files.
 """
 
 from collections.abc import Mapping

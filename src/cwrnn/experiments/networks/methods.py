@@ -70,7 +70,8 @@ class Method:
     def foreign_settings(self) -> frozenset[str]:
         """The names of the training settings that do not concern this method.
 
-        The models of other papers draw the initial weights of their hidden layers as those papers do.
+        The models of other papers draw the initial weights of their hidden layers by a rule of their own, stated in
+        their files.
         """
         if self.model:
             drawn = frozenset({"modules", "peepholes", "forget_bias", "deviation"})

@@ -83,9 +83,10 @@ class Replicas:
             states: Tensor = functional_call(layer, dict(parameters), (input,))
             return states
 
-        if layer.is_mapped and len(input) > 1:
+        if len(input) > 1:
             return vmap(one)(own, input)
-        return torch.stack([one({name: value[s] for name, value in own.items()}, input[s]) for s in range(len(input))])
+        # one network needs no vmap
+        return one({name: value[0] for name, value in own.items()}, input[0])[None]
 
     def final_states(self, input: Tensor, lengths: Tensor) -> Tensor:
         """The hidden states (S, B, N) at the ends of B sequences for each network: the input is (S, T, B, I).

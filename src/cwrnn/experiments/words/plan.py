@@ -10,35 +10,21 @@ from typing import Any
 
 from ...schedule import Schedule
 from .. import paper
+from ..networks.methods import MODELS
 from ..sweep.planning import plan_learning_rates, plan_method
 from ..sweep.run import Run
 from .corpus import Corpus
 from .training import MOST_EPOCHS, WordSettings
 
-MODEL_LEARNING_RATES = {
-    "leaky": 3e-4,
-    "delays": 3e-4,
-    "narx": 3e-4,
-    "temporal-kernel": 3e-4,
-    "multiplicative": 3e-4,
-    "esn": 3e-4,
-    "compressor": 3e-4,
-    "stacked-lstm": 3e-4,
-    "dilated": 3e-4,
-    "skip": 3e-4,
-    "cornn": 3e-4,
-    "lem": 3e-4,
-    "lru": 3e-4,
-    "mingru": 3e-4,
-}
-"""Learning rates of the models of other papers; an echo state network, which does not descend, ignores it."""
+MODEL_LEARNING_RATE = 3e-4
+"""The learning rate of all models of other papers. It was not searched; an echo state network does not use it."""
 
 LEARNING_RATES = {
     **paper.WORDS_LEARNING_RATES,
     "gru": 3e-4,
     "cw-lstm": 3e-4,
     "cw-gru": 3e-4,
-    **MODEL_LEARNING_RATES,
+    **dict.fromkeys(MODELS, MODEL_LEARNING_RATE),
 }
 """Learning rates, by method: the paper's, and ours for the methods that it does not have (`docs/paper.md`)."""
 

@@ -129,7 +129,7 @@ def test_prediction_is_trained_without_another_loss():
 
 
 def test_multiply_adds_if_all_predictions_fail():
-    assert HistoryCompressor(3, 5).multiply_adds == 5 * (3 + 5) + 3 * 5 + 5 * (3 + 5 + 5)
+    assert HistoryCompressor.count_multiply_adds(3, 5) == 5 * (3 + 5) + 3 * 5 + 5 * (3 + 5 + 5)
 
 
 @pytest.mark.parametrize("name", ["threshold", "prediction_weight"])

@@ -26,7 +26,7 @@ def run_by_hand(layer, input):
 
 
 def test_layer_keeps_the_contract():
-    check_model_layer(CoupledOscillators)
+    check_model_layer(CoupledOscillators, products=4)
 
 
 @pytest.mark.parametrize("input_size", [3, 0])

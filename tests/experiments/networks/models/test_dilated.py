@@ -62,4 +62,4 @@ def test_gradients_are_those_of_the_states():
 
 
 def test_multiply_adds_of_six_layers():
-    assert DilatedRNN(3, 4).multiply_adds == 3 * 4 * (3 + 4) + 5 * 3 * 4 * (4 + 4)
+    assert DilatedRNN.count_multiply_adds(3, 4) == 3 * 4 * (3 + 4) + 5 * 3 * 4 * (4 + 4)

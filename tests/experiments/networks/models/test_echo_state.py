@@ -19,7 +19,7 @@ def to_dense(layer):
 
 
 def test_layer_keeps_the_contract():
-    check_model_layer(EchoStateNetwork, trains=False)
+    check_model_layer(EchoStateNetwork, products=1, trains=False)
 
 
 @pytest.mark.parametrize(("input_size", "leak"), [(3, LEAK), (0, 1.0)])

@@ -25,7 +25,7 @@ def run_by_hand(layer, input):
 
 
 def test_layer_keeps_the_contract():
-    check_model_layer(LeakyRNN)
+    check_model_layer(LeakyRNN, products=1)
 
 
 def test_states_follow_the_equation():

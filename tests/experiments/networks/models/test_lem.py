@@ -31,7 +31,7 @@ def run_by_hand(layer, input):
 
 
 def test_layer_keeps_the_contract():
-    check_model_layer(LongExpressiveMemory)
+    check_model_layer(LongExpressiveMemory, products=4)
 
 
 @pytest.mark.parametrize("input_size", [3, 0])

@@ -49,7 +49,7 @@ def make_drive(*shape):
 
 
 def test_layer_keeps_the_contract():
-    check_model_layer(LinearRecurrentUnit)
+    check_model_layer(LinearRecurrentUnit, products=12)
 
 
 @pytest.mark.parametrize("input_size", [3, 0])

@@ -125,7 +125,7 @@ def test_new_layer_updates_at_first():
 
 
 def test_multiply_adds_if_all_steps_update():
-    assert SkipRNN(3, 5).multiply_adds == 3 * 5 * (3 + 5) + 5
+    assert SkipRNN.count_multiply_adds(3, 5) == 3 * 5 * (3 + 5) + 5
 
 
 def test_negative_price_is_refused():

@@ -58,4 +58,4 @@ def test_forget_gates_start_open():
 
 
 def test_multiply_adds_of_two_layers():
-    assert StackedLSTM(3, 5).multiply_adds == 4 * 5 * (3 + 5) + 4 * 5 * (5 + 5)
+    assert StackedLSTM.count_multiply_adds(3, 5) == 4 * 5 * (3 + 5) + 4 * 5 * (5 + 5)

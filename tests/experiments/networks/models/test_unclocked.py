@@ -33,3 +33,8 @@ def test_layer_is_that_of_torch(cell, kind):
 def test_parameters_are_counted(cell):
     layer = UnclockedLayer(cell, 3, 5)
     assert UnclockedLayer.count_parameters(cell, 3, 5) == sum(p.numel() for p in layer.state_dict().values())
+
+
+@pytest.mark.parametrize(("cell", "gates"), [("tanh", 1), ("relu", 1), ("lstm", 4), ("gru", 3)])
+def test_every_weight_of_a_matrix_is_multiplied_once(cell, gates):
+    assert UnclockedLayer.count_multiply_adds(cell, 3, 5) == gates * (5 * 3 + 5 * 5)

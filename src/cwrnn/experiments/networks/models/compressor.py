@@ -67,10 +67,15 @@ class HistoryCompressor(ModelLayer):
         """The states of both levels."""
         return 2 * units
 
-    @property
-    def multiply_adds(self) -> float:
-        """Every weight once: the cost if the chunker ticked at every step. `measure_ticks` says how often it does."""
-        return self.automatizer.multiply_adds + self.weight_prediction.numel() + self.chunker.multiply_adds
+    @staticmethod
+    def count_multiply_adds(input_size: int, units: int) -> float:
+        """An upper bound: every weight once, as if the chunker ticked at every step.
+
+        `measure_ticks` says how often it ticks.
+        """
+        automatizer = UnclockedLayer.count_multiply_adds("tanh", input_size, units)
+        chunker = UnclockedLayer.count_multiply_adds("tanh", input_size + units, units)
+        return automatizer + chunker + input_size * units
 
     @torch.no_grad()
     def measure_ticks(self, input: Tensor) -> float:

@@ -50,10 +50,10 @@ class CoupledOscillators(ModelLayer):
         """The matrices V, W and W', and a bias."""
         return units * (input_size + 2 * units + 1)
 
-    @property
-    def multiply_adds(self) -> float:
+    @staticmethod
+    def count_multiply_adds(input_size: int, units: int) -> float:
         """Every weight of a matrix once, and four products per oscillator: dt twice, gamma and epsilon."""
-        return self.hidden_size * (self.input_size + 2 * self.hidden_size + 4)
+        return units * (input_size + 2 * units + 4)
 
     def forward(self, input: Tensor) -> Tensor:
         """The positions (T, B, units)."""

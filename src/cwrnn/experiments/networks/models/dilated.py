@@ -39,10 +39,11 @@ class DilatedRNN(ModelLayer):
         upper = UnclockedLayer.count_parameters("gru", units, units)
         return UnclockedLayer.count_parameters("gru", input_size, units) + (LAYERS - 1) * upper
 
-    @property
-    def multiply_adds(self) -> float:
+    @staticmethod
+    def count_multiply_adds(input_size: int, units: int) -> float:
         """Every weight of every layer once: dilation saves no computation."""
-        return sum(parameter.numel() for name, parameter in self.named_parameters() if "weight" in name)
+        upper = UnclockedLayer.count_multiply_adds("gru", units, units)
+        return UnclockedLayer.count_multiply_adds("gru", input_size, units) + (LAYERS - 1) * upper
 
     def forward(self, input: Tensor) -> Tensor:
         """The states (T, B, units) of the top layer."""

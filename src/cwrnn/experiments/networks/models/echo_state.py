@@ -70,10 +70,10 @@ class EchoStateNetwork(ModelLayer):
         """All fixed weights: the connections between units, those of the input, and the bias."""
         return units * (input_size + min(units, DEGREE) + 1)
 
-    @property
-    def multiply_adds(self) -> float:
+    @staticmethod
+    def count_multiply_adds(input_size: int, units: int) -> float:
         """Every weight once, and the leak."""
-        return self.get_buffer("weight_ih").numel() + self.get_buffer("weight_hh").numel() + self.hidden_size
+        return units * (input_size + min(units, DEGREE) + 1)
 
     def forward(self, input: Tensor) -> Tensor:
         """The states (T, B, units)."""

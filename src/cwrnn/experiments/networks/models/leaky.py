@@ -41,10 +41,10 @@ class LeakyRNN(ModelLayer):
         """Two matrices and a bias."""
         return units * (input_size + units + 1)
 
-    @property
-    def multiply_adds(self) -> float:
+    @staticmethod
+    def count_multiply_adds(input_size: int, units: int) -> float:
         """Every weight once, and the leak."""
-        return self.weight_ih.numel() + self.weight_hh.numel() + self.hidden_size
+        return units * (input_size + units + 1)
 
     def forward(self, input: Tensor) -> Tensor:
         """The states (T, B, units)."""

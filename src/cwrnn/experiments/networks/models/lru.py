@@ -54,10 +54,10 @@ class LinearRecurrentUnit(ModelLayer):
         """The projection with its bias; per layer B and C in pairs, the two maps of the GLU, and eight vectors."""
         return units * (input_size + 1) + LAYERS * units * (6 * units + 8)
 
-    @property
-    def multiply_adds(self) -> float:
+    @staticmethod
+    def count_multiply_adds(input_size: int, units: int) -> float:
         """Every weight of a matrix once; lambda takes four per unit, D and the layer norm one each."""
-        return self.weight_ih.numel() + LAYERS * self.hidden_size * (6 * self.hidden_size + 6)
+        return units * input_size + LAYERS * units * (6 * units + 6)
 
     def forward(self, input: Tensor) -> Tensor:
         """The sum of the projected input and of both layers' outputs (T, B, units)."""

@@ -53,10 +53,10 @@ class MinimalGRU(ModelLayer):
         """The projection with its bias, and a candidate's and a gate's matrix per layer."""
         return units * (input_size + 1) + LAYERS * 2 * units * units
 
-    @property
-    def multiply_adds(self) -> float:
+    @staticmethod
+    def count_multiply_adds(input_size: int, units: int) -> float:
         """Every weight of a matrix once, and the gate, as a step by step evaluation takes them."""
-        return self.weight_ih.numel() + LAYERS * self.hidden_size * (2 * self.hidden_size + 1)
+        return units * input_size + LAYERS * units * (2 * units + 1)
 
     def forward(self, input: Tensor) -> Tensor:
         """The sum of the projected input and of both layers' states (T, B, units)."""

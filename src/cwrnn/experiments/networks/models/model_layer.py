@@ -20,8 +20,6 @@ class ModelLayer(nn.Module, ABC):
 
     is_fixed: ClassVar[bool] = False
     """Whether the layer is not trained: its weights are buffers, and only the readout is fitted."""
-    is_mapped: ClassVar[bool] = True
-    """Whether `torch.func.vmap` can run the layer; otherwise replicas run one after the other."""
     packages: ClassVar[tuple[str, ...]] = ()
     """The modules of the extra `models` that it imports: a missing one is refused before anything is trained."""
     hidden_size: int
@@ -33,14 +31,17 @@ class ModelLayer(nn.Module, ABC):
         """The weights of the layer, trained or fixed; it grows with `units`."""
 
     @staticmethod
+    @abstractmethod
+    def count_multiply_adds(input_size: int, units: int) -> float:
+        """The multiply-adds of one time step of one sequence, by weights of any shape, without the readout.
+
+        Neither this count nor `count_parameters` and `count_states` builds a layer or imports one of the `packages`.
+        """
+
+    @staticmethod
     def count_states(units: int) -> int:
         """The `hidden_size` of a layer with this many units."""
         return units
-
-    @property
-    @abstractmethod
-    def multiply_adds(self) -> float:
-        """The multiply-adds of one time step of one sequence, by weights of any shape, without the readout."""
 
     @abstractmethod
     def forward(self, input: Tensor) -> Tensor:

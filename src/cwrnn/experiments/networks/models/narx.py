@@ -43,10 +43,10 @@ class NARXRNN(ModelLayer):
         """The matrix of the input, one for each delay, and a bias."""
         return units * (input_size + len(DELAYS) * units + 1)
 
-    @property
-    def multiply_adds(self) -> float:
+    @staticmethod
+    def count_multiply_adds(input_size: int, units: int) -> float:
         """Every weight of the matrices once."""
-        return self.weight_ih.numel() + self.weight_hh.numel()
+        return units * (input_size + len(DELAYS) * units)
 
     def forward(self, input: Tensor) -> Tensor:
         """The states (T, B, units)."""

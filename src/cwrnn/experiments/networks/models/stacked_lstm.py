@@ -49,10 +49,11 @@ class StackedLSTM(ModelLayer):
         upper = UnclockedLayer.count_parameters("lstm", units, units)
         return UnclockedLayer.count_parameters("lstm", input_size, units) + (LAYERS - 1) * upper
 
-    @property
-    def multiply_adds(self) -> float:
+    @staticmethod
+    def count_multiply_adds(input_size: int, units: int) -> float:
         """Every weight of both layers once."""
-        return sum(parameter.numel() for name, parameter in self.named_parameters() if "weight" in name)
+        upper = UnclockedLayer.count_multiply_adds("lstm", units, units)
+        return UnclockedLayer.count_multiply_adds("lstm", input_size, units) + (LAYERS - 1) * upper
 
     def forward(self, input: Tensor) -> Tensor:
         """The states (T, B, units) of the upper layer."""

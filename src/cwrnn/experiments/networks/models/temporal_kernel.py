@@ -49,10 +49,10 @@ class TemporalKernelRNN(ModelLayer):
         """Two matrices, a bias and the decays."""
         return units * (input_size + units + 2)
 
-    @property
-    def multiply_adds(self) -> float:
+    @staticmethod
+    def count_multiply_adds(input_size: int, units: int) -> float:
         """Every weight of the matrices once, and the decays."""
-        return self.weight_ih.numel() + self.weight_hh.numel() + self.hidden_size
+        return units * (input_size + units + 1)
 
     def forward(self, input: Tensor) -> Tensor:
         """The states (T, B, units)."""

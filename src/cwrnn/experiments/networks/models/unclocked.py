@@ -43,10 +43,10 @@ class UnclockedLayer(nn.Module):
         gates, biases, _ = CELLS[cell]
         return units * (gates * (input_size + units) + biases)
 
-    @property
-    def multiply_adds(self) -> int:
+    @staticmethod
+    def count_multiply_adds(cell: str, input_size: int, units: int) -> int:
         """The multiply-adds of one step of one sequence: every weight once."""
-        return self.weight_ih.numel() + self.weight_hh.numel()
+        return CELLS[cell].gates * units * (input_size + units)
 
     def forward(self, input: Tensor) -> Tensor:
         """The states (T, B, units) for the input (T, B, I)."""
