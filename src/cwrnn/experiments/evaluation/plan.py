@@ -51,13 +51,13 @@ RECIPES = {
         (70_000,),
         epochs=10,
         learning_rates=IMAGE_RATES,
-        periods={"cw": (3, 9, 27), "cw-lstm": (3, 9, 27), "cw-gru": (3, 9, 27)},
+        periods=dict.fromkeys(("cw", "cw-lstm", "cw-gru"), (3, 9, 27)),
     ),
     "permuted-mnist": Recipe(
         (70_000,),
         epochs=10,
         learning_rates=IMAGE_RATES,
-        periods={"cw": (2, 3, 5, 7), "cw-lstm": (3, 5, 7, 11), "cw-gru": (3, 5, 7, 11)},
+        periods=dict.fromkeys(("cw", "cw-lstm", "cw-gru"), (3, 5, 7, 11)),
     ),
     "characters": Recipe(
         (300_000,), epochs=10, batch=32, learning_rates={"cw-gru": 5e-3, "cw-lstm": 5e-3, "lstm": 5e-3, "gru": 5e-3}
