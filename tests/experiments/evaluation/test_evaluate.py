@@ -350,7 +350,7 @@ def test_an_interrupted_evaluation_goes_on(tmp_path, monkeypatch):
         ("copy", {"lengths": 0}, "lengths", "at least 1, got 0"),
         ("characters", {"lengths": 20}, "lengths", "the task characters takes none"),
         ("characters", {"methods": "esn"}, "methods", "esn cannot learn characters: its readout is fitted"),
-        ("sequential-mnist", {}, "data", "needs a folder of idx files: --data DIR"),
+        ("sequential-mnist", {}, "data", "needs the folder of the four idx files"),
         ("permuted-mnist", {"data": "nowhere", "lengths": 784}, "lengths", "the data decide them"),
     ],
 )  # fmt: skip

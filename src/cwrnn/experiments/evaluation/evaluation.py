@@ -87,10 +87,10 @@ def evaluate(
         epochs: the epochs of each run. Adding and copy: 100 updates each. Default: 10; adding and copy 20
         updates: the most updates of each run. Default: those of all epochs
         batch: sequences of an update. Default: 128; characters 32
-        learning_rate: one for all methods, or a dictionary by method. Default: on the images, chosen by the validation
-            part for the six methods of `methods`; else usual values that were not searched
-        periods: of the networks with clocks: one list for all, or a dictionary by method. Default: chosen by the
-            validation part for images; else 1, 2, 4, ..., 128
+        learning_rate: one for all methods, or a dictionary by method. Default: on the images, those of networks with
+            clocks come from a few validation runs; the others are usual values that were hardly searched
+        periods: of the networks with clocks: one list for all, or a dictionary by method. Default: for images, from a
+            few validation runs; else 1, 2, 4, ..., 128
         device: "cpu" or "cuda", or "cuda:1"
         seed: the seed of the first run; the others count from there
         engine: "local" for the cores of this machine, "dask" for a Dask cluster

