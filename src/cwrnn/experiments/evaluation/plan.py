@@ -41,12 +41,14 @@ class Recipe:
         return self.learning_rates.get(method, LEARNING_RATE)
 
 
-IMAGE_RATES = {"lstm": 5e-3, "gru": 5e-3, "cw-lstm": 1e-2, "cw-gru": 1e-2}
-"""The learning rates on both image tasks; others have LEARNING_RATE."""
+GATED_RATES = {"lstm": 5e-3, "gru": 5e-3, "cw-lstm": 5e-3, "cw-gru": 5e-3}
+"""The learning rates of gated cells; all other methods have LEARNING_RATE."""
+IMAGE_RATES = {**GATED_RATES, "cw-lstm": 1e-2, "cw-gru": 1e-2}
+"""The learning rates on both image tasks."""
 
 RECIPES = {
-    "adding": Recipe((10_000,), epochs=20, learning_rates={"lstm": 5e-3, "gru": 5e-3, "cw-gru": 5e-3, "cw-lstm": 5e-3}),
-    "copy": Recipe((10_000,), epochs=20, learning_rates={"cw-gru": 5e-3, "cw-lstm": 5e-3}),
+    "adding": Recipe((10_000,), epochs=20, learning_rates=GATED_RATES),
+    "copy": Recipe((10_000,), epochs=20, learning_rates=GATED_RATES),
     "sequential-mnist": Recipe(
         (70_000,),
         epochs=10,
@@ -59,9 +61,7 @@ RECIPES = {
         learning_rates=IMAGE_RATES,
         periods=dict.fromkeys(("cw", "cw-lstm", "cw-gru"), (3, 5, 7, 11)),
     ),
-    "characters": Recipe(
-        (300_000,), epochs=10, batch=32, learning_rates={"cw-gru": 5e-3, "cw-lstm": 5e-3, "lstm": 5e-3, "gru": 5e-3}
-    ),
+    "characters": Recipe((300_000,), epochs=10, batch=32, learning_rates=GATED_RATES),
 }
 """The recipe of each task."""
 
