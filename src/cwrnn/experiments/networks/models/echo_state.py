@@ -12,6 +12,10 @@ seed. W_hh is then scaled so that its largest eigenvalue has the absolute value 
                      draws; one with a positive real largest eigenvalue comes to rest elsewhere
 
 The readout is not fed back into the layer, unlike in Jaeger's networks that generate.
+
+FREE_RADIUS and BIAS_SCALING were chosen by the error on the five bundled snippets, which favours the network there. The
+constants with input were settled on training speakers of the bundled words, after test errors of 36 settings had been
+looked at, so its errors on these words are not independent of the choice.
 """
 
 from typing import ClassVar
