@@ -18,14 +18,12 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from ..extras import require
 from ..schedule import Schedule
 from . import reproduction_result
 from .errors import ArgumentError
 from .generation.task import GENERATION
 from .limits import LARGEST_EPOCHS, LARGEST_LENGTH, LARGEST_RUNS, LARGEST_SEED, LARGEST_SIZE, check_count, check_plan
-from .networks.methods import ALL_METHODS
-from .networks.models.table import require_packages
+from .networks.models.table import check_methods
 from .paper import GENERATION_EPOCHS, GENERATION_SIZES, RUNS, WORDS_NOISE, WORDS_SIZES
 from .paper import METHODS as PAPER_METHODS
 from .progress import ProgressCallback
@@ -314,9 +312,7 @@ def _train(
 ) -> Reproduction:
     """Trains the runs of all plans, and writes the page if there is a folder for it."""
     if out is not None:
-        # before time is spent on training
-        for package in ("matplotlib", "jinja2"):
-            require(package, extra="experiments", purpose="the page")
+        reproduction_result.require_page_packages()
     with open_sweep(out, command=command, **options) as sweep:
         started = time.monotonic()
         data = [dataset for plan in plans for dataset in plan.data]
@@ -350,11 +346,7 @@ def _check_arguments(
     scale: Scale,
 ) -> dict[str, Any]:
     """The arguments that all plans take, with those of the scale for None."""
-    methods = [methods] if isinstance(methods, str) else methods
-    for method in methods or [""]:
-        if method not in ALL_METHODS:
-            raise ArgumentError("methods", f"expected some of {', '.join(ALL_METHODS)}, got {method!r}")
-        require_packages(ALL_METHODS[method])
+    names = check_methods(methods)
     sizes = scale.sizes if sizes is None else tuple(sorted(set(sizes)))
     if not sizes or sizes[0] < 1:
         given = ", ".join(map(str, sizes)) or "none"
@@ -369,9 +361,7 @@ def _check_arguments(
         schedule = Schedule.parse(schedule) if isinstance(schedule, str) else schedule
     except ValueError as error:
         raise ArgumentError("schedule", str(error)) from error
-    # in the order of ALL_METHODS, whatever the caller's: it decides the order of the tables
-    in_order = tuple(method for method in ALL_METHODS if method in methods)
-    return {"methods": in_order, "sizes": sizes, "runs": runs, "epochs": epochs, "seed": seed, "schedule": schedule}
+    return {"methods": names, "sizes": sizes, "runs": runs, "epochs": epochs, "seed": seed, "schedule": schedule}
 
 
 def _check_learning_rates(

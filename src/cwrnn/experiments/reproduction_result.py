@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..environment import environment
+from ..extras import require
 from .file_names import format_page_path
 from .json_safe import make_json_safe
 from .report.drawing import NAMES
@@ -188,6 +189,12 @@ class Reproduction:
                     store.add_dataset(dataset)
                 store.add(*task.records)
             return write_page(store, store.path.parent)
+
+
+def require_page_packages() -> None:
+    """Raises an ImportError if a page cannot be written. Call it before time is spent on training."""
+    for package in ("matplotlib", "jinja2"):
+        require(package, extra="experiments", purpose="the page")
 
 
 def write_page(store: Store, folder: Path) -> Path:

@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 
-from ...extras import require
 from ...schedule import Schedule
 from .. import reproduction_result
 from ..errors import ArgumentError
@@ -33,7 +32,7 @@ from ..limits import (
     check_plan,
 )
 from ..networks.methods import ALL_METHODS, METHODS
-from ..networks.models.table import find_layer_class, require_packages
+from ..networks.models.table import check_methods
 from ..progress import ProgressCallback
 from ..sweep.driver import LOCAL, check_engine, open_sweep
 from .examples import Examples
@@ -120,7 +119,8 @@ def evaluate(
         workers = 1
     check_engine(engine, scheduler, workers)
     recipe = chosen.recipe()
-    names = check_methods(methods, chosen)
+    names = check_methods(methods)
+    check_probabilities(names, chosen)
     budgets = check_sizes(recipe.sizes if sizes is None else sizes)
     asked: dict[str, Any] = {
         "methods": names,
@@ -148,9 +148,7 @@ def evaluate(
     except ValueError as error:
         raise ArgumentError("sizes", str(error)) from error
     if out is not None:
-        # before time is spent on training
-        for package in ("matplotlib", "jinja2"):
-            require(package, extra="experiments", purpose="the page")
+        reproduction_result.require_page_packages()
     with open_sweep(out, command=command, engine=engine, scheduler=scheduler, workers=workers, resume=resume) as sweep:
         started = time.monotonic()
         sweep.train(examples, planned, progress=progress)
@@ -208,23 +206,14 @@ def check_device(device: str) -> str:
     return str(found)
 
 
-def check_methods(methods: Sequence[str] | str, task: Evaluation) -> tuple[str, ...]:
-    """The methods in the order of ALL_METHODS; an ArgumentError if one is unknown or cannot learn the task.
-
-    An ImportError if one needs a package that is missing.
-    """
-    names = [methods] if isinstance(methods, str) else list(methods)
-    for name in names or [""]:
-        if name not in ALL_METHODS:
-            raise ArgumentError("methods", f"expected some of {', '.join(ALL_METHODS)}, got {name!r}")
-        method = ALL_METHODS[name]
-        require_packages(method)
-        if task.needs_probabilities and method.model and find_layer_class(method).is_fixed:
+def check_probabilities(methods: Sequence[str], task: Evaluation) -> None:
+    """Raises an ArgumentError if the task needs probabilities that a method does not give."""
+    for name in methods:
+        if task.needs_probabilities and ALL_METHODS[name].is_fixed:
             raise ArgumentError(
                 "methods", f"{name} cannot learn {task.name}: its readout is fitted by least squares, which gives no "
                 "probabilities"
             )  # fmt: skip
-    return tuple(name for name in ALL_METHODS if name in names)
 
 
 def check_sizes(sizes: Sequence[int | str] | int | str) -> tuple[int, ...]:

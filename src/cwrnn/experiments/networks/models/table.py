@@ -1,12 +1,14 @@
 """The models by the names of their methods. A model is imported when it is first asked for."""
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import cast
 
 import torch
 
 from ....extras import require
-from ..methods import Method
+from ...errors import ArgumentError
+from ..methods import ALL_METHODS, Method
 from .model_layer import ModelLayer
 
 
@@ -35,3 +37,19 @@ def require_packages(method: Method) -> None:
     if method.model:
         for package in find_layer_class(method).packages:
             require(package, extra="models", purpose=f"the method {method.name}")
+
+
+def check_methods(methods: Sequence[str] | str) -> tuple[str, ...]:
+    """The methods in the order of ALL_METHODS, which decides the order of the tables.
+
+    An ArgumentError if there are none or one is unknown, an ImportError if one needs a package that is missing.
+
+    >>> check_methods(["cw", "srn"])
+    ('srn', 'cw')
+    """
+    names = [methods] if isinstance(methods, str) else list(methods)
+    for name in names or [""]:
+        if name not in ALL_METHODS:
+            raise ArgumentError("methods", f"expected some of {', '.join(ALL_METHODS)}, got {name!r}")
+        require_packages(ALL_METHODS[name])
+    return tuple(name for name in ALL_METHODS if name in names)
