@@ -23,8 +23,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from ....extras import require
+from ....kernels.eligibility import is_plain_eager
 from .model_layer import ModelLayer
 
 DEGREE = 10
@@ -83,9 +85,22 @@ class EchoStateNetwork(ModelLayer):
         """The states (T, B, units)."""
         drive = input @ self.get_buffer("weight_ih").T + self.get_buffer("bias")
         weight, sources = self.get_buffer("weight_hh"), self.get_buffer("sources")
+        multiply = _multiply if is_plain_eager() else _multiply_plainly
+        # (units, B): a unit's values for all sequences lie side by side
+        drive = drive.transpose(1, 2).contiguous()
         h = drive.new_zeros(drive.shape[1:])
         states = []
         for z in drive.unbind(0):
-            h = torch.lerp(h, torch.tanh(z + (h[:, sources] * weight).sum(-1)), self.leak)
+            h = torch.lerp(h, torch.tanh(z + multiply(weight, sources, h)), self.leak)
             states.append(h)
-        return torch.stack(states) if states else drive
+        return (torch.stack(states) if states else drive).transpose(1, 2)
+
+
+def _multiply(weight: Tensor, sources: Tensor, h: Tensor) -> Tensor:
+    """The product (units, B) of the sparse matrix, whose row i has weight[i] in the columns sources[i], and h."""
+    return embedding_bag(sources, h, mode="sum", per_sample_weights=weight)
+
+
+def _multiply_plainly(weight: Tensor, sources: Tensor, h: Tensor) -> Tensor:
+    """The product of `_multiply` by operations that `torch.func.vmap` knows, which take 15 to 30 times as long."""
+    return torch.einsum("nd,ndb->nb", weight, h[sources])
