@@ -25,6 +25,7 @@ from cwrnn.experiments.evaluation.training import (
     train,
 )
 from cwrnn.experiments.networks.methods import ALL_METHODS
+from cwrnn.experiments.networks.models import echo_state
 from cwrnn.experiments.networks.models.table import find_layer_class
 
 METHODS = list(ALL_METHODS)
@@ -333,6 +334,9 @@ def test_a_network_whose_last_update_destroys_it_has_diverged(monkeypatch):
 
 def test_a_fixed_layer_is_fitted_and_not_descended(monkeypatch):
     rates, _ = record_updates(monkeypatch)
+    # the sum of marked numbers needs products, and units that work in the linear range have none
+    for name, value in (("INPUT_SCALING", 0.1), ("BIAS_SCALING", 0.03)):
+        monkeypatch.setattr(echo_state, name, value)
     examples = make_adding(8)
     hidden, settings = make_settings(examples, "esn", batch=32, epochs=4)
     before = build_untrained("esn", hidden, settings, seed=2).state_dict()

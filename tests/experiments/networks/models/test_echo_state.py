@@ -7,7 +7,14 @@ from support.model_checks import check_model_layer, make_layer
 
 from cwrnn.experiments.networks.build import build_network, load_weights
 from cwrnn.experiments.networks.models import echo_state
-from cwrnn.experiments.networks.models.echo_state import DEGREE, FREE_RADIUS, LEAK, RADIUS, EchoStateNetwork
+from cwrnn.experiments.networks.models.echo_state import (
+    DEGREE,
+    FREE_RADIUS,
+    INPUT_SCALING,
+    LEAK,
+    RADIUS,
+    EchoStateNetwork,
+)
 
 nodes = pytest.importorskip("reservoirpy.nodes")
 
@@ -54,14 +61,32 @@ def test_the_wiring_does_not_depend_on_the_seed_so_that_the_weights_restore_a_ne
     torch.testing.assert_close(loaded(input), one(input), rtol=0, atol=0)
 
 
-def test_an_echo_state_network_with_input_forgets_where_it_started():
-    layer = make_layer(EchoStateNetwork, 2, 40)
-    input = torch.randn(4000, 1, 2, dtype=torch.float64)
-    other = input.clone()
-    other[:100] = 5 * torch.randn(100, 1, 2, dtype=torch.float64)
-    difference = (layer(other) - layer(input)).abs().amax((1, 2))
-    assert difference[99] > 0.1
-    assert difference[-1] < 1e-6
+def test_an_echo_state_network_with_input_forgets_where_it_started(monkeypatch):
+    def measure_differences():
+        layer = make_layer(EchoStateNetwork, 2, 40)
+        input = torch.randn(4000, 1, 2, dtype=torch.float64)
+        other = input.clone()
+        other[:100] = 5 * torch.randn(100, 1, 2, dtype=torch.float64)
+        difference = (layer(other) - layer(input)).abs().amax((1, 2))
+        return difference[99], difference[-1]
+
+    early, late = measure_differences()
+    assert early > INPUT_SCALING
+    assert late < 1e-6 * early
+    monkeypatch.setattr(echo_state, "RADIUS", 1.5)
+    early, late = measure_differences()
+    assert late > early
+
+
+@pytest.mark.parametrize(
+    ("input_size", "name", "other"),
+    [(2, "BIAS_SCALING", "FREE_BIAS_SCALING"), (0, "FREE_BIAS_SCALING", "BIAS_SCALING")],
+)
+def test_layers_with_and_without_input_have_a_bound_of_the_bias_each(monkeypatch, input_size, name, other):
+    monkeypatch.setattr(echo_state, name, 0.7)
+    monkeypatch.setattr(echo_state, other, 0.0)
+    bias = make_layer(EchoStateNetwork, input_size, 200).bias
+    assert 0.6 < bias.abs().max() <= 0.7
 
 
 def test_most_networks_without_input_keep_moving(monkeypatch):
