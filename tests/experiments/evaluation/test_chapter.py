@@ -263,7 +263,7 @@ def test_twenty_methods_and_two_lengths(tmp_path):
     assert numbers["adding"]["data"] == [SHORT.name, LONG.name]
     assert len(numbers["adding"]["rows"]) == 40
     drawn = {path.stem for path in (tmp_path / "figures" / "adding").iterdir()}
-    assert drawn == {"errors", "operations", "curves", "lengths"} == set(list_figure_titles()["adding"])
+    assert drawn == {"errors", "operations", "seconds", "curves", "lengths"} == set(list_figure_titles()["adding"])
     assert len(page.ids) == len(set(page.ids))
     assert {link.removeprefix("#") for link in page.links if link.startswith("#")} <= set(page.ids)
     assert [link for link in page.links if not link.startswith("#")] == []
@@ -276,7 +276,12 @@ def test_twenty_methods_and_two_lengths(tmp_path):
 def test_one_data_set_has_no_figure_of_lengths(tmp_path):
     records = [make_evaluation_record(0.1, size=size) for size in (500, 1000)]
     _, numbers = write_page(tmp_path, records, SHORT)
-    assert {path.stem for path in (tmp_path / "figures" / "adding").iterdir()} == {"errors", "operations", "curves"}
+    assert {path.stem for path in (tmp_path / "figures" / "adding").iterdir()} == {
+        "errors",
+        "operations",
+        "seconds",
+        "curves",
+    }
     assert [row["size"] for row in numbers["adding"]["rows"]] == [500, 1000]
 
 
@@ -358,4 +363,4 @@ def test_curves_of_any_length_have_a_chapter(tmp_path):
     empty = dataclasses.replace(record, curve=np.empty((0, 4), np.float32))
     _, numbers = write_page(tmp_path, [empty], SHORT)
     assert numbers["adding"]["rows"][0]["validation"] is None
-    assert {path.stem for path in (tmp_path / "figures" / "adding").iterdir()} == {"errors", "operations"}
+    assert {path.stem for path in (tmp_path / "figures" / "adding").iterdir()} == {"errors", "operations", "seconds"}

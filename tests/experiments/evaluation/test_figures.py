@@ -83,10 +83,21 @@ def test_several_budgets_are_lines_of_means_over_parameters():
     assert {"CW-RNN", "GRU"} <= set(read_texts(panel))
 
 
+@pytest.mark.parametrize("seconds", [0.0, 3.0, 3e5])
+def test_seconds_are_drawn_at_their_place(seconds):
+    records = [make_evaluation_record(error, method=method) for method, error in (("cw", 0.1), ("gru", 0.2))]
+    costs = dict.fromkeys(count_operations(records), seconds)
+    figure = figures.draw_costs(records, ADDING, [records[0].run.data], "seconds", costs)
+    assert "seconds" in figure.axes[0].get_xlabel()
+    for record in records:
+        [point] = find_artists(figure, f"seconds-0-{record.run.method}-1000")
+        np.testing.assert_allclose(point.get_xdata(), [seconds])
+
+
 def test_operations_are_those_of_the_networks():
     errors = {"srn": 0.1, "cw": 0.02, "gru": 0.001, "lstm": 0.2}
     records = [make_evaluation_record(error, method=method) for method, error in errors.items()]
-    figure = figures.draw_operations(records, ADDING, [records[0].run.data], count_operations(records))
+    figure = figures.draw_costs(records, ADDING, [records[0].run.data], "operations", count_operations(records))
     for record in records:
         [point] = find_artists(figure, f"operations-0-{record.run.method}-1000")
         np.testing.assert_allclose(point.get_xdata(), [count_run_operations(record.run)])
@@ -186,7 +197,7 @@ def test_figures_of_any_errors_can_be_drawn(task, errors):
     records = [make_evaluation_record(error, seed=seed, data=data) for seed, error in enumerate(errors)]
     for figure in (
         figures.draw_errors(records, task, [data.name]),
-        figures.draw_operations(records, task, [data.name], count_operations(records)),
+        figures.draw_costs(records, task, [data.name], "operations", count_operations(records)),
         figures.draw_curves(records, task),
     ):
         figure.draw_without_rendering()
@@ -198,6 +209,7 @@ def test_the_same_records_make_the_same_bytes():
     ]
     operations = count_operations(records)
     first, second = (
-        render(figures.draw_operations(records, ADDING, [records[0].run.data], operations), "svg") for _ in range(2)
+        render(figures.draw_costs(records, ADDING, [records[0].run.data], "operations", operations), "svg")
+        for _ in range(2)
     )
     assert first == second

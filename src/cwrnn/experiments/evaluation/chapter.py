@@ -21,10 +21,10 @@ from ..sweep.store_file import StoreError
 from .examples import Examples
 from .figures import (
     BASELINES,
+    draw_costs,
     draw_curves,
     draw_errors,
     draw_lengths,
-    draw_operations,
     find_front,
     has_baseline,
     make_number_format,
@@ -37,6 +37,7 @@ from .training import COLUMNS, CUT, SECOND_MOMENT, TORCH_LAYERS, WARM_UP, Evalua
 TITLES = {
     "errors": "Test errors",
     "operations": "Test errors and the cost of a time step",
+    "seconds": "Test errors and the time of training",
     "curves": "Validation errors and the time of training",
     "lengths": "Test errors and the length of the sequences",
 }
@@ -447,9 +448,11 @@ def _draw_figures(
     if shown is None:
         return {}
     operations = {(row.data, row.method, row.size): row.multiply_adds for row in rows}
+    seconds = {(row.data, row.method, row.size): row.seconds for row in rows}
     drawn = {
         "errors": draw_errors(records, task, data),
-        "operations": draw_operations(records, task, data, operations),
+        "operations": draw_costs(records, task, data, "operations", operations),
+        "seconds": draw_costs(records, task, data, "seconds", seconds),
     }
     lengths = {name: length for name in data if (length := find_length(name)) is not None and length > 0}
     if task.takes_lengths and len(set(lengths.values())) == len(data) > 1:

@@ -1,7 +1,7 @@
 """The figures of the evaluation tasks, each a matplotlib Figure made of records alone.
 
     draw_errors       test errors: against the parameters, or by method if there is one budget
-    draw_operations   test errors against the multiply-adds of a time step
+    draw_costs        test errors against the multiply-adds of a time step, or against the seconds of training
     draw_curves       validation errors against the seconds of training
     draw_lengths      test errors against the length of the sequences
 
@@ -48,6 +48,11 @@ LARGEST_RATIO = 5.0
 """Scales are logarithmic if the largest error is more than so many times the lowest."""
 MOST_TOGETHER = 7
 """The most methods whose learning curves share a panel."""
+COSTS = {
+    "operations": "multiply-adds per time step (log scale)",
+    "seconds": "seconds of training, the median of the runs (log scale)",
+}
+"""The costs that errors are drawn against, and their axes."""
 NAME_POINTS = 8
 """The size of the methods' names, in points."""
 
@@ -130,13 +135,14 @@ def draw_lengths(records: Sequence[Record], task: Evaluation, lengths: Mapping[s
 
 
 @styled
-def draw_operations(
+def draw_costs(
     records: Sequence[Record],
     task: Evaluation,
     data: Sequence[str],
-    operations: Mapping[tuple[str, str, int], float],
+    kind: str,
+    costs: Mapping[tuple[str, str, int], float],
 ) -> Any:
-    """Returns a figure of the test errors against the multiply-adds of a time step, a panel for each data set.
+    """Returns a figure of the test errors against what the networks cost, a panel for each data set.
 
     The grey steps lead through the networks that no other beats in both.
 
@@ -144,25 +150,28 @@ def draw_operations(
         records: runs of any methods and budgets, one set of hyper-parameters for each
         task: their task
         data: the names of the data sets in the order of the panels
-        operations: the multiply-adds per time step, by data set, method and size
+        kind: one of COSTS
+        costs: by data set, method and size
     """
     measure = make_measure(task)
     figure, panels = _new_panels(len(data), 7.4, 4.9)
 
-    def count(record: Record) -> float:
-        return operations[record.run.data, record.run.method, record.run.size]
+    def cost_of(record: Record) -> float:
+        return costs[record.run.data, record.run.method, record.run.size]
 
-    groups = [_mean_points([record for record in records if record.run.data == name], measure, count) for name in data]
+    groups = [
+        _mean_points([record for record in records if record.run.data == name], measure, cost_of) for name in data
+    ]
     for place, (panel, points) in enumerate(zip(panels, groups, strict=True)):
         _scale_errors(panel, "y", [value for point in points for value in point.errors], measure)
-        _scale_amounts(panel, [point.x for point in points], "multiply-adds per time step (log scale)")
+        _scale_amounts(panel, [point.x for point in points], COSTS[kind])
         _draw_front(panel, points)
         for method in dict.fromkeys(point.method for point in points):
             mine = [point for point in points if point.method == method]
             panel.plot([point.x for point in mine], [point.mean for point in mine], linewidth=0.8, alpha=0.6,
                        color=COLOURS[method])  # fmt: skip
             for point in mine:
-                _draw_point(panel, point, f"operations-{place}-{method}-{point.size}")
+                _draw_point(panel, point, f"{kind}-{place}-{method}-{point.size}")
         _draw_baseline(panel, task, measure)
         _title(panel, data[place], len(data))
     # the names need the layout
