@@ -107,11 +107,12 @@ def train_words_runs(*runs: Run, corpus: Corpus) -> list[Record]:
 
 
 def make_words_record(
-    error: float, *, status="finished", corpus=None, epochs_made=3, traceback=None, **options
+    error: float, *, status="finished", corpus=None, epochs_made=3, cross_entropy=1.0, traceback=None, **options
 ) -> Record:
     """Return a record with this error. It has initial weights, and answers that are made to fit the error.
 
-    The first recordings of the test set are mistaken for the next word, as many as the error demands.
+    The cross entropy of the training set falls from 3 to `cross_entropy`. The first recordings of the test set are
+    mistaken for the next word, as many as the error demands.
     """
     corpus = corpus or make_corpus()
     each = make_words_run(corpus=corpus, **options)
@@ -119,7 +120,7 @@ def make_words_record(
     weights = _untrained_words(each.method, each.hidden, each.seed, each.settings)
     epochs = np.arange(epochs_made + 1)
     best = max(0, epochs_made - 1)
-    falling = np.linspace(3, 1, epochs_made + 1)
+    falling = np.linspace(3, cross_entropy, epochs_made + 1)
     curve = np.stack([epochs, falling, falling / 3, np.full(epochs_made + 1, error)], axis=1).astype(np.float32)
     taken = np.array([corpus.words.index(each.word) for each in corpus.test])
     taken[: round(error * len(taken))] += 1

@@ -12,7 +12,7 @@ from .file_names import format_page_path
 from .json_safe import make_json_safe
 from .report.drawing import NAMES
 from .report.draws import DrawSummary
-from .report.statistics import SummaryRow, best_rates, summarise
+from .report.statistics import SummaryRow, best_rates, rate_choices, summarise
 from .sweep.driver import open_store
 from .sweep.run import FAILED, Record
 from .sweep.store import Store
@@ -108,14 +108,17 @@ class TaskReproduction:
         return self.task.format_error(float(number)) if self.task.error_is_a_share else number
 
     def _format_search(self) -> str:
-        headers = ["method", "size", "learning\nrate", "runs", f"median\n{self.task.error_header}", "diverged", "best",
-                   "paper's"]  # fmt: skip
+        choice, choices = self.task.choice_header, rate_choices(self.records)
+        chosen_by = [f"median {choice}".replace(" ", "\n")] if choice else []
+        headers = ["method", "size", "learning\nrate", "runs", *chosen_by, f"median\n{self.task.error_header}",
+                   "diverged", "best", "paper's"]  # fmt: skip
         cells = [
             [
                 NAMES[row.method],
                 str(row.size),
                 f"{row.settings.learning_rate:g}",
                 str(row.runs),
+                *([f"{choices[row.method, row.size][row.settings.learning_rate]:.3g}"] if choice else []),
                 self.task.format_error(row.median),
                 f"{100 * row.diverged / row.runs:.0f} %",
                 "*" if self._is_best(row) else "",
@@ -124,11 +127,11 @@ class TaskReproduction:
             for row in self.rows
         ]
         caption = (
-            "The median is over the runs that finished. The best learning rate (*) has the lowest median when a run "
-            "that diverged counts as infinitely bad."
+            f"The median {self.task.error_name} is over the runs that finished. The best learning rate (*) has the "
+            f"lowest median {choice or self.task.error_name} when a run that diverged counts as infinitely bad."
         )
-        if self.task.error_is_a_share:
-            caption += " The errors are those of the test set, so the choice has seen it."
+        if choice:
+            caption += " The test set has no part in the choice."
         return format_table(f"The search for the learning rate: {self.task.title}", headers, cells, caption)
 
 

@@ -97,9 +97,9 @@ class Task(ABC, Generic[D]):
     learned_rate: ClassVar[float]
     """The learning rate of the weights in a training that learns clocks, unless given."""
     choice_name: ClassVar[str]
-    """The name of the error by which clocks are chosen: `choice_error`."""
+    """The name of the error by which clocks and learning rates are chosen: `choice_error`."""
     choice_part: ClassVar[str] = "training"
-    """The part of the data by whose error clocks are chosen."""
+    """The part of the data by whose error clocks and learning rates are chosen."""
     errors_caption: ClassVar[str]
     """Which errors a table about learned clocks shows."""
     inspects_saved: ClassVar[bool] = False
@@ -117,6 +117,11 @@ class Task(ABC, Generic[D]):
     def error_header(self) -> str:
         """The name of the error above a column of numbers that `format_error` made."""
         return "error %" if self.error_is_a_share else self.error_name
+
+    @property
+    def choice_header(self) -> str | None:
+        """The name of `choice_error` above a column of numbers; None if it is the error that tables show anyway."""
+        return None if self.choice_name == self.error_name else f"{self.choice_part} {self.choice_name}"
 
     def format_error(self, error: float) -> str:
         """An error as tables show it: in two significant digits, or in percent without the sign."""
@@ -182,7 +187,7 @@ class Task(ABC, Generic[D]):
         """The results of runs that differ in nothing but seed and data, with one data set per run."""
 
     def choice_error(self, record: "Record") -> float:
-        """The error by which clocks are chosen; the test set must have no part in it."""
+        """The error by which clocks and learning rates are chosen; the test set must have no part in it."""
         return record.error
 
     @abstractmethod

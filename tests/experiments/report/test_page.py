@@ -269,6 +269,14 @@ def test_a_search_shows_one_set_of_hyper_parameters(tmp_path):
     assert "trained 7 networks" in page.text
 
 
+def test_a_page_can_have_many_methods(tmp_path):
+    methods = ("srn", "lstm", "cw", "leaky", "delays", "narx", "temporal-kernel")
+    records = [make_record(0.5, method=method, hidden=4) for method in methods]
+    with fill_store(tmp_path, records, {"tune": make_dataset()}) as store:
+        page = Page(write_store_report(store, tmp_path).page.read_text())
+    assert "What 7 kinds of network make of" in page.text
+
+
 def test_every_command_is_on_the_page(tmp_path):
     data = {"tune": make_dataset()}
     fill_store(tmp_path, [make_record(0.5)], data, command="cwrnn one").close()

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import re
 
 import pytest
 from support.html_pages import HOSTILE, Page, fill_store
@@ -19,7 +20,9 @@ from support.made_records import (
 
 from cwrnn.experiments.report.page import list_figure_titles, write_store_report
 from cwrnn.experiments.report.statistics import summarise
+from cwrnn.experiments.reproduction_result import TaskReproduction
 from cwrnn.experiments.sweep.store import Store
+from cwrnn.experiments.task import find_task
 from cwrnn.experiments.words import figures
 
 METHODS = ("srn", "lstm", "cw")
@@ -40,10 +43,13 @@ def records(corpus):
             0.4, seed=8, status="failed", corpus=corpus, learning_rate=0.01, traceback=f"Trace\nError: {HOSTILE}"
         )
     ]
+    # the better rate has the worse test error
     found += [
-        make_words_record(error, method=method, task="words search", corpus=corpus, learning_rate=rate)
+        make_words_record(
+            error, method=method, task="words search", corpus=corpus, learning_rate=rate, cross_entropy=entropy
+        )
         for method in METHODS
-        for rate, error in ((1e-4, 0.6), (3e-4, 0.2))
+        for rate, error, entropy in ((1e-4, 0.2, 0.75), (3e-4, 0.6, 0.25))
     ]
     return found
 
@@ -101,8 +107,19 @@ def test_the_summary_has_the_numbers_of_the_records(folder, records, corpus):
         best = figures.best_finished(mine, found["method"])
         assert found["error"] == best.error
         assert found["clusters"] == figures.group_by_cluster(figures.count_answers(best, corpus), corpus).tolist()
-    assert [each["best"] for each in numbers["search"]] == [False, True] * 3
+    assert [(each["best"], each["choice"]) for each in numbers["search"]] == [(False, 0.75), (True, 0.25)] * 3
     assert numbers["corpora"][0]["words"] == list(WORDS)
+
+
+def test_a_search_chooses_by_the_training_set(page, records, corpus):
+    assert "The best rate is that with the lowest median training cross entropy" in page.text
+    search = tuple(record for record in records if record.run.task == "words search")
+    table = TaskReproduction(find_task("words"), (corpus,), search, 1, is_search=True)
+    assert set(table.best_learning_rates.values()) == {3e-4}
+    rows = [line for line in str(table).splitlines() if re.match(r"SRN|LSTM|CW-RNN", line)]
+    assert [row.split()[4] for row in rows] == ["0.75", "0.25"] * 3
+    assert [row.count("*") for row in rows] == [0, 2] * 3
+    assert "lowest median training cross entropy" in " ".join(str(table).split())
 
 
 def test_synthetic_speech_is_called_synthetic(page, tmp_path):

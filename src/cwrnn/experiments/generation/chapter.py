@@ -127,6 +127,7 @@ def make_chapter(store: Store) -> Chapter | None:
         "baselines": baselines,
         "coding": claims.describe_coding(points, baselines),
         "search": table,
+        "choice": GENERATION.choice_header,
         "search_others": len(other_searching),
         "settings": list_settings(both),
         "example": best_record(record for record in records if record.status == FINISHED),

@@ -14,7 +14,7 @@ from ..sweep.run import DIVERGED, FAILED, FINISHED, STATUSES, Record
 from ..task import all_tasks
 from .claims import largest_common, select_finished
 from .privacy import hide_folders
-from .statistics import SummaryRow, best_rates, best_record, rate_outcomes
+from .statistics import SummaryRow, best_rates, best_record, rate_choices, rate_outcomes
 
 LISTED = 200
 """How many diverged runs are listed one by one."""
@@ -120,8 +120,11 @@ def choose_shown(records: Iterable[Record]) -> Record | None:
 
 
 def make_search_table(records: Sequence[Record], paper_rates: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Returns the errors at every learning rate, by method and size, and which rate is best."""
-    rates = best_rates(records)
+    """Returns the errors at every learning rate, by method and size, and which rate is best.
+
+    "choice" is the median of the error by which the best rate was chosen.
+    """
+    rates, choices = best_rates(records), rate_choices(records)
     rows = []
     for method in ALL_METHODS:
         for size in sorted({record.run.size for record in records if record.run.method == method}):
@@ -131,7 +134,7 @@ def make_search_table(records: Sequence[Record], paper_rates: Mapping[str, float
                 rate = values.pop("learning_rate")
                 rows.append({"method": method, "size": size, "best": rate == rates.get((method, size)),
                              "paper": math.isclose(rate, paper_rates.get(method, math.nan)), "rate": rate,
-                             **values})  # fmt: skip
+                             "choice": choices[method, size][rate], **values})  # fmt: skip
     return rows
 
 

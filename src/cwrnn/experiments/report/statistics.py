@@ -1,6 +1,7 @@
 """Statistics of records: the rows of the tables, and the numbers behind the figures.
 
 summarise                a row of the table for each method and size
+rate_choices             the errors by which a search chooses, at every learning rate
 best_rates               the best learning rate of a search, by method and size
 box, box_of              quartiles, whiskers and outliers of errors
 best_record              the record with the lowest error
@@ -74,20 +75,30 @@ def summarise(records: Iterable[Record]) -> list[SummaryRow]:
     return sorted(rows, key=lambda row: (PLACES[row.method], row.size, row.hidden, row.settings.learning_rate))
 
 
-def best_rates(records: Iterable[Record]) -> dict[tuple[str, int], float]:
-    """Returns the best learning rate of a search, by method and size: the one with the lowest median error.
+def rate_choices(records: Iterable[Record]) -> dict[tuple[str, int], dict[float, float]]:
+    """Returns the median of the task's `choice_error` at every learning rate of a search, by method and size.
 
     A run that diverged or failed counts as infinitely bad, so a rate at which most runs diverge cannot win by the few
-    that did not. A method and size has no entry if that holds for all of its rates.
+    that did not.
     """
     groups: dict[Any, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        error = record.error if record.status == FINISHED else math.inf
+        error = find_task(record.run.task).choice_error(record) if record.status == FINISHED else math.inf
         groups[record.run.method, record.run.size][record.run.settings.learning_rate].append(error)
+    # the lower of the two middle values: the mean of a number and infinity would be infinity
+    return {
+        group: {rate: sorted(errors)[(len(errors) - 1) // 2] for rate, errors in rates.items()}
+        for group, rates in groups.items()
+    }
+
+
+def best_rates(records: Iterable[Record]) -> dict[tuple[str, int], float]:
+    """Returns the best learning rate of a search, by method and size: the one with the lowest of `rate_choices`.
+
+    A method and size has no entry if most runs diverged or failed at all of its rates.
+    """
     best = {}
-    for group, rates in groups.items():
-        # the lower of the two middle values: the mean of a number and infinity would be infinity
-        medians = {rate: sorted(errors)[(len(errors) - 1) // 2] for rate, errors in rates.items()}
+    for group, medians in rate_choices(records).items():
         rate = min(medians, key=lambda rate: (medians[rate], rate))
         if math.isfinite(medians[rate]):
             best[group] = rate

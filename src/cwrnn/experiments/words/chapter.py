@@ -94,6 +94,7 @@ def make_chapter(store: Store) -> Chapter | None:
         "other_corpora": other_corpora,
         "shown": shown,
         "search": table,
+        "choice": WORDS.choice_header,
         "search_others": len(all_searching) - len(search) + len(other_searching),
         "settings": list_settings(both),
         "example": best_record(record for record in records if record.status == FINISHED),
