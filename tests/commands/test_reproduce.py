@@ -381,6 +381,14 @@ def test_help_lists_all_options_examples_and_exit_codes(capsys):
     assert "list[str]" not in out
 
 
+@pytest.mark.parametrize("task", ["generation", "words"])
+def test_help_says_what_a_search_chooses_by(task, capsys):
+    assert main(["reproduce", task, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "lowest error on the training data" in text
+    assert "Test errors have no part in the choice." in text
+
+
 def test_the_examples_of_the_help_name_options_that_exist(monkeypatch):
     examples = (reproduce.BOTH_EXAMPLES + reproduce.GENERATION_EXAMPLES + reproduce.WORDS_EXAMPLES).splitlines()
     lines = [line for line in examples if line.startswith("cwrnn reproduce") and "--help" not in line]

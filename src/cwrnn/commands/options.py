@@ -53,7 +53,11 @@ Methods = Annotated[
 ]
 Search = Annotated[
     bool,
-    typer.Option("--search", help="Search for the best learning rate of each method, instead of repeating the paper."),
+    typer.Option(
+        "--search",
+        help="Search for the learning rate of each method with the lowest error on the training data, instead of "
+        "repeating the paper. Test errors have no part in the choice.",
+    ),
 ]
 Seed = Annotated[
     int,
