@@ -8,7 +8,7 @@ import torch
 
 from cwrnn import ClockworkRNN, backends, bench
 from cwrnn.backends import BACKENDS, Backend
-from cwrnn.bench import command, compiled, gpu, layers, regimes, streams, timing
+from cwrnn.bench import command, compiled, layers, regimes, streams, timing
 from cwrnn.bench.layers import Size
 from cwrnn.kernels.cpu import loader
 
@@ -173,6 +173,30 @@ def test_check_refuses_a_wrong_gradient(monkeypatch):
         bench.check(ClockworkRNN(2, 8, backend="wrong"), torch.randn(9, 2, 2))
 
 
+def test_check_refuses_what_is_not_a_number():
+    rnn = ClockworkRNN(2, 8)
+    rnn.weight_hh_l0.data.fill_(float("nan"))
+    with pytest.raises(AssertionError, match="relative error nan"):
+        bench.check(rnn, torch.randn(9, 2, 2))
+
+
+def test_check_end_refuses_a_wrong_last_output(monkeypatch):
+    rnn = ClockworkRNN(2, 8)
+    input = torch.randn(40, 3, 2)
+    assert layers.check_end(rnn, input, 17) < 1e-5
+    forward = ClockworkRNN.forward
+
+    def wrong_at_the_end(layer, x, *arguments, **options):
+        output, state = forward(layer, x, *arguments, **options)
+        if x.shape[0] == 40:
+            output[-1] += 1e-3
+        return output, state
+
+    monkeypatch.setattr(ClockworkRNN, "forward", wrong_at_the_end)
+    with pytest.raises(AssertionError, match="does not equal the specification"):
+        layers.check_end(rnn, input, 17)
+
+
 def test_functions_take_turns():
     calls = []
     device = torch.device("cpu")
@@ -218,52 +242,7 @@ def test_a_torch_layer_without_finite_results_is_not_timed():
     layer = torch.nn.GRU(2, 4)
     layer.weight_hh_l0.data.fill_(float("nan"))
     with pytest.raises(AssertionError, match=r"torch.nn.GRU gives wrong or infinite results; it is not timed"):
-        layers.check_torch_layer(layer, torch.randn(5, 3, 2), torch.randn(5, 3, 4))
-
-
-def test_gpu_rows_have_every_layer(monkeypatch):
-    """The layers run on the CPU, and a fake clock stands for the events of the GPU."""
-    calls = []
-
-    def fake_time(function, count):
-        function()
-        calls.append((function.__qualname__, count))
-        return 0.3 if "training" in function.__qualname__ else 0.001
-
-    monkeypatch.setattr(gpu, "_time_calls", fake_time)
-    (row,) = gpu.measure([(Size(12, 3, 9, 2, 2), "fp32")], "LSTM", gpu.OTHERS, "torch", torch.device("cpu"))
-    record = row.record()
-    assert [record[name] for name in ("n", "modules", "T", "B", "inputs", "layer")] == [12, 3, 9, 2, 2, "LSTM"]
-    for name in ("forward", "forward_rnn", "forward_lstm", "forward_gru"):
-        assert record[name] == 0.001
-    for name in ("training", "training_rnn", "training_lstm", "training_gru"):
-        assert record[name] == 0.3
-    # four layers in five turns of twenty calls forward, and in three turns of one call forward + backward
-    forward, training = calls[:24], calls[24:]
-    assert [count for _, count in forward] == [1] * 4 + [20] * 4 * 5
-    assert [count for _, count in training] == [1] * 4 + [1] * 4 * 3
-    first, second = gpu.format_row(row, {"fp32": 1e12}).splitlines()
-    assert first.split()[:7] == ["12", "3", "9", "2", "2", "fp32", "forward"]
-    assert first.split("|")[2].split() == second.split("|")[2].split() == ["1.0", "1.0", "1.0"]
-
-
-def test_a_gpu_layer_that_needs_too_much_memory_has_no_time():
-    row = gpu.GpuRow(
-        Size(12, 3, 9, 2, 2), "RNN", "fp32", 1e-7, {"cwrnn": 0.002, "RNN": None}, {"cwrnn": 0.004, "RNN": 0.008}
-    )
-    assert row.record()["forward_rnn"] is None
-    first, second = gpu.format_row(row, {"fp32": 1e12}).splitlines()
-    assert first.split("|")[2].split() == ["memory"]
-    assert second.split("|")[2].split() == ["2.0"]
-
-
-def test_time_on_device_skips_a_function_without_memory(monkeypatch):
-    monkeypatch.setattr(gpu, "_time_calls", lambda function, count: function() or 0.5)
-
-    def needs_too_much():
-        raise torch.OutOfMemoryError
-
-    assert gpu.time_on_device([lambda: None, needs_too_much]) == [0.5, None]
+        layers.check_finite(layer, torch.randn(5, 3, 2), torch.randn(5, 3, 4))
 
 
 def test_cwrnn_bench_forwards_its_arguments(capsys):
@@ -291,7 +270,18 @@ def test_cwrnn_bench_forwards_its_arguments(capsys):
         (["2,1,0,2,1"], "all five must be at least 1"),
         (["step", "12,3,9,2,2"], "name no other regime beside them"),
         (["layers", "--picture", "x.png"], "--picture shows all regimes"),
-        (["step", "--layer", "GRU"], "only the regimes layers, streams and gpu time other layers than RNN"),
+        (["step", "--layer", "GRU"], "only the regimes layers, streams, gpu and sweep time other layers than RNN"),
+        (["sweep"], "gpu, sweep: add --device cuda"),
+        (["sweep", "layers", "--device", "cuda"], "name no regime of another kind beside them"),
+        (["layers", "--part", "1/8"], "--part and --seconds are options of the regime sweep: name it"),
+        (["gpu", "--device", "cuda", "--seconds", "9"], "options of the regime sweep: name it"),
+        (["sweep", "--part", "2"], "argument --part: '2' is not K/M, two whole numbers such as 1/8"),
+        (["sweep", "--part", "1/x"], "'1/x' is not K/M"),
+        (["sweep", "--part", "0/8"], "'0/8': K must be from 1 to M"),
+        (["sweep", "--part", "9/8"], "'9/8': K must be from 1 to M"),
+        (["sweep", "--part", "1/1000"], "M at most 288"),
+        (["sweep", "--seconds", "0"], "argument --seconds: '0' is not a number of seconds above 0"),
+        (["sweep", "--seconds", "nan"], "'nan' is not a number of seconds above 0"),
         (["--repeats", "0"], "--threads and --repeats must be at least 1"),
         (["--threads", "4294967296"], "--threads must be at most 1024, got 4294967296"),
         (["--backend", "none"], "invalid choice: 'none'"),

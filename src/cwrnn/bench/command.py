@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +12,16 @@ import torch
 
 from ..backends import BACKENDS, select_backend
 from ..writing import write_files
-from . import compiled, gpu, layers, regimes, streams
+from . import compiled, layers, regimes, streams
+from .gpu_command import REGIMES as GPU_REGIMES
+from .gpu_command import GpuOptions, measure_on_gpu
 from .layers import Size
+from .sweep import CASES, Part
 from .timing import describe_machine, format_load, measure_floor, measure_peak
 
 REGIMES = ("layers", "replicas", "step", "growth")
 OTHER_REGIMES = ("compiled", "streams")
 """Regimes that run only if they are named."""
-GPU_REGIMES = ("gpu", "sweep")
 REPLICAS = 100
 STEP_UNITS = (128, 1024)
 MOST_THREADS = 1024
@@ -28,7 +31,8 @@ MOST_THREADS = 1024
 def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn.bench") -> int:
     """Runs the benchmark and returns its exit code: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
 
-    A backend that computes something wrong is an error, and so is a file that cannot be written.
+    A backend that computes something wrong is an error, and so is a file that cannot be written. The regime `sweep`
+    notes wrong results beside their lines instead, and goes on.
 
     Args:
         arguments: those of the command line. Default: those of the process
@@ -45,10 +49,14 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
     if sizes and chosen not in ([], ["layers"]):
         parser.error("sizes are those of layers: name no other regime beside them")
     on_gpu = options.device.startswith("cuda")
-    if options.layer != "RNN" and set(chosen) - {"layers", "streams", "gpu"}:
-        parser.error("--layer: only the regimes layers, streams and gpu time other layers than RNN")
+    if options.layer != "RNN" and set(chosen) - {"layers", "streams", *GPU_REGIMES}:
+        parser.error("--layer: only the regimes layers, streams, gpu and sweep time other layers than RNN")
     if not on_gpu and set(chosen) & set(GPU_REGIMES):
         parser.error(f"{', '.join(GPU_REGIMES)}: add --device cuda")
+    if (options.part or options.seconds is not None) and "sweep" not in chosen:
+        parser.error("--part and --seconds are options of the regime sweep: name it")
+    if set(chosen) & set(GPU_REGIMES) and not set(chosen) <= set(GPU_REGIMES):
+        parser.error(f"{', '.join(GPU_REGIMES)}: name no regime of another kind beside them")
     if options.picture and (sizes or chosen or on_gpu):
         parser.error("--picture shows all regimes: leave out sizes and regimes")
     try:
@@ -64,13 +72,21 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
             sizes or layers.DEFAULT_SIZES,
             options.layer,
             (backend, options.repeats, device, dtype),
-        )
+            GpuOptions(
+                options.layer, options.backend, device, options.part or Part(1, 1),
+                math.inf if options.seconds is None else options.seconds, options.json,
+            ),
+        )  # fmt: skip
     except AssertionError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except OSError as error:
+        # the file of a regime of the GPU grows while it runs
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     try:
         if options.json is not None:
             write_files({options.json: (json.dumps(record, indent=2) + "\n").encode()})
@@ -95,7 +111,11 @@ def _default_regimes(has_sizes: bool, on_gpu: bool, layer: str) -> list[str]:
 
 
 def _measure(
-    chosen: Sequence[str], sizes: Sequence[Size], layer: str, how: tuple[str, int, torch.device, torch.dtype]
+    chosen: Sequence[str],
+    sizes: Sequence[Size],
+    layer: str,
+    how: tuple[str, int, torch.device, torch.dtype],
+    on_gpu: GpuOptions,
 ) -> Any:
     """Measures the chosen regimes, prints the numbers as they come, and returns all of them as plain data."""
     backend, _, device, dtype = how
@@ -105,7 +125,7 @@ def _measure(
     print(", ".join(f"{name} {value}" for name, value in shown.items()))
     print(format_load(environment["load"], environment["cores"], environment["threads"]))
     if set(chosen) <= set(GPU_REGIMES):
-        return _measure_gpu(chosen, layer, backend, device, environment)
+        return measure_on_gpu(chosen, on_gpu, environment)
     peak = measure_peak(device, dtype)
     floor = measure_floor(backend, device, dtype)
     environment |= {"backend": backend, "peak": peak, "floor_forward": floor[0], "floor_training": floor[1]}
@@ -147,29 +167,6 @@ def _measure(
     return record
 
 
-def _measure_gpu(
-    chosen: Sequence[str], layer: str, backend: str, device: torch.device, environment: dict[str, Any]
-) -> Any:
-    rates, bandwidth = gpu.measure_ceilings(device)
-    print(
-        "peak "
-        + ", ".join(f"{name} {rate / 1e12:.0f}" for name, rate in rates.items())
-        + " TMAC/s (trillion multiply-adds per second of a matrix product of torch); "
-        + f"a copy moves {bandwidth / 1e12:.1f} TB/s"
-    )
-    environment |= {"backend": backend, "peaks": rates, "bandwidth": bandwidth}
-    record: dict[str, Any] = {"environment": environment, "unit": "seconds, medians"}
-    for regime in chosen:
-        rows = record[regime] = []
-        cases, others = (gpu.SIZES, gpu.OTHERS) if regime == "gpu" else (gpu.SWEEP, gpu.OTHERS[:1])
-        print(f"\n{gpu.make_head(others)}", flush=True)
-        for row in gpu.measure(cases, layer, others, backend, device):
-            rows.append(row.record())
-            print(gpu.format_row(row, rates), flush=True)
-    print(gpu.LEGEND)
-    return record
-
-
 def _report_point(point: regimes.GrowthPoint, rows: list[Any]) -> None:
     rows.append(point._asdict())
     parts = [f"{point.axis:10s} {point.value:6d}"]
@@ -181,6 +178,16 @@ def _report_point(point: regimes.GrowthPoint, rows: list[Any]) -> None:
 
 def _parse_target(text: str) -> Any:
     return text if text in REGIMES + OTHER_REGIMES + GPU_REGIMES else Size.parse(text)
+
+
+def _parse_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
 
 
 def _make_parser(program: str) -> argparse.ArgumentParser:
@@ -195,8 +202,10 @@ def _make_parser(program: str) -> argparse.ArgumentParser:
         f"With --device cuda: {GPU_REGIMES[0]} (the default) or "
         f"{GPU_REGIMES[1]} (many sizes)",
     )  # fmt: skip
-    parser.add_argument("--layer", default="RNN", choices=tuple(layers.OUR_LAYERS), type=str.upper,
-                        help="the layer to time, in the regimes layers, streams and gpu; default: RNN")  # fmt: skip
+    parser.add_argument(
+        "--layer", default="RNN", choices=tuple(layers.OUR_LAYERS), type=str.upper,
+        help="the layer to time, in the regimes layers, streams, gpu and sweep; default: RNN",
+    )  # fmt: skip
     parser.add_argument("--backend", default="auto", choices=("auto", *BACKENDS), help="default: auto")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ...; default: cpu")
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64", "bfloat16", "float16"),
@@ -208,6 +217,18 @@ def _make_parser(program: str) -> argparse.ArgumentParser:
         default=7,
         help="turns to take the median of; growth takes five times as many; default: 7",
     )
-    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
+    parser.add_argument(
+        "--part", type=Part.parse, metavar="K/M",
+        help=f"time every M-th of the {len(CASES)} cases of the sweep, from the K-th on; default: 1/1",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seconds",
+        type=_parse_seconds,
+        metavar="S",
+        help="start no case of the sweep after S seconds; default: no limit",
+    )
+    parser.add_argument(
+        "--json", type=Path, help="also write the numbers to this file; on a GPU it grows with them, every few seconds"
+    )
     parser.add_argument("--picture", type=Path, help="also draw them into this file (needs the extra 'experiments')")
     return parser

@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -60,14 +61,14 @@ def time_turns(
         counts.append(max(FEWEST if seconds < SLOW else 1, min(1000, round(shortest / seconds))))
     turns: list[list[float]] = [[] for _ in functions]
     for turn in range(repeats):
-        _show_progress(f"turn {turn + 1} of {repeats}")
+        show_progress(f"turn {turn + 1} of {repeats}")
         calls: list[list[float]] = [[] for _ in functions]
         for part in range(slices):
             for function, count, times in zip(functions, counts, calls, strict=True):
                 times += [_time_call(function, device) for _ in range(_calls_of_slice(count, part, slices))]
         for medians, times in zip(turns, calls, strict=True):
             medians.append(statistics.median(times))
-    _show_progress("")
+    show_progress("")
     return turns
 
 
@@ -91,10 +92,10 @@ def _calls_of_slice(count: int, part: int, slices: int) -> int:
     return count * (own + 1) // wanted - count * own // wanted
 
 
-def _show_progress(text: str) -> None:
+def show_progress(text: str) -> None:
     """Shows the progress of a benchmark on a terminal, on a line that the next text overwrites."""
     if sys.stderr.isatty():
-        print(f"\r{text:<20}\r", end="", file=sys.stderr, flush=True)
+        print(f"\r{text:<60}\r", end="", file=sys.stderr, flush=True)
 
 
 def _time_call(function: Callable[[], Any], device: torch.device) -> float:
@@ -150,22 +151,31 @@ def make_training(layer: torch.nn.Module, x: Any, gradient: torch.Tensor) -> Cal
 def describe_machine(device: torch.device) -> dict[str, Any]:
     """The versions, the device and the load of the machine that the numbers come from.
 
+    A GPU adds the version of Triton.
     `load` has the averages of the last 1, 5 and 15 minutes; it is None where the system has no such averages.
 
     >>> sorted(describe_machine(torch.device("cpu")))
     ['CPU kernel', 'cores', 'cwrnn', 'device', 'load', 'python', 'threads', 'torch']
     """
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+    on_gpu = device.type == "cuda"
     return {
         "cwrnn": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "device": name,
+        "device": torch.cuda.get_device_name(device) if on_gpu else processor(),
+        **({"triton": _find_triton()} if on_gpu else {}),
         "threads": torch.get_num_threads(),
         "CPU kernel": describe_cpu_kernel(),
         "cores": cores(),
         "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
     }
+
+
+def _find_triton() -> str:
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return "none"
 
 
 def format_load(load: Sequence[float] | None, cores: int, threads: int) -> str:

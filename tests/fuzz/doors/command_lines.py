@@ -90,7 +90,7 @@ def list_commands() -> tuple[tuple[tuple[str, ...], tuple[click.Parameter, ...]]
     return tuple(walk(typer.main.get_command(app), ()))
 
 
-BENCH = ("--backend", "--device", "--dtype", "--threads", "--repeats", "--json", "--picture")
+BENCH = ("--backend", "--device", "--dtype", "--threads", "--repeats", "--json", "--picture", "--part", "--seconds")
 
 
 def make_case(random: Random) -> bytes:

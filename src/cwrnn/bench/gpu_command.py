@@ -1,0 +1,106 @@
+"""The regimes of the GPU on the command line: what they print, and the record that they leave in a file."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from . import gpu, sweep
+from .record_file import RecordFile
+from .sweep_summary import format_summary
+from .timing import show_progress
+
+REGIMES = ("gpu", "sweep")
+
+
+class GpuOptions(NamedTuple):
+    """The options of the command line that the regimes of the GPU read."""
+
+    layer: str
+    backend: str
+    device: torch.device
+    part: sweep.Part
+    seconds: float
+    json: Path | None
+
+
+def measure_on_gpu(chosen: Sequence[str], options: GpuOptions, environment: dict[str, Any]) -> Any:
+    """Measures the chosen regimes, prints the numbers as they come, and returns all of them as plain data.
+
+    The JSON file grows with them, so a process that is killed leaves what it has measured.
+    """
+    record: dict[str, Any] = {
+        "environment": environment | {"backend": options.backend},
+        "unit": "seconds, medians",
+    }
+    file = RecordFile(options.json, record)
+    try:
+        for regime in chosen:
+            rows: list[Any] = []
+            record[regime] = rows
+            if regime == "gpu":
+                _measure_sizes(options, record, rows, file)
+            else:
+                _measure_sweep(options, record, rows, file)
+    finally:
+        file.write()
+    return record
+
+
+def _measure_sizes(options: GpuOptions, record: dict[str, Any], rows: list[Any], file: RecordFile) -> None:
+    rates, bandwidth = gpu.measure_ceilings(options.device)
+    print(
+        "peak "
+        + ", ".join(f"{name} {rate / 1e12:.0f}" for name, rate in rates.items())
+        + " TMAC/s (trillion multiply-adds per second of a matrix product of torch); "
+        + f"a copy moves {bandwidth / 1e12:.1f} TB/s"
+    )
+    record["environment"] |= {"peaks": rates, "bandwidth": bandwidth}
+    print(f"\n{gpu.make_head(gpu.OTHERS)}", flush=True)
+    for row in gpu.measure(gpu.SIZES, options.layer, gpu.OTHERS, options.backend, options.device):
+        rows.append(row.record())
+        print(gpu.format_row(row, rates), flush=True)
+        file.write_if_due()
+    print(gpu.LEGEND)
+
+
+def _measure_sweep(options: GpuOptions, record: dict[str, Any], rows: list[Any], file: RecordFile) -> None:
+    cases = options.part.select(sweep.CASES)
+    lines = sum(len(case.list_sizes()) for case in cases)
+    progress = _Progress(lines, options.seconds)
+    record["sweep_part"] = {"part": str(options.part), "lines": lines, "left_out": lines}
+    print(f"\n{sweep.HEAD}", flush=True)
+    progress.show(0)
+    for case in sweep.measure_sweep(cases, options.layer, options.backend, options.device, progress.has_time):
+        show_progress("")
+        for row in case:
+            rows.append(row.record())
+            print(sweep.format_line(row), flush=True)
+        record["sweep_part"]["left_out"] = lines - len(rows)
+        file.write_if_due()
+        progress.show(len(rows))
+    show_progress("")
+    print(f"{sweep.LEGEND}\n\n{format_summary(rows, lines - len(rows))}", flush=True)
+
+
+class _Progress:
+    """How far a sweep is, and whether it may start another case."""
+
+    def __init__(self, lines: int, seconds: float) -> None:
+        self._lines, self._seconds = lines, seconds
+        self._start = time.monotonic()
+
+    def has_time(self) -> bool:
+        """False once the sweep has used its seconds."""
+        return time.monotonic() - self._start < self._seconds
+
+    def show(self, done: int) -> None:
+        """Shows the number of the next line and an estimate of the time that remains, on a terminal."""
+        text = f"line {min(done + 1, self._lines)} of {self._lines}"
+        if done:
+            used = time.monotonic() - self._start
+            left = min(used / done * (self._lines - done), max(0.0, self._seconds - used))
+            text += f", about {left:.0f} s remain"
+        show_progress(text)
