@@ -1,7 +1,8 @@
 """Puts the runs of several stores side by side: a table of methods and tasks in Markdown, and all runs as JSON.
 
 Each store becomes a column. A cell has the mean error of the runs that finished and the median of their seconds; the
-lowest error of a column is bold. Shares are in percent.
+lowest error of a column is bold. Shares are in percent. In the JSON, runs of `cwrnn evaluate` also have the error of
+the validation part after the last update.
 
 Run it as ``python tools/tabulate_models.py out/permuted out/adding --json docs/where-a-clock-pays/models.json``.
 """
@@ -13,6 +14,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
+from cwrnn.experiments.evaluation.task import EVALUATIONS
 from cwrnn.experiments.networks.methods import ALL_METHODS
 from cwrnn.experiments.report.drawing import NAMES
 from cwrnn.experiments.sweep.run import FINISHED
@@ -22,6 +26,8 @@ COLUMNS = ("task", "data", "method", "size", "hidden", "parameters", "schedule",
 """What is kept of a run."""
 SHARES = {"words", "copy", "sequential-mnist", "permuted-mnist"}
 """The tasks whose errors are shares."""
+VALIDATED = {task.name for task in EVALUATIONS}
+"""The tasks that have a validation part."""
 
 Runs = list[dict[str, Any]]
 
@@ -29,10 +35,16 @@ Runs = list[dict[str, Any]]
 def read_runs(folder: Path) -> Runs:
     """Return the runs of the store in a folder, in the order of method, data and seed."""
     with sqlite3.connect(f"file:{folder / 'runs.sqlite'}?mode=ro", uri=True) as connection:
-        rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM runs ORDER BY method, data, seed")
-        runs = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
-    for run in runs:
+        rows = connection.execute(f"SELECT {', '.join(COLUMNS)}, key FROM runs ORDER BY method, data, seed").fetchall()
+        curves = dict(connection.execute("SELECT key, data FROM arrays WHERE name = 'curve'"))
+    runs = []
+    for *values, key in rows:
+        run = dict(zip(COLUMNS, values, strict=True))
         run.update({name: json.loads(run[name]) for name in ("settings", "environment")})
+        if run["task"] in VALIDATED and run["status"] == FINISHED:
+            # the validation error is the last number of the curve's last row
+            run["validation"] = float(np.frombuffer(curves[key], "<f4")[-1])
+        runs.append(run)
     return runs
 
 
@@ -40,7 +52,7 @@ def format_cell(runs: Runs, lowest: float) -> str:
     """Return the mean error and the median seconds of the runs that finished, and how many did not."""
     errors = [run["error"] for run in runs if run["status"] == FINISHED]
     if not errors:
-        return "diverged" if runs else ""
+        return "diverged" if runs else "none"
     mean = fmean(errors)
     text = f"{100 * mean:.1f} %" if runs[0]["task"] in SHARES else f"{mean:.2g}" if mean < 1 else f"{mean:.2f}"
     text = f"**{text}**" if mean == lowest else text
