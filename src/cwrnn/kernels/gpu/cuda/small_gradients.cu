@@ -1,0 +1,221 @@
+/* Small networks: the gradients of the weights, the bias and the input, from those of all sums that were activated.
+ *
+ * A line is one step of one sequence. Blocks multiply tiles of 64 x 64 numbers. Each part of the weights' gradients is a
+ * sum over `part_lines` lines; a second program adds up the parts. */
+
+#include "small.cuh"
+
+#define TILE 64
+#define DEPTH 16
+#define THREADS 256
+
+/* The shared memory: the operands of DEPTH outer products. Its size is SHARED. */
+struct Memory {
+    float left[DEPTH][TILE + 4];
+    float right[DEPTH][TILE + 4];
+};
+
+static_assert(sizeof(Memory) == SHARED, "small.py computes another size");
+
+/* sums += the outer products, and total += the left operands. This thread has 4 x 4 of the sums. */
+DEVICE void add_products(float (&sums)[4][4], float (&total)[4], const Memory &memory) {
+    const int row = thread_number() / 16 * 4, column = thread_number() % 16 * 4;
+#pragma unroll
+    for (int k = 0; k < DEPTH; k++) {
+        const float4 a = *(const float4 *)&memory.left[k][row], b = *(const float4 *)&memory.right[k][column];
+        const float left[4] = {a.x, a.y, a.z, a.w}, right[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            total[i] += left[i];
+#pragma unroll
+            for (int j = 0; j < 4; j++) sums[i][j] += left[i] * right[j];
+        }
+    }
+}
+
+/* Stores operands in shared memory and multiplies them, while the next ones are loaded: `load(n, left, right)` loads
+ * number n of `count`, of which this thread has four of each side, and `place(i, left, right)` says where they belong. */
+template <class Load, class Place>
+DEVICE void multiply(int64 count, float (&sums)[4][4], float (&total)[4], Memory &memory, const Load &load, const Place &place) {
+    float left[4], right[4];
+    load(0, left, right);
+    for (int64 n = 0; n < count; n++) {
+        join_block();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float *one, *two;
+            place(i, one, two);
+            *one = left[i], *two = right[i];
+        }
+        join_block();
+        if (n + 1 < count) load(n + 1, left, right);
+        add_products(sums, total, memory);
+    }
+}
+
+/* The lines of a replica as steps and sequences. */
+struct Lines {
+    int64 B, first_step;
+    uint32 first_sequence;
+
+    DEVICE Lines(const Call &call, int64 first) : B(call.B), first_step(first / call.B), first_sequence(first % call.B) {}
+    DEVICE int64 step(uint32 offset) const { return first_step + (first_sequence + offset) / (uint32)B; }
+    DEVICE int64 sequence(uint32 offset) const { return (first_sequence + offset) % (uint32)B; }
+};
+
+DEVICE bool ends_before(const Call &call, int64 s, int64 b, int64 t) {
+    return call.lengths != nullptr && t >= call.lengths[s * call.B + b];
+}
+
+/* Computes a tile of a part of the weights' gradients: for some units their products with some columns, which are the
+ * states at the step before, and behind them the inputs. */
+DEVICE void multiply_weights(const Call &call, Memory &memory, int64 s, int64 part, int first_unit, int64 tile) {
+    const int64 B = call.B, N = call.N, lines = call.T * B, first = part * call.part_lines;
+    const int64 count = min(call.part_lines, lines - first);
+    const int64 first_column = call.first_column + tile * TILE, end_column = call.first_column + call.columns;
+    const Lines at(call, first);
+    const float *g_drive = call.g_drive + (s * lines + first) * N;
+    const element *before = call.before + (s * lines + first) * N, *input = call.input + s * call.input_s;
+    const int thread = thread_number(), inner = thread / 16, outer = thread % 16;
+    const auto load_column = [&](uint32 line, int64 t, int64 b, int64 column) -> float {
+        if (column < N) return to_float(before[line * N + column]);
+        return to_float(input[t * call.input_t + b * call.input_b + (column - N)]);
+    };
+    const auto load = [&](int64 n, float(&left)[4], float(&right)[4]) {
+        const uint32 line = (uint32)n * DEPTH + inner;
+        const bool there = line < count;
+        int64 t = 0, b = 0;
+        bool readable = there;
+        if (there && end_column > N) {
+            t = at.step(line), b = at.sequence(line);
+            readable = !ends_before(call, s, b, t);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int64 unit = first_unit + outer + 16 * i, column = first_column + outer + 16 * i;
+            left[i] = there && unit < N ? g_drive[line * N + unit] : 0;
+            right[i] = there && column < end_column && (readable || column < N) ? load_column(line, t, b, column) : 0;
+        }
+    };
+    const auto place = [&](int i, float *&left, float *&right) {
+        left = &memory.left[inner][outer + 16 * i], right = &memory.right[inner][outer + 16 * i];
+    };
+    float sums[4][4] = {}, total[4] = {};
+    multiply((count + DEPTH - 1) / DEPTH, sums, total, memory, load, place);
+    float *parts = call.parts + (s * call.part_count + part) * N * (call.columns + 1);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int unit = first_unit + inner * 4 + i;
+        if (unit >= N) continue;
+        const Module &module = find_module(call, unit);
+        float *row = parts + unit * (call.columns + 1) - call.first_column;
+        if (tile == 0 && outer == 0) row[end_column] = total[i];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const int64 column = first_column + outer * 4 + j;
+            if (column >= end_column) continue;
+            float sum = sums[i][j];
+            if (sum != sum && (column >= N || column >= module.first_unit)) {
+                /* zero times a number that the unit does not hear may be NaN */
+                sum = 0;
+                for (uint32 line = 0; line < count; line++) {
+                    const int64 t = at.step(line), b = at.sequence(line);
+                    if (ticks_at(module, t) && !ends_before(call, s, b, t))
+                        sum += g_drive[line * N + unit] * load_column(line, t, b, column);
+                }
+            }
+            row[column] = sum;
+        }
+    }
+}
+
+/* Computes the input's gradient for some lines and inputs. */
+DEVICE void multiply_input(const Call &call, Memory &memory, int64 s, int64 first, int64 first_input) {
+    const int64 B = call.B, N = call.N, I = call.I, lines = call.T * B;
+    const int64 count = min((int64)TILE, lines - first);
+    const Lines at(call, first);
+    const float *g_drive = call.g_drive + (s * lines + first) * N;
+    const element *weight = call.weight_ih + s * call.weight_ih_s;
+    const int thread = thread_number(), inner = thread / 16, outer = thread % 16;
+    const auto load = [&](int64 n, float(&left)[4], float(&right)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int line = inner + 16 * i;
+            const int64 own = n * DEPTH + outer, unit = n * DEPTH + inner, input = first_input + outer + 16 * i;
+            left[i] = line < count && own < N ? g_drive[line * N + own] : 0;
+            right[i] = unit < N && input < I ? to_float(weight[unit * I + input]) : 0;
+        }
+    };
+    const auto place = [&](int i, float *&left, float *&right) {
+        left = &memory.left[outer][inner + 16 * i], right = &memory.right[inner][outer + 16 * i];
+    };
+    float sums[4][4] = {}, total[4] = {};
+    multiply((N + DEPTH - 1) / DEPTH, sums, total, memory, load, place);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int line = inner * 4 + i;
+        if (line >= count) continue;
+        const int64 t = at.step(line), b = at.sequence(line);
+        const bool ended = ends_before(call, s, b, t);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const int64 input = first_input + outer * 4 + j;
+            if (input >= I) continue;
+            float sum = ended ? 0 : sums[i][j];
+            if (sum != sum) {
+                /* zero times the weight of a unit that does not tick may be NaN */
+                sum = 0;
+                for (int unit = 0; unit < N; unit++)
+                    if (ticks_at(find_module(call, unit), t)) sum += g_drive[line * N + unit] * to_float(weight[unit * I + input]);
+            }
+            call.g_input[(s * lines + first + line) * I + input] = to_element(sum);
+        }
+    }
+}
+
+PROGRAM(THREADS) multiply_small_gradients(CALL(Call, call)) {
+    SHARED_MEMORY(shared);
+    Memory &memory = *(Memory *)shared;
+    const int64 unit_tiles = (call.N + TILE - 1) / TILE, tiles = max((call.columns + TILE - 1) / TILE, (int64)1);
+    const int64 input_tiles = (call.I + TILE - 1) / TILE;
+    const int64 of_weights = call.part_count * unit_tiles * tiles;
+    const int64 of_input = call.g_input == nullptr ? 0 : (call.T * call.B + TILE - 1) / TILE * input_tiles;
+    const int64 s = block_number() / (of_weights + of_input);
+    int64 number = block_number() % (of_weights + of_input);
+    if (number < of_weights)
+        multiply_weights(call, memory, s, number / (unit_tiles * tiles), (int)(number % unit_tiles) * TILE,
+                         number / unit_tiles % tiles);
+    else {
+        number -= of_weights;
+        multiply_input(call, memory, s, number / input_tiles * TILE, number % input_tiles * TILE);
+    }
+}
+
+#define ROWS (THREADS / 32)
+
+/* Adds up the parts: 32 numbers in a block, each by ROWS threads. */
+PROGRAM(THREADS) add_small_gradients(CALL(Call, call)) {
+    SHARED_MEMORY(shared);
+    float(&sums)[ROWS][32] = *(float(*)[ROWS][32])shared;
+    const int64 N = call.N, I = call.I, width = call.columns + 1, size = N * width, blocks = (size + 31) / 32;
+    const int64 s = block_number() / blocks, number = block_number() % blocks * 32 + thread_number() % 32;
+    const int row = thread_number() / 32;
+    float sum = 0;
+    if (number < size) {
+        const float *part = call.parts + s * call.part_count * size + number;
+#pragma unroll 8
+        for (int64 p = row; p < call.part_count; p += ROWS) sum += part[p * size];
+    }
+    sums[row][thread_number() % 32] = sum;
+    join_block();
+    if (row > 0 || number >= size) return;
+    for (int i = 1; i < ROWS; i++) sum += sums[i][thread_number()];
+    const int unit = (int)(number / width);
+    const int64 column = number % width + call.first_column;
+    if (number % width == call.columns) {
+        if (call.g_bias != nullptr) call.g_bias[s * N + unit] = to_element(sum);
+    } else if (column >= N)
+        call.g_weight_ih[(s * N + unit) * I + column - N] = to_element(sum);
+    else
+        call.g_weight_hh[(s * N + unit) * N + column] = to_element(column >= find_module(call, unit).first_unit ? sum : 0);
+}
