@@ -132,6 +132,9 @@ FORWARD_TWICE = "tests/like_torch/test_transforms.py::test_forward_mode_twice_eq
 KERNEL_MEMORY = "tests/kernels/test_memory.py"
 KERNEL_ODD = "tests/kernels/test_inference.py::test_inference_takes_tensors_of_any_kind"
 GPU_MODULES = "tests/kernels/test_gpu.py::test_table_of_modules_by_hand"
+SMALL = "tests/kernels/test_small_networks.py"
+SMALL_EQUALS = f"{SMALL}::test_any_schedule_and_phase_equal_the_specification"
+SMALL_BROKEN = f"{SMALL}::test_no_number_is_spoilt_that_the_specification_does_not_spoil"
 GPU_WEIGHTS = "tests/kernels/test_gpu.py::test_parts_and_blocks_cover_every_weight_once"
 LSTM = "tests/kernels/test_lstm.py::test_kernel_equals_the_plain_loop"
 LSTM_GATES = "tests/kernels/test_lstm.py::test_gates_are_exact_to_some_units_in_the_last_place"
@@ -476,6 +479,29 @@ MUTANTS = [
            "ticks = (T - 1 - first_tick) // period if first_tick < T else 0", GPU_MODULES),
     Mutant("gpu: the initial state has no part in the weights' gradient", "kernels/gpu/tables.py",
            "add_block(0, j, receiver, sender, (n + 1) * B)", "add_block(0, j, receiver, sender, n * B)", GPU_WEIGHTS),
+    Mutant("small delay: a module reads the states of two steps ago", "kernels/gpu/cuda/small_forward.cu",
+           "const float *h = memory.h[k % 2];", "const float *h = memory.h[1 - k % 2];", SMALL_EQUALS),
+    Mutant("small phase: every module ticks at the first step", "kernels/gpu/cuda/small_forward.cu",
+           "period = module.period, left = module.first_tick;", "period = module.period, left = 0;", SMALL_EQUALS),
+    Mutant("small: the phase is off by one in the second chunk", "kernels/gpu/cuda/small_forward.cu",
+           "left -= CHUNK;", "left -= CHUNK - 1;", f"{SMALL}::test_many_units_equal_the_specification"),
+    Mutant("small: a unit hears the infinite states of faster modules", "kernels/gpu/cuda/small_forward.cu",
+           "if (sum != sum) {", "if (false) {", SMALL_BROKEN),
+    Mutant("small: the gradient of a tick is held", "kernels/gpu/cuda/small_backward.cu",
+           "carried = is_due ? 0 : whole;", "carried = whole;", SMALL_EQUALS),
+    Mutant("small: units of a later group of 16 have no gradient", "kernels/gpu/cuda/small_backward.cu",
+           "if (memory.group_due[16 * c] >> k & 1) reach = c + 1;", "if (memory.group_due[0] >> k & 1) reach = c + 1;",
+           f"{SMALL}::test_many_units_equal_the_specification"),
+    Mutant("small: the final state's gradient enters at the end of the batch", "kernels/gpu/cuda/small_backward.cu",
+           "if (t == length - 1) g += g_final;", "if (t == T - 1) g += g_final;",
+           f"{SMALL}::test_ticks_equal_those_of_the_cascade"),
+    Mutant("small: weights receive gradients from states that nobody hears", "kernels/gpu/cuda/small_gradients.cu",
+           "if (ticks_at(module, t) && ", "if (", SMALL_BROKEN),
+    Mutant("small: the weights' gradient reads the state after the step", "kernels/gpu/cuda/small_backward.cu",
+           "state = to_float(earlier[k]);", "", SMALL_EQUALS),
+    Mutant("small: a part of the weights' gradients is left out", "kernels/gpu/small.py",
+           "count = -(-lines // part_lines)", "count = max(lines // part_lines, 1)",
+           f"{SMALL}::test_long_sequences_are_summed_in_parts"),
     Mutant("memory: a block is lent twice", "kernels/cpu/blocks.c",
            "return best == NULL ? NULL : take_out(best);", "return best == NULL ? NULL : *best;", KEPT),
     Mutant("memory: a block that is too small is lent",

@@ -88,6 +88,10 @@ def test_many_units_equal_the_specification(schedule, T, I):
     check(Case(schedule, T, 2, I, 3, scale=0.5))
 
 
+def test_long_sequences_are_summed_in_parts():
+    check(Case(Schedule((1, 3), (2, 3)), 100, 3, 2, 1, scale=0.5))
+
+
 def compute_ticks(run, values, schedule, t0, cell, lengths):
     """The ticks of all modules in one row, the final state, and the gradients of random sums of both."""
     leaves = [value.clone().requires_grad_() for value in values]
