@@ -87,8 +87,8 @@ bench: install
 	$(BIN)/python -m cwrnn.bench
 
 gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest -q -m gpu tests/kernels/test_gpu.py tests/core/test_battery.py \
-		tests/experiments/evaluation/test_gpu.py
+	PYTHONPATH=src $(PYTHON) -m pytest -q -m gpu tests/kernels/test_gpu.py tests/kernels/test_gpu_stepping.py \
+		tests/core/test_battery.py tests/experiments/evaluation/test_gpu.py
 
 clean:
 	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/cwrnn/kernels/cpu/*.so

@@ -136,6 +136,10 @@ SMALL = "tests/kernels/test_small_networks.py"
 SMALL_EQUALS = f"{SMALL}::test_any_schedule_and_phase_equal_the_specification"
 SMALL_BROKEN = f"{SMALL}::test_no_number_is_spoilt_that_the_specification_does_not_spoil"
 GPU_WEIGHTS = "tests/kernels/test_gpu.py::test_parts_and_blocks_cover_every_weight_once"
+GPU_STEPS = "tests/kernels/test_gpu_stepping.py::test_steps_equal_the_specification"
+GPU_CLOCKS = "tests/kernels/test_gpu_stepping.py::test_every_sequence_has_its_own_clock"
+GPU_TILES = "tests/kernels/test_gpu_stepping.py::test_bits_depend_neither_on_the_batch_nor_on_the_units_of_a_warp"
+GPU_STREAM = "tests/kernels/test_gpu_stepping.py::test_a_stream_notices_every_change"
 LSTM = "tests/kernels/test_lstm.py::test_kernel_equals_the_plain_loop"
 LSTM_GATES = "tests/kernels/test_lstm.py::test_gates_are_exact_to_some_units_in_the_last_place"
 LSTM_SIZES = "tests/kernels/test_lstm.py::test_sizes_beyond_64_bits_do_not_wrap_around"
@@ -502,6 +506,20 @@ MUTANTS = [
     Mutant("small: a part of the weights' gradients is left out", "kernels/gpu/small.py",
            "count = -(-lines // part_lines)", "count = max(lines // part_lines, 1)",
            f"{SMALL}::test_long_sequences_are_summed_in_parts"),
+    Mutant("step-gpu: the phase of a module is off by one", "kernels/gpu/cuda/step.cu",
+           "call.clock) % period == 0", "call.clock) % period == 1 % period", GPU_STEPS),
+    Mutant("step-gpu: sequences have the clock of the first", "kernels/gpu/cuda/step.cu",
+           "call.clocks[b] :", "call.clocks[0] :", GPU_CLOCKS),
+    Mutant("step-gpu delay: a module reads what is written at its own tick", "kernels/gpu/cuda/step.cu",
+           "call.h + first_sequence * PARTS * N,", "call.next + first_sequence * PARTS * N,", GPU_STEPS),
+    Mutant("step-gpu: a GRU's input is inside the reset product", "kernels/gpu/cuda/step.cu",
+           "!is_split || of_input", "!is_split", GPU_STEPS),
+    Mutant("step-gpu: the peephole of gate o reads the c before the tick", "kernels/gpu/cuda/step.cu",
+           "add_peephole(call, a[3], peepholes[2], c_now)", "add_peephole(call, a[3], peepholes[2], c)", GPU_STEPS),
+    Mutant("step-gpu: columns before a multiple of 16 bytes are not multiplied one by one", "kernels/gpu/cuda/step.cu",
+           "(WIDE - first % WIDE) % WIDE", "(int64)0", GPU_TILES),
+    Mutant("step-gpu: weights that were transposed in place are read as before", "kernels/gpu/stepping.py",
+           "weight.dtype, weight.is_contiguous())", "weight.dtype, True)", GPU_STREAM),
     Mutant("memory: a block is lent twice", "kernels/cpu/blocks.c",
            "return best == NULL ? NULL : take_out(best);", "return best == NULL ? NULL : *best;", KEPT),
     Mutant("memory: a block that is too small is lent",

@@ -161,11 +161,11 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
     def step(self, input: Tensor, state: StreamState | tuple[Any, ...] | None = None) -> tuple[Tensor, StreamState]:
         """One time step: the output (B, N), and the state to pass to the next step.
 
-        Only the modules that are due at the state's clock are computed. Under `torch.no_grad()`, `step` runs in the C
-        kernel and caches each module's last message in the state. The cache is rebuilt when the state or the weights
-        change. If you change single weights in the middle of a stream in a way that autograd does not see (`.data`,
-        numpy), continue from a fresh `State(h, t)`, or `LSTMState(h, c, t)`. h and c of the LSTMState that it returns
-        are views of one tensor.
+        Only the modules that are due at the state's clock are computed. Under `torch.no_grad()`, `step` runs in the
+        kernels: on a GPU in one launch for each layer, on a CPU in C. The C kernel caches each module's last message in
+        the state. The cache is rebuilt when the state or the weights change. If you change single weights in the middle
+        of a stream in a way that autograd does not see (`.data`, numpy), continue from a fresh `State(h, t)`, or
+        `LSTMState(h, c, t)`. h and c of the LSTMState that it returns are views of one tensor.
 
         Args:
             input: (B, I), or (I,) unbatched
