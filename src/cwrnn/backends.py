@@ -21,6 +21,7 @@ from .kernels.backend import KernelBackend, record_plain
 from .kernels.cpu import loader, sequence, slots, stepping
 from .kernels.eligibility import is_plain_call, needs_plain_operations
 from .kernels.gpu import launch
+from .kernels.gpu import stepping as gpu_stepping
 from .reference import clockwork_reference
 from .schedule import Schedule
 from .sequences import mask
@@ -148,6 +149,7 @@ BACKENDS: dict[str, Backend] = {
             launch.refuse,
             _gpu.run,
             _gpu.run_plain,
+            gpu_stepping.step,
             refuse_schedule=launch.refuse_schedule,
             advise_against=launch.advise_against,
         ),

@@ -41,6 +41,7 @@ from ...cells import CELLS, PEEPHOLES
 from ...held import count_rows
 from ...schedule import Schedule
 from ..tensors import dense, whole, with_memory
+from . import driver, scan, small
 from .tables import BLOCK_SIZE, Plan, make_plan, make_weight_tables
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -58,7 +59,7 @@ OLDEST_TRITON = (3, 6)
 SMALL_NETWORK = 128
 """Up to this many units, tf32 is replaced by three products of tf32, which make up for its rounding: at some of these
 sizes cuDNN does not use tf32 even where it may, and the kernel must not be less exact than cuDNN."""
-LARGEST_MODULE = 512
+LARGEST_MODULE = 1024
 """Units of the largest module that the kernel takes. For larger ones plain matrix products use the whole GPU."""
 
 
@@ -122,9 +123,7 @@ def _largest_fast_module(dtype: torch.dtype, modules: int, gates: int) -> int:
         if dtype == torch.float32:
             return 64 if _choose_precision(dtype, SMALL_NETWORK + 1) == "ieee" else 128
         return 256
-    if dtype == torch.float32:
-        return 128 if _choose_precision(dtype, SMALL_NETWORK + 1) == "ieee" else 256
-    return LARGEST_MODULE if modules > 1 else 320
+    return LARGEST_MODULE
 
 
 # torch.compile takes this answer as a constant, too
@@ -152,8 +151,10 @@ def forward(
     because the states at the ticks are always computed. `kept` is what backward needs of a gated cell (its layout is in
     `programs/gated_forward.py`); None for other cells, or without `keep_gates`.
     """
-    from .programs import forward as programs
-
+    if small.takes(schedule, cell):
+        return small.forward(
+            input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, cell, hold, keep_ticks, keep_gates, weight_ch
+        )
     input, weight_ih, weight_hh, bias, h0, lengths, weight_ch = with_memory(
         input=input, weight_ih=weight_ih, weight_hh=weight_hh, bias=bias, h0=h0, lengths=lengths, weight_ch=weight_ch
     )
@@ -163,11 +164,23 @@ def forward(
     T, B, I = input.shape[-3:]
     N, G = schedule.hidden_size, schedule.modules
     gates, _, parts = CELLS[cell]
-    h0 = input.new_zeros((*lead, B, parts * N)) if h0 is None else dense(h0, 1)
-    bias, weight_ch, lengths = dense(bias, 1), dense(weight_ch, 1), whole(lengths)
+    bias, weight_ch, lengths, h0 = dense(bias, 1), dense(weight_ch, 1), whole(lengths), dense(h0, 1)
     plan = make_plan(schedule, t0, T, B, input.device)
-    final, states = h0.new_empty((*lead, 1, B, parts * N)), h0.new_empty((*lead, plan.states_size))
-    held = h0.new_empty((*lead, T, B, N)) if hold else None
+    final, states = input.new_empty((*lead, 1, B, parts * N)), input.new_empty((*lead, plan.states_size))
+    held = input.new_empty((*lead, T, B, N)) if hold else None
+    if gates == 1:
+        if S * B > 0:
+            with torch.cuda.device_of(input):
+                cuda = _load_programs(schedule, cell, input, weight_ih)
+                weight_hh = _align(weight_hh)
+                stream = driver.current_stream(input.device)
+                scan.forward(
+                    plan, schedule, cuda, input, weight_ih, weight_hh, bias, h0, lengths, states, final, held, stream
+                )
+        return final, states, held, None
+    from .programs import forward as programs
+
+    h0 = input.new_zeros((*lead, B, parts * N)) if h0 is None else h0
     options = _choose_options(schedule, weight_hh, cell)
     tiles = _count_blocks(B, options["BT"])
     sizes = _count_tiled(plan, B, tiles, options)
@@ -240,8 +253,11 @@ def backward(
     kept: Tensor | None = None,
 ) -> list[Tensor | None]:
     """The gradients of input, weight_ih, weight_hh, bias, h0 and weight_ch; None for those that are not wanted."""
-    from .programs import backward as programs
-
+    if small.takes(schedule, cell):
+        return small.backward(
+            wanted, input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks, g_held,
+            schedule, t0, cell, weight_ch, kept,
+        )  # fmt: skip
     input, weight_ih, weight_hh, lengths, ticks, g_final, g_ticks, g_held, weight_ch, kept = with_memory(
         input=input, weight_ih=weight_ih, weight_hh=weight_hh, lengths=lengths, ticks=ticks,
         gradient_of_h_n=g_final, gradient_of_ticks=g_ticks, gradient_of_output=g_held, weight_ch=weight_ch, kept=kept,
@@ -265,6 +281,20 @@ def backward(
     plan = make_plan(schedule, t0, T, B, input.device)
     options = _choose_options(schedule, weight_hh, cell)
     tiles = _count_blocks(B, options["BT"])
+    if gates == 1:
+        with torch.cuda.device_of(input):
+            cuda = _load_programs(schedule, cell, input, weight_ih)
+            g_held = None if g_held is None else _align(g_held, *g_held.stride()[:-1])
+            g_ticks, g_final = (None if tensor is None else _align(tensor) for tensor in (g_ticks, g_final))
+            g_input, g_weight_ih, g_weight_hh, g_bias, g_h0, _ = gradients
+            g_messages = scan.backward(
+                plan, schedule, cuda, weight_hh, lengths, T, B, ticks, g_held, g_ticks, g_final, g_h0,
+                driver.current_stream(input.device),
+            )  # fmt: skip
+            _finish_backward(plan, schedule, input, weight_ih, lengths, ticks, g_messages, gradients, tiles, options)
+        return gradients
+    from .programs import backward as programs
+
     sizes = _count_tiled(plan, B, tiles, options)
     planes = 1 if gates == 1 else 4
     g_outside, g_faster = (ticks.new_empty(S * sizes.states, dtype=torch.float32) for _ in range(2))
@@ -300,19 +330,65 @@ def backward(
         del g_outside, g_faster
         if g_weight_ch is not None and g_peephole is not None:
             g_weight_ch.copy_(g_peephole.sum(1).view(g_weight_ch.shape))
-        if g_weight_ih is not None or g_weight_hh is not None or g_bias is not None:
-            _compute_weight_gradients(
-                plan, schedule, input, lengths, ticks, g_messages, g_weight_ih, g_weight_hh, g_bias, tiles, options
-            )
-        if g_input is not None and g_input.numel() > 0:
-            tall = _fit_block(B, 64)
-            programs.compute_input_gradient[T * _count_blocks(B, tall), _count_blocks(I, 64), S](
-                plan.table, g_messages, weight_ih, end, g_input,
-                B, I, N, G, tiles, _replica_stride(weight_ih, lead), planes * sizes.g_messages,
-                BB=tall, BN=64, BI=_fit_block(max(schedule.sizes), 64), LENGTHS=lengths is not None,
-                PRECISION=options["PRECISION"], GATES=gates, BT=options["BT"], ALIGN=options["ALIGN"],
-            )  # fmt: skip
+        _finish_backward(plan, schedule, input, weight_ih, lengths, ticks, g_messages, gradients, tiles, options)
     return gradients
+
+
+def _finish_backward(
+    plan: Plan,
+    schedule: Schedule,
+    input: Tensor,
+    weight_ih: Tensor,
+    lengths: Tensor | None,
+    ticks: Tensor,
+    g_messages: Tensor,
+    gradients: Sequence[Tensor | None],
+    tiles: int,
+    options: dict[str, Any],
+) -> None:
+    """Write the gradients of the input, the weights and the bias from those of the messages."""
+    from .programs import backward as programs
+
+    g_input, g_weight_ih, g_weight_hh, g_bias, *_ = gradients
+    lead = ticks.shape[:-1]
+    T, B, I = input.shape[-3:]
+    N, G, gates = schedule.hidden_size, schedule.modules, options["GATES"]
+    end = plan.table if lengths is None else lengths
+    if g_weight_ih is not None or g_weight_hh is not None or g_bias is not None:
+        _compute_weight_gradients(
+            plan, schedule, input, lengths, ticks, g_messages, g_weight_ih, g_weight_hh, g_bias, tiles, options
+        )
+    if g_input is not None and g_input.numel() > 0:
+        tall = _fit_block(B, 64)
+        programs.compute_input_gradient[T * _count_blocks(B, tall), _count_blocks(I, 64), lead.numel()](
+            plan.table, g_messages, weight_ih, end, g_input,
+            B, I, N, G, tiles, _replica_stride(weight_ih, lead), g_messages.numel() // lead.numel(),
+            BB=tall, BN=64, BI=_fit_block(max(schedule.sizes), 64), LENGTHS=lengths is not None,
+            PRECISION=options["PRECISION"], GATES=gates, BT=options["BT"], ALIGN=options["ALIGN"],
+        )  # fmt: skip
+
+
+def _load_programs(schedule: Schedule, cell: str, input: Tensor, weight_ih: Tensor) -> scan.Programs:
+    """The CUDA programs for simple cells on the input's device."""
+    I = input.shape[-1]
+    even = I % 2 == 0 and all(
+        number % 4 == 0
+        for tensor in (input, weight_ih)
+        for number in (tensor.data_ptr(), *(stride * tensor.element_size() for stride in tensor.stride()[:-1]))
+    )
+    products = (
+        3 if input.dtype == torch.float32 and _choose_precision(input.dtype, schedule.hidden_size) != "tf32" else 1
+    )
+    limit = _count_shared_bytes(input.device)
+    return scan.load_programs(schedule, cell, input.dtype, products, even, input.device.index or 0, limit)
+
+
+def _align(tensor: Tensor, *strides: int) -> Tensor:
+    """`tensor`, or a copy if its memory or its strides do not allow to read 16 bytes at once."""
+    size = tensor.element_size()
+    if tensor.data_ptr() % 16 == 0 and all(stride * size % 16 == 0 for stride in strides):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 class _Sizes(NamedTuple):

@@ -37,6 +37,12 @@ class ModuleRow(NamedTuple):
     states: int
     messages: int
     g_messages: int
+    first_block: int
+    """The number of fragments (16 sequences times 8 units) that cover the units of all faster modules."""
+    fragments: int
+    """The number of fragments before those of this module's rows, for each tile of sequences."""
+    message_fragments: int
+    """The number of fragments before those of this module's messages, for each tile of sequences."""
 
 
 class PartRow(NamedTuple):
@@ -87,6 +93,10 @@ class Plan(NamedTuple):
     """How many numbers the messages of all modules have in one replica."""
     g_messages_size: int
     """How many numbers the gradients of the messages of all modules have in one replica."""
+    fragments: int
+    """How many fragments the rows of all modules have in one replica, for each tile of sequences."""
+    message_fragments: int
+    """How many fragments the messages of all modules have in one replica, for each tile of sequences."""
 
 
 def make_plan(schedule: Schedule, t0: int, T: int, B: int, device: torch.device) -> Plan:
@@ -122,6 +132,7 @@ def make_weight_tables(
 def _make_plan(schedule: Schedule, first_ticks: tuple[int, ...], T: int, B: int, device: torch.device) -> Plan:
     rows = []
     states = messages = g_messages = 0
+    first_block = fragments = message_fragments = 0
     faster = 1
     modules = zip(schedule.periods, schedule.sizes, schedule.slices, first_ticks, strict=True)
     for period, size, units, first_tick in modules:
@@ -139,13 +150,21 @@ def _make_plan(schedule: Schedule, first_ticks: tuple[int, ...], T: int, B: int,
                 states=states,
                 messages=messages,
                 g_messages=g_messages,
+                first_block=first_block,
+                fragments=fragments,
+                message_fragments=message_fragments,
             )
         )
         states += (ticks + 1) * B * size
         messages += (ticks + 1) * B * units.start
         g_messages += (ticks + 1) * B * units.stop
+        fragments += (ticks + 1) * -(-size // 8)
+        message_fragments += (ticks + 1) * first_block
+        first_block += -(-size // 8)
     table = _copy_to_device(rows, torch.int64, device)
-    return Plan(table, tuple(row.ticks for row in rows), states, max(messages, 1), g_messages)
+    return Plan(
+        table, tuple(row.ticks for row in rows), states, max(messages, 1), g_messages, fragments, message_fragments
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -1,11 +1,14 @@
-/* Small networks backward: the gradients of all sums that were activated, in reverse, in one block per sequence.
+/* Small networks backward: the gradients of all sums that were activated, in reverse, in one block per sequence, for the
+ * cells tanh and relu.
  *
  * The helpers load the gradients that come from outside and the states, and write the states before each step. RELU: relu
  * instead of tanh. */
 
+#define CHUNK 16
+#define HELPERS SCAN
+
 #include "small.cuh"
 
-#define CHUNK 16
 #define AT_MOST(groups) (GROUPS < groups ? GROUPS : groups)
 
 /* The shared memory. Its size is SHARED. */
@@ -85,13 +88,13 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
             if (groups == 0)
                 store_gradient();
             else if (groups <= 1)
-                carried = multiply<1>(carried, weights, numbers, store_gradient);
+                carried = multiply<1, 4>(carried, weights, numbers, store_gradient);
             else if (groups <= 2 || GROUPS <= 2)
-                carried = multiply<AT_MOST(2)>(carried, weights, numbers, store_gradient);
+                carried = multiply<AT_MOST(2), 4>(carried, weights, numbers, store_gradient);
             else if (groups <= 4 || GROUPS <= 4)
-                carried = multiply<AT_MOST(4)>(carried, weights, numbers, store_gradient);
+                carried = multiply<AT_MOST(4), 4>(carried, weights, numbers, store_gradient);
             else
-                carried = multiply<GROUPS>(carried, weights, numbers, store_gradient);
+                carried = multiply<GROUPS, 4>(carried, weights, numbers, store_gradient);
             if (carried != carried) {
                 /* zero times a number of a unit that does not hear this one, or does not tick, may be NaN */
                 carried = held;
@@ -175,7 +178,7 @@ DEVICE void help(const Call &call, Memory &memory, int64 s, int64 b, int helper)
         memory.due[buffer][helper] = due;
         memory.group_due[helper] = join_bits<16>(due);
         join_helpers();
-        for (int k = helper; k < CHUNK; k += SCAN) {
+        for (int k = helper; k < CHUNK; k += HELPERS) {
             int reach = 0;
             for (int c = 0; c < GROUPS; c++)
                 if (memory.group_due[16 * c] >> k & 1) reach = c + 1;
@@ -185,7 +188,7 @@ DEVICE void help(const Call &call, Memory &memory, int64 s, int64 b, int helper)
     }
 }
 
-PROGRAM(2 * SCAN) run_small_backward(CALL(Call, call)) {
+PROGRAM(SCAN + HELPERS) run_small_backward(CALL(Call, call)) {
     SHARED_MEMORY(shared);
     Memory &memory = *(Memory *)shared;
     const int thread = thread_number();

@@ -1,23 +1,22 @@
-/* Small networks forward: a whole sequence, from the input to the output, in one block.
+/* Small networks forward: a whole sequence, from the input to the output, in one block, for the cells tanh and relu.
  *
- * INPUTS is how many inputs the helpers multiply at a time: I rounded up to 4, 16 or 64. RELU: relu instead of tanh. */
-
-#include "small.cuh"
+ * INPUTS is I rounded up to 4, 16 or 64, or 64 if there are more. RELU: relu instead of tanh. A thread computes a unit. */
 
 #define CHUNK 32
-#define WIDTH (UNITS + 4)
-#define HEIGHT (CHUNK + 4)
+#define HELPERS SCAN
+#define TALL 4
+
+#include "small.cuh"
 
 /* The shared memory. Its size is SHARED. */
 struct Memory {
     float h[2][SCAN];
-    float drive[2][CHUNK][SCAN];
-    float beyond[SCAN]; /* is read, but not used */
+    float drive[2][CHUNK][DRIVE_WIDTH];
+    float beyond[DRIVE_WIDTH]; /* is read, but not used */
     uint32 ticks[2][SCAN]; /* bit k: the unit ticks at step k of the chunk */
     uint32 any[2][SCAN];   /* bit k: a unit of the same warp ticks */
     int start[SCAN];       /* the first unit that the unit hears */
-    float weight[INPUTS][WIDTH];
-    float input[INPUTS][HEIGHT];
+    Operands operands;
 };
 
 static_assert(sizeof(Memory) == SHARED, "small.py computes another size");
@@ -28,60 +27,6 @@ DEVICE float activate(float x) {
 #else
     return tanh_of<ELEMENT != 0>(x);
 #endif
-}
-
-/* A helper's sequence. */
-struct Source {
-    const element *input, *weight, *bias;
-    int64 end; /* the step after the last one that is read */
-};
-
-/* Computes the drive of a chunk that begins at step `first`: 4 units and 8 steps per helper. */
-DEVICE void compute_drive(const Call &call, const Source &source, Memory &memory, int buffer, int64 first, int helper) {
-    const int unit = helper % (UNITS / 4) * 4, step = helper / (UNITS / 4) * 8;
-    const bool works = helper < UNITS;
-    const int64 I = call.I, input_t = call.input_t;
-    float sums[4][8];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float b = works && source.bias != nullptr && unit + i < call.N ? to_float(source.bias[unit + i]) : 0;
-#pragma unroll
-        for (int k = 0; k < 8; k++) sums[i][k] = b;
-    }
-    for (int64 from = 0; from < I; from += INPUTS) {
-        join_helpers();
-        if (first == 0 || I > INPUTS) {
-#pragma unroll 8
-            for (int e = helper; e < INPUTS * UNITS; e += SCAN) {
-                const int i = e % INPUTS, u = e / INPUTS;
-                memory.weight[i][u] = u < call.N && from + i < I ? to_float(source.weight[u * I + from + i]) : 0;
-            }
-        }
-#pragma unroll 16
-        for (int e = helper; e < INPUTS * CHUNK; e += SCAN) {
-            const int i = e % INPUTS, k = e / INPUTS;
-            const bool there = from + i < I && first + k < source.end;
-            memory.input[i][k] = there ? to_float(source.input[(first + k) * input_t + from + i]) : 0;
-        }
-        join_helpers();
-        if (works) {
-#pragma unroll 4
-            for (int i = 0; i < INPUTS; i++) {
-                const float4 w = *(const float4 *)&memory.weight[i][unit];
-                const float4 x = *(const float4 *)&memory.input[i][step], y = *(const float4 *)&memory.input[i][step + 4];
-                const float left[4] = {w.x, w.y, w.z, w.w}, right[8] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
-#pragma unroll
-                for (int m = 0; m < 4; m++)
-#pragma unroll
-                    for (int k = 0; k < 8; k++) sums[m][k] += left[m] * right[k];
-            }
-        }
-    }
-    if (works) {
-#pragma unroll
-        for (int k = 0; k < 8; k++)
-            *(float4 *)&memory.drive[buffer][step + k][unit] = make_float4(sums[0][k], sums[1][k], sums[2][k], sums[3][k]);
-    }
 }
 
 /* Computes the recurrence of one unit; `unit` may be one that the network does not have. */
@@ -134,11 +79,11 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
         for (int k = 0; k < count; k++, t++) {
             const float *h = memory.h[k % 2];
             float sum = next;
-            drive += SCAN;
+            drive += DRIVE_WIDTH;
             next = *drive;
             if (any >> k & 1) {
                 const float own = sum;
-                sum = multiply<GROUPS>(sum, weights, h, store_state);
+                sum = multiply<GROUPS, 4>(sum, weights, h, store_state);
                 if (mine >> k & 1) {
                     if (sum != sum) {
                         /* zero times a state that the unit does not hear may be NaN */
@@ -163,33 +108,19 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
 
 /* Prepares one chunk after the other. */
 DEVICE void help(const Call &call, Memory &memory, int64 s, int64 b, int helper) {
-    const int64 T = call.T;
-    const Source source = {
-        call.input + s * call.input_s + b * call.input_b,
-        call.weight_ih + s * call.weight_ih_s,
-        call.bias == nullptr ? nullptr : call.bias + s * call.bias_s,
-        min(T, length_of(call, s, b)),
-    };
-    int period = 1, left = -1;
-    if (helper < call.N) {
-        const Module &module = find_module(call, helper);
-        period = module.period, left = module.first_tick;
-    }
-    for (int64 first = 0; first < T; first += CHUNK) {
+    const Source source = make_source(call, s, b);
+    Countdown countdown(call, helper);
+    for (int64 first = 0; first < call.T; first += CHUNK) {
         const int buffer = first / CHUNK % 2;
-        uint32 ticks = 0;
-        if (left >= 0) {
-            for (; left < CHUNK; left += period) ticks |= 1u << left;
-            left -= CHUNK;
-        }
+        const uint32 ticks = countdown.next();
         memory.ticks[buffer][helper] = ticks;
         memory.any[buffer][helper] = join_bits<32>(ticks);
-        compute_drive(call, source, memory, buffer, first, helper);
+        compute_drive(call, source, memory.operands, memory.drive[buffer], first, helper);
         join_block();
     }
 }
 
-PROGRAM(2 * SCAN) run_small_forward(CALL(Call, call)) {
+PROGRAM(SCAN + HELPERS) run_small_forward(CALL(Call, call)) {
     SHARED_MEMORY(shared);
     Memory &memory = *(Memory *)shared;
     const int thread = thread_number();

@@ -1,0 +1,391 @@
+/* Backward: the recurrences of all modules at once in reverse, and the gradients of the messages between them.
+ *
+ * A block computes the recurrence of one module in reverse, or of a part of its units, for 16 sequences. Another block
+ * computes what that module receives from the faster ones, CHUNK rows at a time: the gradients of the faster modules' sums
+ * are added up over the steps that held a row, which is the gradient of the row's message, and multiplied with the
+ * message's weights. Row r of `g_messages` has the gradients of the messages of row r to all faster units, and to the
+ * module's own units at its next tick. */
+
+#include "modules.cuh"
+
+/* Fragments of units that a warp gathers for, and the units of all warps. */
+#define WIDTH (SPREAD ? 4 : TILES)
+#define GATHER_UNITS (WARPS * WIDTH * 8)
+
+struct Call {
+    const Module *table;
+    int *counter, *flags;
+    const element *weight;  /* (S, N, N), transposed */
+    const element *states;  /* per module (ticks + 1, B, K) */
+    const float *g_outside; /* fragments: the gradients of the states from outside of the recurrence */
+    float *g_faster;        /* fragments: those from the faster modules */
+    element *g_messages;    /* per module (ticks + 1, B, first_unit + K) */
+    element *g_h0;          /* (S, B, N), or NULL */
+    int64 B, N, G, tiles, parts, gather_parts;
+    int64 weight_s, states_s, g_outside_s, g_messages_s, flags_s;
+};
+
+/* Where a block's shared memory has the number of rows that were announced. */
+DEVICE int *counter_of_rows(char *memory) {
+    return (int *)(memory + 2 * SEQUENCES * PITCH + (DEPTH * 3 + SPLIT - 1) * (WARPS / SPLIT * TILES * 32) * 16);
+}
+
+DEVICE int *scan_flag(const Call &call, int64 s, int64 j, int64 tile) {
+    return call.flags + s * call.flags_s + (j * call.tiles + tile) * FLAG_STRIDE;
+}
+
+DEVICE int *gather_flag(const Call &call, int64 s, int64 j, int64 tile) {
+    return call.flags + s * call.flags_s + ((call.G + j * call.gather_parts) * call.tiles + tile) * FLAG_STRIDE;
+}
+
+/* How many parts of module m gather: each computes the gradients of GATHER_UNITS units. */
+DEVICE int gather_parts_of(const Module &m) { return (int)((m.size + GATHER_UNITS - 1) / GATHER_UNITS); }
+
+/* Two neighbouring states of a sequence; the second one only if it is there. */
+DEVICE void load_pair(float &x, float &y, const element *from, bool first, bool second) {
+    x = y = 0;
+#if EVEN && ELEMENT == 0
+    if (first) {
+        float2 pair = *(const float2 *)from;
+        x = pair.x, y = pair.y;
+    }
+#elif EVEN
+    if (first) {
+        uint32 pair = *(const uint32 *)from;
+        x = to_float((element)(pair & 0xffffu)), y = to_float((element)(pair >> 16));
+    }
+#else
+    if (first) x = to_float(from[0]);
+    if (second) y = to_float(from[1]);
+#endif
+}
+
+DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part, char *memory) {
+    const Module m = call.table[j];
+    const int64 B = call.B, K = m.size, end = m.first_unit + K;
+    const int n = (int)m.ticks, parts = parts_of(K), blocks = blocks_of(K);
+    if (part >= parts) return;
+    const int thread = thread_number(), warp = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
+    const int group = warp % (WARPS / SPLIT), share = warp / (WARPS / SPLIT);
+    const bool owner = SPLIT == 1 || share == 0;
+    const int first_block = part * (UNITS / 8) + group * TILES;
+    const int64 b = tile * SEQUENCES + g;
+    int *flag = scan_flag(call, s, j, tile);
+    const int *gathered = gather_flag(call, s, j, tile) + part * UNITS / GATHER_UNITS * call.tiles * FLAG_STRIDE;
+
+    /* two rows of gradients of sums, by turns, and the gradients and states that were copied ahead */
+    char *before = memory, *after = memory + SEQUENCES * PITCH;
+    float4 *ahead = (float4 *)(memory + 2 * SEQUENCES * PITCH) + (group * TILES * 32 + lane);
+    const int plane = WARPS / SPLIT * TILES * 32;
+    char *sums_memory = memory + 2 * SEQUENCES * PITCH + DEPTH * 3 * plane * 16;
+    int *counted = counter_of_rows(memory);
+    const bool announced = j + 1 < call.G && parts == 1;
+    if (warp == WARPS) {
+        if (announced) run_signaller(flag, counted, n + 1);
+        return;
+    }
+
+    Weights weights;
+    load_weights(weights, call.weight + s * call.weight_s + m.first_unit * (call.N + 1), call.N, first_block, share * OWN_STEPS,
+                 K);
+    for (int i = thread; i < 2 * SEQUENCES * PITCH / 4; i += THREADS) ((uint32 *)memory)[i] = 0;
+    join_workers();
+
+    const int64 row_size = call.tiles * blocks * FRAGMENT, state_row = B * K, message_row = B * end;
+    const int64 last = s * call.g_outside_s + n * row_size + (m.fragments * call.tiles + tile * blocks + first_block) * FRAGMENT +
+                       lane * 4;
+    const float *outside = call.g_outside + last, *faster = call.g_faster + last;
+    const element *states =
+        call.states + s * call.states_s + m.states + n * state_row + b * K + first_block * 8 + 2 * c;
+    element *messages = call.g_messages + s * call.g_messages_s + m.g_messages + n * message_row + b * end + m.first_unit +
+                        first_block * 8 + 2 * c;
+    int ready = 0;
+
+    /* which fragments, units and sequences of this lane there are */
+    bool there[TILES], one[TILES], two[TILES];
+#pragma unroll
+    for (int i = 0; i < TILES; i++) {
+        const int64 u = (first_block + i) * 8 + 2 * c;
+        there[i] = owner && first_block + i < blocks;
+        one[i] = there[i] && (FULL || u < K);
+        two[i] = there[i] && (FULL || u + 1 < K);
+    }
+    const bool first = b < B, second = b + 8 < B;
+
+    /* no tick of the module reads the last row */
+#pragma unroll
+    for (int i = 0; i < TILES; i++) {
+        if (one[i] && first) store_pair(messages + i * 8, 0, 0, two[i]);
+        if (one[i] && second) store_pair(messages + i * 8 + 8 * end, 0, 0, two[i]);
+    }
+    messages -= message_row;
+
+    /* copies the gradients of a row, and its states, into slot `slot` */
+    int issued = n, slot = 0;
+    auto copy_ahead = [&]() {
+        if (issued >= 0 && owner) {
+            if (j > 0 && ready <= n - issued) await_flag(gathered, n + 1 - issued, ready);
+            float4 *to = ahead + slot * 3 * plane;
+#pragma unroll
+            for (int i = 0; i < TILES; i++) {
+                copy_later<16>(to + i * 32, outside + i * FRAGMENT, there[i]);
+                copy_later<16>(to + plane + i * 32, faster + i * FRAGMENT, there[i] && j > 0);
+#if EVEN
+                const int bytes = 2 * sizeof(element);
+                copy_later<bytes>(to + 2 * plane + i * 32, states + i * 8, one[i] && first);
+                copy_later<bytes>((char *)(to + 2 * plane + i * 32) + 8, states + i * 8 + 8 * K, one[i] && second);
+#endif
+            }
+            outside -= row_size, faster -= row_size;
+#if EVEN
+            states -= state_row;
+#endif
+        }
+        end_copies();
+        issued--;
+        slot = slot + 1 == DEPTH ? 0 : slot + 1;
+    };
+    for (int i = 0; i < DEPTH - 1; i++) copy_ahead();
+
+    /* the gradients and the states of the next row, which this thread copied itself */
+    int read = 0;
+    float sums[TILES][4], h[TILES][4];
+    auto take_copied = [&]() {
+        await_copies<DEPTH - 2>();
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            const float4 *from = ahead + read * 3 * plane + i * 32;
+            float4 value = make_float4(0, 0, 0, 0);
+            if (owner) {
+                value = add(from[0], from[plane]);
+#if EVEN
+                load_pair(h[i][0], h[i][1], (const element *)(from + 2 * plane), true, true);
+                load_pair(h[i][2], h[i][3], (const element *)((const char *)(from + 2 * plane) + 8), true, true);
+#else
+                load_pair(h[i][0], h[i][1], states + i * 8, one[i] && first, two[i] && first);
+                load_pair(h[i][2], h[i][3], states + i * 8 + 8 * K, one[i] && second, two[i] && second);
+#endif
+            }
+            sums[i][0] = value.x, sums[i][1] = value.y, sums[i][2] = value.z, sums[i][3] = value.w;
+        }
+#if !EVEN
+        states -= state_row;
+#endif
+        read = read + 1 == DEPTH ? 0 : read + 1;
+    };
+    take_copied();
+
+    const int at_row = (lane % 16) * PITCH + lane / 16 * 16 + share * OWN_STEPS * 32;
+    const int at_unit = g * PITCH + (first_block * 8 + 2 * c) * (int)sizeof(element);
+    for (int row = n; row >= 0; row--) {
+        if (row < n) {
+#if SPREAD
+            multiply_rows<true>(sums, weights, before + at_row);
+#else
+            multiply_rows<false>(sums, weights, before + at_row);
+#endif
+            join_sums(sums, sums_memory);
+        }
+        copy_ahead();
+        if (row == 0) {
+            if (call.g_h0 != nullptr)
+#pragma unroll
+                for (int i = 0; i < TILES; i++) {
+                    element *to = call.g_h0 + (s * B + b) * call.N + m.first_unit + (first_block + i) * 8 + 2 * c;
+#pragma unroll
+                    for (int k = 0; k < 4; k++)
+                        if ((k % 2 == 0 ? one[i] : two[i]) && (k < 2 ? first : second))
+                            to[k / 2 * 8 * call.N + k % 2] = to_element(sums[i][k]);
+                }
+        } else {
+#pragma unroll
+            for (int i = 0; i < TILES; i++)
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    float x = RECTIFY ? (h[i][k] <= 0 ? 0 : sums[i][k]) : sums[i][k] * (1 - h[i][k]) * (1 + h[i][k]);
+                    /* what lies behind the last unit of a module must stay zero */
+                    sums[i][k] = FULL || (k % 2 == 0 ? one[i] : two[i]) ? x : 0;
+                }
+            if (!SPREAD || parts == 1) {
+#pragma unroll
+                for (int i = 0; i < TILES; i++)
+                    if (there[i]) {
+                        char *at = after + at_unit + i * 8 * (int)sizeof(element);
+                        store_operands(at, sums[i][0], sums[i][1]);
+                        store_operands(at + 8 * PITCH, sums[i][2], sums[i][3]);
+                    }
+            }
+#pragma unroll
+            for (int i = 0; i < TILES; i++) {
+                if (one[i] && first) store_pair(messages + i * 8, sums[i][0], sums[i][1], two[i]);
+                if (one[i] && second) store_pair(messages + i * 8 + 8 * end, sums[i][2], sums[i][3], two[i]);
+            }
+            messages -= message_row;
+            take_copied();
+        }
+        join_workers();
+        const int done = n + 1 - row;
+#if SPREAD
+        if (parts > 1) {
+            /* rows from row - 1 on are there */
+            if (thread == 0) add_to_flag(flag, 1);
+            if (row > 0) {
+                int none = 0;
+                if (lane == 0) await_flag(flag, parts * done, none);
+                join_warp();
+                copy_rows(after, call.g_messages + s * call.g_messages_s + m.g_messages + (row - 1) * message_row + m.first_unit,
+                          SEQUENCES, 0, end, tile * SEQUENCES, B, K);
+                join_workers();
+            }
+        } else
+#endif
+        if (announced && thread == 0 && (done % CHUNK == 0 || row == 0)) announce_rows(flag, counted, done);
+        char *swap = before;
+        before = after;
+        after = swap;
+    }
+    await_copies<0>();
+}
+
+/* Adds up the gradients of some units of a faster module over the rows that each row of module j was held for: into shared
+ * memory as operands, and into the gradients of module j's messages if `store`. Row r of `rows` is row last - r. */
+DEVICE void add_windows(const element *theirs, element *own, const int *low, const int *high, int rows, int64 last, int64 begin,
+                        int64 there, int64 width, int64 end, int64 first, int64 B, bool store, char *memory) {
+#if VECTOR
+    const int size = 16 / (int)sizeof(element);
+#else
+    const int size = 1;
+#endif
+    const int pieces = STEPS * INNER / size;
+#pragma unroll 2
+    for (int i = thread_number(); i < CHUNK * SEQUENCES * pieces; i += THREADS) {
+        const int line = i / pieces, row = line / SEQUENCES;
+        const int64 u = i % pieces * size, b = first + line % SEQUENCES;
+        const bool inside = row < rows && b < B && u < there;
+        float sums[size] = {};
+        if (inside) {
+            const element *from = theirs + (low[row] * B + b) * width + begin + u;
+            for (int at = low[row]; at < high[row]; at++, from += B * width) {
+#if VECTOR
+                const uint4 value = load_through((const uint4 *)from);
+                const element *values = (const element *)&value;
+#else
+                const element value = load_through(from), *values = &value;
+#endif
+#pragma unroll
+                for (int k = 0; k < size; k++) sums[k] += to_float(values[k]);
+            }
+        }
+        element rounded[size], operands[size];
+#pragma unroll
+        for (int k = 0; k < size; k++) {
+            rounded[k] = to_element(sums[k]);
+            operands[k] = ELEMENT == 0 && PRODUCTS == 1 ? to_operand(sums[k]) : rounded[k];
+        }
+        char *to = memory + line * PITCH + u * sizeof(element);
+        element *to_own = own + ((last - row) * B + b) * end + begin + u;
+#if VECTOR
+        *(uint4 *)to = *(const uint4 *)operands;
+        if (inside && store) *(uint4 *)to_own = *(const uint4 *)rounded;
+#else
+        *(element *)to = operands[0];
+        if (inside && store) *to_own = rounded[0];
+#endif
+    }
+}
+
+/* The gradients that module j receives from the faster modules. */
+DEVICE void gather_gradients(const Call &call, int64 s, int64 j, int64 tile, int part, char *memory) {
+    const Module m = call.table[j];
+    const int64 B = call.B, K = m.size, n = m.ticks, N = call.N, end = m.first_unit + K;
+    const int thread = thread_number(), warp = thread / 32, lane = thread % 32, g = lane / 4;
+    const int blocks = blocks_of(K), block = (part * WARPS + warp) * WIDTH;
+    if (part >= gather_parts_of(m) || thread >= THREADS) return;
+    const element *weight = call.weight + s * call.weight_s + m.first_unit * N;
+    element *own = call.g_messages + s * call.g_messages_s + m.g_messages;
+    float *g_faster = call.g_faster + s * call.g_outside_s + (m.fragments * call.tiles + tile * blocks) * FRAGMENT;
+    /* the rows of a faster module that began while a row of this one was held: from `low` on, below `high` */
+    int *low = (int *)(memory + CHUNK * SEQUENCES * PITCH), *high = low + CHUNK;
+#if NESTED
+    int ready = 0;
+#else
+    for (int64 i = 0; i < j; i++) {
+        int none = 0;
+        await_flag(scan_flag(call, s, i, tile), (int)(parts_of(call.table[i].size) * (call.table[i].ticks + 1)), none);
+    }
+#endif
+    for (int64 last = n; last >= 0; last -= CHUNK) {
+        const int rows = (int)(last + 1 < CHUNK ? last + 1 : CHUNK);
+        float sums[CHUNK][WIDTH][4] = {}, small[CHUNK][WIDTH][4] = {};
+        for (int64 i = NESTED ? j - 1 : 0; i < j; i++) {
+            const Module q = call.table[i];
+            const int64 width = q.first_unit + q.size;
+            join_workers();
+            if (thread < rows) {
+                const int64 row = last - thread, begin = m.first_tick + (row - 1) * m.period;
+                low[thread] = row > 0 ? (int)row_at(begin, q.first_tick, q.period) : 0;
+                high[thread] = (int)(row < n ? row_at(begin + m.period, q.first_tick, q.period) : q.ticks + 1);
+            }
+            join_workers();
+#if NESTED
+            await_flag(scan_flag(call, s, i, tile), (int)(parts_of(q.size) * (q.ticks + 1 - low[rows - 1])), ready);
+#endif
+            /* with nested periods, module i has added up the gradients of all faster ones */
+            const int64 first_unit = NESTED ? 0 : q.first_unit;
+            for (int64 begin = first_unit; begin < width; begin += STEPS * INNER) {
+                const int64 there = width - begin < STEPS * INNER ? width - begin : STEPS * INNER;
+                if (begin > first_unit) join_workers();
+                add_windows(call.g_messages + s * call.g_messages_s + q.g_messages, own, low, high, rows, last, begin, there,
+                            width, end, tile * SEQUENCES, B, part == 0, memory);
+                join_workers();
+                if (block < blocks)
+                    for (int step = 0; step < STEPS && step * INNER < there; step++) {
+                        uint32 right[WIDTH][2], rest[WIDTH][2];
+#pragma unroll
+                        for (int k = 0; k < WIDTH; k++) {
+                            const int64 v = (block + k) * 8 + g;
+                            load_right(right[k], weight + v * N + begin, step * INNER, there, v < K);
+#if PRODUCTS == 3
+#pragma unroll
+                            for (int w = 0; w < 2; w++) split_operand(right[k][w], right[k][w], rest[k][w]);
+#else
+                            rest[k][0] = rest[k][1] = 0;
+#endif
+                        }
+#pragma unroll
+                        for (int r = 0; r < CHUNK; r++) {
+                            uint32 left[4];
+                            load_fragment(left, memory + (r * SEQUENCES + lane % 16) * PITCH + lane / 16 * 16 + step * 32);
+                            multiply_step(sums[r], small[r], left, right, rest);
+                        }
+                    }
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < CHUNK; r++) {
+            add_small(sums[r], small[r]);
+            float *to = g_faster + (last - r) * (call.tiles * blocks * FRAGMENT) + block * FRAGMENT + lane * 4;
+#pragma unroll
+            for (int k = 0; k < WIDTH; k++)
+                if (r < rows && block + k < blocks)
+                    *(float4 *)(to + k * FRAGMENT) = make_float4(sums[r][k][0], sums[r][k][1], sums[r][k][2], sums[r][k][3]);
+        }
+        join_workers();
+        if (thread == 0) add_to_flag(gather_flag(call, s, j, tile) + part * call.tiles * FLAG_STRIDE, rows);
+    }
+}
+
+/* Roles, fastest module first: the recurrence of a module, what the next slower one receives, the recurrence of that. */
+PROGRAM(ALL_THREADS) scan_backward(CALL(Call, call)) {
+    SHARED_MEMORY(memory);
+    const int64 scans = call.tiles * call.parts, gatherers = call.tiles * call.gather_parts;
+    const int64 of_module = scans + gatherers, of_replica = call.G * of_module - gatherers;
+    if (thread_number() == 0) *counter_of_rows(memory) = 0;
+    const int64 number = take_number_of_block(call.counter, memory);
+    const int64 s = number / of_replica, rest = number % of_replica + gatherers, within = rest % of_module;
+    const int64 j = rest / of_module;
+    if (within < gatherers)
+        gather_gradients(call, s, j, within / call.gather_parts, (int)(within % call.gather_parts), memory);
+    else
+        scan_module(call, s, j, (within - gatherers) / call.parts, (int)((within - gatherers) % call.parts), memory);
+}

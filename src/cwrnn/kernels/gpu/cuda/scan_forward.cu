@@ -1,0 +1,366 @@
+/* Forward: the recurrences of all modules at once, and the messages between them.
+ *
+ * A block computes the recurrence of one module, or of a part of its units, for 16 sequences. Its weights stay in
+ * registers over all time; the state goes from tick to tick through shared memory, or from part to part through memory.
+ * Another block computes the messages of that module to the faster ones, CHUNK rows at a time. Row 0 of a module is its
+ * initial state, row n its state after tick n. Flags count the rows that are ready, one count from every part. */
+
+#include "modules.cuh"
+
+struct Call {
+    const Module *table;
+    int *counter, *flags;
+    const element *weight; /* (S, N, N) */
+    const element *h0;     /* (S, B, N), or NULL for zero */
+    const float *drive;    /* fragments */
+    float *messages;       /* fragments */
+    element *states;       /* per module (ticks + 1, B, K) */
+    element *final;        /* (S, B, N) */
+    const int64 *lengths;  /* (S, B), or NULL */
+    int64 B, N, G, tiles, parts, message_parts;
+    int64 weight_s, h0_s, h0_b, states_s, drive_s, messages_s, flags_s;
+};
+
+/* Where a block's shared memory has the number of rows that were announced. */
+DEVICE int *counter_of_rows(char *memory) {
+    return (int *)(memory + 2 * SEQUENCES * PITCH + (DEPTH * 2 + SPLIT - 1) * (WARPS / SPLIT * TILES * 32) * 16);
+}
+
+DEVICE int *scan_flag(const Call &call, int64 s, int64 j, int64 tile) {
+    return call.flags + s * call.flags_s + (j * call.tiles + tile) * FLAG_STRIDE;
+}
+
+DEVICE int *message_flag(const Call &call, int64 s, int64 sender, int64 receiver, int64 tile) {
+    const int64 number = call.G + (sender * call.G + receiver) * call.message_parts;
+    return call.flags + s * call.flags_s + (number * call.tiles + tile) * FLAG_STRIDE;
+}
+
+/* Waits until all parts of a message have at least `count` rows. */
+DEVICE void await_parts(const int *flag, const Call &call, int count, int &ready) {
+    int least = count;
+    for (int part = 0; part < call.message_parts; part++) {
+        int value = 0;
+        await_flag(flag + part * call.tiles * FLAG_STRIDE, count, value);
+        least = part == 0 || value < least ? value : least;
+    }
+    ready = least;
+}
+
+DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part, char *memory) {
+    const Module m = call.table[j];
+    const int64 B = call.B, K = m.size, row_size = B * K;
+    const int n = (int)m.ticks, parts = parts_of(K), blocks = blocks_of(K);
+    if (part >= parts) return;
+    const int thread = thread_number(), warp = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
+    const int group = warp % (WARPS / SPLIT), share = warp / (WARPS / SPLIT);
+    const bool owner = SPLIT == 1 || share == 0;
+    const int first_block = part * (UNITS / 8) + group * TILES;
+    const int64 b = tile * SEQUENCES + g;
+    element *states = call.states + s * call.states_s + m.states;
+    int *flag = scan_flag(call, s, j, tile);
+
+    /* two rows of states, by turns, and the drives and messages that were copied ahead */
+    char *before = memory, *after = memory + SEQUENCES * PITCH;
+    float4 *ahead = (float4 *)(memory + 2 * SEQUENCES * PITCH) + (group * TILES * 32 + lane);
+    const int plane = WARPS / SPLIT * TILES * 32;
+    char *sums_memory = memory + 2 * SEQUENCES * PITCH + DEPTH * 2 * plane * 16;
+    int *counted = counter_of_rows(memory);
+    const bool announced = j > 0 && parts == 1;
+    if (warp == WARPS) {
+        if (announced) run_signaller(flag, counted, n + 1);
+        return;
+    }
+
+    Weights weights;
+    load_weights(weights, call.weight + s * call.weight_s + m.first_unit * (call.N + 1), call.N, first_block, share * OWN_STEPS,
+                 K);
+    for (int i = thread; i < 2 * SEQUENCES * PITCH / 4; i += THREADS) ((uint32 *)memory)[i] = 0;
+    join_workers();
+    for (int64 i = thread; i < SEQUENCES * K; i += THREADS) {
+        int64 sequence = i / K, u = i % K, at = tile * SEQUENCES + sequence;
+        element value = 0;
+        if (call.h0 != nullptr && at < B) value = call.h0[s * call.h0_s + at * call.h0_b + m.first_unit + u];
+        *(element *)(before + sequence * PITCH + u * sizeof(element)) =
+            ELEMENT == 0 && PRODUCTS == 1 ? to_operand(to_float(value)) : value;
+        if (at < B && u / UNITS == part) states[at * K + u] = value;
+    }
+    join_workers();
+    if (announced && thread == 0) announce_rows(flag, counted, 1);
+    /* parts announce row 0 together with row 1: then no part is more than a row ahead of the others */
+    if (parts > 1 && n == 0 && thread == 0) add_to_flag(flag, 1);
+
+    /* row 0 of drives is not used: row n is that of tick n */
+    const int64 drive_row = call.tiles * blocks * FRAGMENT;
+    const float *drive = call.drive + s * call.drive_s + (m.fragments * call.tiles + tile * blocks + first_block) * FRAGMENT +
+                         lane * 4 + drive_row;
+#if NESTED
+    const bool slower = j + 1 < call.G;
+    const Module m2 = call.table[slower ? j + 1 : j];
+    const int64 message_row = call.tiles * m2.first_block * FRAGMENT;
+    const float *messages2 =
+        call.messages + s * call.messages_s +
+        (m2.message_fragments * call.tiles + tile * m2.first_block + m.first_block + first_block) * FRAGMENT + lane * 4;
+    const int *flag2 = message_flag(call, s, j + 1, j, tile);
+    /* the time of the tick that is copied; the row of the next slower module that holds then, and when the next one will */
+    int64 time = m.first_tick - 1, next2 = m2.first_tick;
+    int row2 = 0, ready = 0;
+#else
+    for (int64 i = j + 1; i < call.G; i++) {
+        int none = 0;
+        await_parts(message_flag(call, s, i, j, tile), call, (int)(call.table[i].ticks + 1), none);
+    }
+    float4 extra[TILES];
+#endif
+
+    /* which fragments and sequences of this lane there are */
+    int there[TILES];
+#pragma unroll
+    for (int i = 0; i < TILES; i++) there[i] = owner && first_block + i < blocks;
+    const bool first = b < B, second = b + 8 < B;
+
+    /* copies the drive and the messages of a tick into slot `slot` */
+    int issued = 1, slot = 1 % DEPTH;
+    auto copy_ahead = [&]() {
+        if (issued <= n && owner) {
+#if NESTED
+            if (slower) {
+                if (time >= next2) row2++, next2 += m2.period, messages2 += message_row;
+                if (ready <= row2) await_parts(flag2, call, row2 + 1, ready);
+                time += m.period;
+            }
+#endif
+            float4 *to = ahead + slot * 2 * plane;
+#pragma unroll
+            for (int i = 0; i < TILES; i++) {
+                copy_later<16>(to + i * 32, drive + i * FRAGMENT, there[i]);
+#if NESTED
+                copy_later<16>(to + plane + i * 32, messages2 + i * FRAGMENT, there[i] && slower);
+#endif
+            }
+            drive += drive_row;
+        }
+        end_copies();
+        issued++;
+        slot = slot + 1 == DEPTH ? 0 : slot + 1;
+    };
+#if !NESTED
+    auto add_messages = [&](int64 row) {
+#pragma unroll
+        for (int i = 0; i < TILES; i++) extra[i] = make_float4(0, 0, 0, 0);
+        if (row <= n)
+            for (int64 k = j + 1; k < call.G; k++) {
+                const Module q = call.table[k];
+                int64 at = row_at(m.first_tick + (row - 1) * m.period - 1, q.first_tick, q.period);
+                const float *from = call.messages + s * call.messages_s + lane * 4 +
+                                    (q.message_fragments * call.tiles + (at * call.tiles + tile) * q.first_block +
+                                     m.first_block + first_block) *
+                                        FRAGMENT;
+#pragma unroll
+                for (int i = 0; i < TILES; i++)
+                    if (there[i]) extra[i] = add(extra[i], load_through((const float4 *)(from + i * FRAGMENT)));
+            }
+    };
+    add_messages(1);
+#endif
+    for (int i = 0; i < DEPTH - 1; i++) copy_ahead();
+
+    /* the drive and the messages of the next tick, which this thread copied itself */
+    int read = 1 % DEPTH;
+    float sums[TILES][4];
+    auto take_copied = [&]() {
+        await_copies<DEPTH - 2>();
+        const float4 *from = ahead + read * 2 * plane;
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            float4 value = make_float4(0, 0, 0, 0);
+            if (owner) {
+                value = from[i * 32];
+#if NESTED
+                value = add(value, from[plane + i * 32]);
+#else
+                value = add(value, extra[i]);
+#endif
+            }
+            sums[i][0] = value.x, sums[i][1] = value.y, sums[i][2] = value.z, sums[i][3] = value.w;
+        }
+        read = read + 1 == DEPTH ? 0 : read + 1;
+    };
+    if (n > 0) take_copied();
+
+    const int at_row = (lane % 16) * PITCH + lane / 16 * 16 + share * OWN_STEPS * 32;
+    const int at_unit = g * PITCH + (first_block * 8 + 2 * c) * (int)sizeof(element);
+    element *to = states + row_size + b * K + first_block * 8 + 2 * c, *to8 = to + 8 * K;
+    for (int row = 1; row <= n; row++) {
+#if SPREAD
+        multiply_rows<true>(sums, weights, before + at_row);
+#else
+        multiply_rows<false>(sums, weights, before + at_row);
+#endif
+        copy_ahead();
+        join_sums(sums, sums_memory);
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                float x = sums[i][k];
+                /* NaN stays NaN */
+                x = RECTIFY ? (x < 0 ? 0 : x) : tanh_of<FAST>(x);
+                /* what lies behind the last unit of a module must stay zero */
+                sums[i][k] = FULL || (first_block + i) * 8 + 2 * c + k % 2 < K ? x : 0;
+            }
+        if (!SPREAD || parts == 1) {
+#pragma unroll
+            for (int i = 0; i < TILES; i++)
+                if (there[i]) {
+                    char *at = after + at_unit + i * 8 * (int)sizeof(element);
+                    store_operands(at, sums[i][0], sums[i][1]);
+                    store_operands(at + 8 * PITCH, sums[i][2], sums[i][3]);
+                }
+        }
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            const bool one = FULL || (first_block + i) * 8 + 2 * c < K, two = FULL || (first_block + i) * 8 + 2 * c + 1 < K;
+            if (there[i] && first && one) store_pair(to + i * 8, sums[i][0], sums[i][1], two);
+            if (there[i] && second && one) store_pair(to8 + i * 8, sums[i][2], sums[i][3], two);
+        }
+        to += row_size, to8 += row_size;
+#if !NESTED
+        add_messages(row + 1);
+#endif
+        if (row < n) take_copied();
+        join_workers();
+#if SPREAD
+        if (parts > 1) {
+            if (thread == 0) add_to_flag(flag, row == 1 ? 2 : 1);
+            if (row < n) {
+                int none = 0;
+                if (lane == 0) await_flag(flag, parts * (row + 1), none);
+                join_warp();
+                copy_rows(after, states + row * row_size, SEQUENCES, 0, K, tile * SEQUENCES, B, K);
+                join_workers();
+            }
+        } else
+#endif
+        if (announced && thread == 0 && ((row + 1) % CHUNK == 0 || row == n)) announce_rows(flag, counted, row + 1);
+        char *swap = before;
+        before = after;
+        after = swap;
+    }
+    await_copies<0>();
+    join_workers();
+    for (int64 i = thread; i < SEQUENCES * K; i += THREADS) {
+        int64 at = tile * SEQUENCES + i / K, u = i % K;
+        if (at >= B || u / UNITS != part) continue;
+        int64 last = call.lengths == nullptr ? n : row_at(call.lengths[s * B + at] - 1, m.first_tick, m.period);
+        call.final[(s * B + at) * call.N + m.first_unit + u] = load_through(states + last * row_size + at * K + u);
+    }
+}
+
+/* The messages of module j to all faster modules. With nested periods they include those that the slower modules send to
+ * the same units. */
+DEVICE void send_messages(const Call &call, int64 s, int64 j, int64 tile, int part, char *memory) {
+    if (thread_number() >= THREADS) return;
+    const Module m = call.table[j];
+    const int64 B = call.B, K = m.size, n = m.ticks, N = call.N;
+    const int thread = thread_number(), warp = thread / 32, lane = thread % 32, g = lane / 4;
+    const bool telescope = NESTED && j + 1 < call.G;
+    const Module m2 = call.table[j + 1 < call.G ? j + 1 : j];
+    const element *states = call.states + s * call.states_s + m.states;
+    const element *weight = call.weight + s * call.weight_s + m.first_unit;
+    float *own = call.messages + s * call.messages_s + (m.message_fragments * call.tiles + tile * m.first_block) * FRAGMENT;
+    const float *theirs =
+        call.messages + s * call.messages_s + (m2.message_fragments * call.tiles + tile * m2.first_block) * FRAGMENT;
+    const int64 own_row = call.tiles * m.first_block * FRAGMENT, their_row = call.tiles * m2.first_block * FRAGMENT;
+    const int parts = parts_of(K);
+    int ready = 0;
+    for (int64 first = 0; first <= n; first += CHUNK) {
+        const int rows = (int)(n + 1 - first < CHUNK ? n + 1 - first : CHUNK);
+        /* parts announce rows 0 and 1 together */
+        await_flag(scan_flag(call, s, j, tile), (int)(parts * (rows == 1 && first == 0 && n > 0 ? 2 : first + rows)), ready);
+        copy_rows(memory, states + first * B * K, rows * SEQUENCES, B * K, K, tile * SEQUENCES, B, K);
+        join_workers();
+        /* the rows of the next slower module that hold when these rows begin */
+        int held[CHUNK];
+#pragma unroll
+        for (int i = 0; i < CHUNK; i++)
+            held[i] = first + i == 0 ? 0 : (int)row_at(m.first_tick + (first + i - 1) * m.period, m2.first_tick, m2.period);
+        /* the nearest faster module first */
+        for (int64 r = j - 1; r >= 0; r--) {
+            const Module receiver = call.table[r];
+            const int blocks = blocks_of(receiver.size);
+            if (telescope) {
+                int last = 0, none = 0;
+#pragma unroll
+                for (int i = 0; i < CHUNK; i++)
+                    if (i < rows) last = held[i];
+                await_flag(message_flag(call, s, j + 1, r, tile) + part * call.tiles * FLAG_STRIDE, last + 1, none);
+            }
+            for (int block = (warp * (int)call.message_parts + part) * WIDE; block < blocks;
+                 block += WARPS * (int)call.message_parts * WIDE) {
+                const int64 where = (receiver.first_block + block) * FRAGMENT + lane * 4;
+                float sums[CHUNK][WIDE][4], small[CHUNK][WIDE][4] = {};
+#pragma unroll
+                for (int i = 0; i < CHUNK; i++)
+#pragma unroll
+                    for (int k = 0; k < WIDE; k++) {
+                        float4 value = make_float4(0, 0, 0, 0);
+                        if (telescope && i < rows && block + k < blocks)
+                            value = load_through((const float4 *)(theirs + held[i] * their_row + where + k * FRAGMENT));
+                        sums[i][k][0] = value.x, sums[i][k][1] = value.y, sums[i][k][2] = value.z, sums[i][k][3] = value.w;
+                    }
+#pragma unroll 2
+                for (int step = 0; step < STEPS; step++) {
+                    uint32 high[WIDE][2], low[WIDE][2];
+#pragma unroll
+                    for (int k = 0; k < WIDE; k++) {
+                        int64 u = (block + k) * 8 + g;
+                        load_right(high[k], weight + (receiver.first_unit + u) * N, step * INNER, K, u < receiver.size);
+#if PRODUCTS == 3
+#pragma unroll
+                        for (int i = 0; i < 2; i++) split_operand(high[k][i], high[k][i], low[k][i]);
+#else
+                        low[k][0] = low[k][1] = 0;
+#endif
+                    }
+#pragma unroll
+                    for (int i = 0; i < CHUNK; i++) {
+                        uint32 left[4];
+                        load_fragment(left, memory + (i * SEQUENCES + lane % 16) * PITCH + lane / 16 * 16 + step * 32);
+#if ELEMENT == 0 && PRODUCTS == 1
+#pragma unroll
+                        for (int k = 0; k < 4; k++) left[k] = bits_of(round_to_tf32(float_of(left[k])));
+#endif
+                        multiply_step(sums[i], small[i], left, high, low);
+                    }
+                }
+#pragma unroll
+                for (int i = 0; i < CHUNK; i++) {
+                    add_small(sums[i], small[i]);
+                    if (i < rows)
+#pragma unroll
+                        for (int k = 0; k < WIDE; k++)
+                            if (block + k < blocks)
+                                *(float4 *)(own + (first + i) * own_row + where + k * FRAGMENT) =
+                                    make_float4(sums[i][k][0], sums[i][k][1], sums[i][k][2], sums[i][k][3]);
+                }
+            }
+            join_workers();
+            if (thread == 0) add_to_flag(message_flag(call, s, j, r, tile) + part * call.tiles * FLAG_STRIDE, rows);
+        }
+    }
+}
+
+/* Roles, slowest module first: the recurrence of a module, its messages, the recurrence of the next faster module. */
+PROGRAM(ALL_THREADS) scan_forward(CALL(Call, call)) {
+    SHARED_MEMORY(memory);
+    const int64 scans = call.tiles * call.parts, senders = call.tiles * call.message_parts;
+    const int64 of_module = scans + senders, of_replica = call.G * of_module - senders;
+    if (thread_number() == 0) *counter_of_rows(memory) = 0;
+    const int64 number = take_number_of_block(call.counter, memory);
+    const int64 s = number / of_replica, rest = number % of_replica, within = rest % of_module;
+    const int64 j = call.G - 1 - rest / of_module;
+    if (within < scans)
+        scan_module(call, s, j, within / call.parts, (int)(within % call.parts), memory);
+    else
+        send_messages(call, s, j, (within - scans) / call.message_parts, (int)((within - scans) % call.message_parts), memory);
+}

@@ -1,0 +1,98 @@
+/* Runs a program of this file on the emulated device: included after it. */
+
+namespace emulator {
+
+static void (*program)(const void *);
+static const void *call;
+
+static void finish() {
+    current->block->done++;
+    progress();
+    Fiber *own = current;
+    own->before->next = own->next;
+    own->next->before = own->before;
+    fibers--;
+    switch_to(&home);
+}
+
+static void begin() {
+    program(call);
+    finish();
+}
+
+static void insert(Fiber *fiber) {
+    fiber->next = &home;
+    fiber->before = home.before;
+    home.before->next = fiber;
+    home.before = fiber;
+    fibers++;
+}
+
+} // namespace emulator
+
+/* Returns 0, 1 if all threads wait for ever, or 2 if a block wrote beyond its shared memory. At most `slots` blocks run at
+ * once; blocks start in an order that `seed` shuffles, or in their own if it is 0. */
+extern "C" int emulate(void (*program)(const void *), const void *call, int64 columns, int64 rows, int threads, int shared,
+                       int slots, int seed) {
+    using namespace emulator;
+    emulator::program = program;
+    emulator::call = call;
+    std::vector<int64> order(columns * rows);
+    for (size_t i = 0; i < order.size(); i++) order[i] = i;
+    if (seed != 0) {
+        std::mt19937 generator(seed);
+        for (size_t i = order.size(); i > 1; i--) std::swap(order[i - 1], order[generator() % i]);
+    }
+    home.next = home.before = current = &home;
+    idle = fibers = 0;
+    stuck = false;
+    std::vector<std::vector<Fiber>> running;
+    std::vector<Block *> blocks;
+    size_t started = 0;
+    int result = 0, live = 0;
+    for (;;) {
+        while (live < slots && started < order.size()) {
+            Block *block = new Block;
+            block->number = order[started] % columns;
+            block->row = order[started] / columns;
+            started++;
+            live++;
+            block->threads = threads;
+            block->shared.assign(shared + GUARD, (char)0xff);
+            block->warps.resize((threads + LANES - 1) / LANES);
+            blocks.push_back(block);
+            running.emplace_back(threads);
+            for (int thread = 0; thread < threads; thread++) {
+                Fiber &fiber = running.back()[thread];
+                block->warps[thread / LANES].members++;
+                fiber.block = block;
+                fiber.thread = thread;
+                fiber.stack = (char *)malloc(STACK);
+                void **top = (void **)((uintptr_t)(fiber.stack + STACK - 64) & ~(uintptr_t)15);
+                *--top = nullptr;
+                *--top = (void *)begin;
+                top -= 6;
+                fiber.stack_pointer = top;
+                insert(&fiber);
+            }
+        }
+        if (live == 0) break;
+        if (home.next == &home) break;
+        switch_to(home.next);
+        if (stuck) {
+            result = 1;
+            break;
+        }
+        for (size_t i = 0; i < blocks.size(); i++)
+            if (blocks[i] && blocks[i]->done == threads) {
+                for (int j = 0; j < GUARD; j++)
+                    if (blocks[i]->shared[shared + j] != (char)0xff) result = 2;
+                for (Fiber &fiber : running[i]) free(fiber.stack);
+                delete blocks[i];
+                blocks[i] = nullptr;
+                running[i].clear();
+                live--;
+            }
+    }
+    return result;
+}
