@@ -229,6 +229,8 @@ def forward(
 
 def count_kept(schedule: Schedule, t0: int, T: int, B: int, cell: str) -> int:
     """How many numbers `forward` keeps for `backward` besides the ticks; 0 for cells that need none."""
+    if small.takes(schedule, cell):
+        return small.count_kept(schedule, t0, T, B, cell)
     if CELLS[cell].gates == 1:
         return 0
     states = sum(rows * size for rows, size in zip(count_rows(schedule.periods, t0, T), schedule.sizes, strict=True))

@@ -26,8 +26,6 @@ STEP_BYTES = 32
 """Bytes of a state that one product of the matrix unit takes."""
 WEIGHT_REGISTERS = 128
 """Registers of a thread that weights may take."""
-DEEPEST = 8
-"""The most ticks that are copied ahead."""
 ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 """The numbers of the dtypes in primitives.cuh."""
 
@@ -57,13 +55,24 @@ class Layout(NamedTuple):
         return -(-size // (units or self.units))
 
     @property
+    def registers(self) -> int:
+        """Registers of a thread that have weights."""
+        return self.tiles * self.steps // self.split * (4 if self.products == 3 else 2)
+
+    @property
+    def ahead(self) -> int:
+        """How many ticks are loaded ahead: as many as there are registers for. Large modules have long ticks."""
+        if self.registers > WEIGHT_REGISTERS // 2:
+            return 1
+        return 2 if self.tiles == 4 else 3
+
+    @property
     def has_signaller(self) -> bool:
         """Whether one warp more announces rows: where a thread of it can have the registers that it needs.
 
         Forward, the fastest module announces nothing, and the others have time.
         """
-        registers = self.tiles * self.steps // self.split * (4 if self.products == 3 else 2)
-        return not self.spread and (self.warps < 8 or registers <= WEIGHT_REGISTERS // 2)
+        return not self.spread and self.warps < 8
 
     @property
     def gather_units(self) -> int:
@@ -103,14 +112,18 @@ class Programs(NamedTuple):
 
     layout: Layout
     drive: driver.Program
+    pack: driver.Program
     forward: driver.Program
     hold: driver.Program
     collect: driver.Program
+    pack_transposed: driver.Program
     backward: driver.Program
 
 
 DRIVE_WARPS, DRIVE_TALL = 4, 2
 """Warps of a block that computes drives, and ticks of a tile that a warp computes."""
+PACK_WARPS = 4
+"""Warps of a block that packs weights."""
 HOLD_WARPS, HOLD_STEPS, SUM_WIDTH = 4, 16, 4
 """Warps of a block that holds states, and its time steps; fragments of a warp that collects gradients."""
 
@@ -129,21 +142,22 @@ def load_programs(
     def load(name: str, file: str, threads: int, shared: int, **others: int) -> driver.Program:
         constants = {
             "ELEMENT": ELEMENTS[dtype], "STEPS": layout.steps, "WARPS": layout.warps, "TILES": layout.tiles,
-            "SPLIT": layout.split, "PRODUCTS": products, "SPREAD": int(layout.spread), "CHUNK": 1, "DEPTH": 2,
+            "SPLIT": layout.split, "PRODUCTS": products, "SPREAD": int(layout.spread), "CHUNK": 1, "AHEAD": 1, "TRANSPOSED": 0,
             "NESTED": int(nested), "RECTIFY": int(cell == "relu"), "EVEN": int(even), "FULL": int(full),
             "VECTOR": int(_is_vector(schedule, size)), "SIGNALLER": 0,
         } | others  # fmt: skip
         return driver.load_program(file, name, tuple(sorted(constants.items())), threads, shared, index)
 
-    def load_scan(name: str, planes: int, wide: int, signaller: bool) -> driver.Program:
-        rows, stage = 2 * SEQUENCES * layout.pitch, layout.units * SEQUENCES * 4 * planes
-        others = (layout.split - 1) * layout.units * SEQUENCES * 4 + 16
-        depth = max(2, min(DEEPEST, (limit - rows - others) // stage))
+    def load_scan(name: str, wide: int, signaller: bool) -> driver.Program:
+        rows = 2 * SEQUENCES * layout.pitch + (layout.split - 1) * layout.units * SEQUENCES * 4 + 16
         # what a block of messages needs beside its rows is little
         chunk = layout.choose_chunk(wide, limit - 256)
-        shared = max(rows + depth * stage + others, chunk * SEQUENCES * layout.pitch + 8 * chunk)
+        shared = max(rows, chunk * SEQUENCES * layout.pitch + 8 * chunk)
         threads = 32 * (layout.warps + signaller)
-        return load(name, f"{name}.cu", threads, shared, DEPTH=depth, CHUNK=chunk, SIGNALLER=int(signaller))
+        return load(name, f"{name}.cu", threads, shared, CHUNK=chunk, SIGNALLER=int(signaller), AHEAD=layout.ahead)
+
+    def load_pack(transposed: int) -> driver.Program:
+        return load("pack_weights", "pack.cu", 32 * PACK_WARPS, 0, WARPS=PACK_WARPS, TRANSPOSED=transposed)
 
     return Programs(
         layout,
@@ -151,10 +165,12 @@ def load_programs(
             "compute_drive", "drive.cu", 32 * DRIVE_WARPS, 0, EVEN=int(even_input), WARPS=DRIVE_WARPS,
             TILES=4 if size == 4 else 8, SPLIT=1, STEPS=1, PRODUCTS=3 if size == 4 else 1, SPREAD=0,
         ),
-        load_scan("scan_forward", 2, min(2, layout.tiles), signaller=False),
+        load_pack(0),
+        load_scan("scan_forward", min(2, layout.tiles), signaller=False),
         load("hold_states", "hold.cu", 32 * HOLD_WARPS, 0, WARPS=HOLD_WARPS, TILES=1, SPLIT=1, STEPS=1, SPREAD=0),
         load("collect_gradients", "hold.cu", 32 * HOLD_WARPS, 0, WARPS=HOLD_WARPS, TILES=1, SPLIT=1, STEPS=1, SPREAD=0),
-        load_scan("scan_backward", 3, 4 if layout.spread else layout.tiles, layout.has_signaller),
+        load_pack(1),
+        load_scan("scan_backward", 4 if layout.spread else layout.tiles, layout.has_signaller),
     )  # fmt: skip
 
 
@@ -194,12 +210,13 @@ def forward(
             input.stride(0) if lead else 0, input.stride(-3), input.stride(-2), weight_ih.stride(0) if lead else 0,
             bias.stride(0) if lead and bias is not None else 0, plan.fragments * tiles * FRAGMENT,
         )), stream)  # fmt: skip
+    packed = _pack(programs.pack, plan.packed, plan, layout, weight_hh, stream)
     count = tiles * (G * parts + (G - 1) * message_parts) * S
     driver.launch(programs.forward, count, 1, array("q", (
-        plan.table.data_ptr(), flags.data_ptr(), flags.data_ptr() + 4 * FLAG_STRIDE, weight_hh.data_ptr(),
+        plan.table.data_ptr(), flags.data_ptr(), flags.data_ptr() + 4 * FLAG_STRIDE, packed.data_ptr(),
         0 if h0 is None else h0.data_ptr(), drive.data_ptr(), messages.data_ptr(), states.data_ptr(), final.data_ptr(),
         at_lengths, B, N, G, tiles, parts, message_parts,
-        weight_hh.stride(0) if lead else 0, h0.stride(0) if lead and h0 is not None else 0,
+        packed.numel() // S, h0.stride(0) if lead and h0 is not None else 0,
         0 if h0 is None else h0.stride(-2), plan.states_size, plan.fragments * tiles * FRAGMENT,
         plan.message_fragments * tiles * FRAGMENT, counters,
     )), stream)  # fmt: skip
@@ -230,7 +247,7 @@ def backward(
     lead = weight_hh.shape[:-2]
     S, N, G = lead.numel(), schedule.hidden_size, schedule.modules
     layout, tiles = programs.layout, -(-B // SEQUENCES)
-    transposed = weight_hh.mT.contiguous()
+    packed = _pack(programs.pack_transposed, plan.transposed, plan, layout, weight_hh, stream)
     g_outside, g_faster = (
         torch.empty(S * plan.fragments * tiles * FRAGMENT, dtype=torch.float32, device=states.device) for _ in range(2)
     )
@@ -253,13 +270,28 @@ def backward(
     driver.launch(programs.collect, blocks, S, fields, stream)
     count = tiles * (G * parts + (G - 1) * gather_parts) * S
     driver.launch(programs.backward, count, 1, array("q", (
-        plan.table.data_ptr(), flags.data_ptr(), flags.data_ptr() + 4 * FLAG_STRIDE, transposed.data_ptr(),
+        plan.table.data_ptr(), flags.data_ptr(), flags.data_ptr() + 4 * FLAG_STRIDE, packed.data_ptr(),
         states.data_ptr(), g_outside.data_ptr(), g_faster.data_ptr(), g_messages.data_ptr(),
         0 if g_h0 is None else g_h0.data_ptr(), B, N, G, tiles, parts, gather_parts,
-        transposed.stride(0) if lead else 0, plan.states_size, plan.fragments * tiles * FRAGMENT, plan.g_messages_size,
+        packed.numel() // S, plan.states_size, plan.fragments * tiles * FRAGMENT, plan.g_messages_size,
         counters,
     )), stream)  # fmt: skip
     return g_messages
+
+
+def _pack(
+    program: driver.Program, blocks: int, plan: Plan, layout: Layout, weight_hh: Tensor, stream: int
+) -> Tensor:
+    """The weights as the programs load them, `blocks` times 8 units and all steps of each replica."""
+    S, N = weight_hh.shape[:-2].numel(), weight_hh.shape[-1]
+    fragments, words = blocks * layout.steps, 4 if layout.products == 3 else 2
+    packed = torch.empty(S * fragments * 32 * words, dtype=torch.int32, device=weight_hh.device)
+    fields = (
+        plan.table.data_ptr(), weight_hh.data_ptr(), packed.data_ptr(), N, fragments,
+        weight_hh.stride(0) if weight_hh.dim() > 2 else 0,
+    )  # fmt: skip
+    driver.launch(program, -(-fragments // PACK_WARPS), S, array("q", fields), stream)
+    return packed
 
 
 def _describe_hold(

@@ -43,6 +43,10 @@ class ModuleRow(NamedTuple):
     """The number of fragments before those of this module's rows, for each tile of sequences."""
     message_fragments: int
     """The number of fragments before those of this module's messages, for each tile of sequences."""
+    packed: int
+    """The number of blocks of 8 receiving units that the faster modules' packed weights have."""
+    transposed: int
+    """The number of blocks of 8 sending units, one for each receiving module, that the faster modules' weights have."""
 
 
 class PartRow(NamedTuple):
@@ -97,6 +101,10 @@ class Plan(NamedTuple):
     """How many fragments the rows of all modules have in one replica, for each tile of sequences."""
     message_fragments: int
     """How many fragments the messages of all modules have in one replica, for each tile of sequences."""
+    packed: int
+    """How many blocks of 8 receiving units the packed weights of all modules have."""
+    transposed: int
+    """How many blocks of 8 sending units, one for each receiving module, the weights of all modules have."""
 
 
 def make_plan(schedule: Schedule, t0: int, T: int, B: int, device: torch.device) -> Plan:
@@ -132,7 +140,7 @@ def make_weight_tables(
 def _make_plan(schedule: Schedule, first_ticks: tuple[int, ...], T: int, B: int, device: torch.device) -> Plan:
     rows = []
     states = messages = g_messages = 0
-    first_block = fragments = message_fragments = 0
+    first_block = fragments = message_fragments = packed = transposed = 0
     faster = 1
     modules = zip(schedule.periods, schedule.sizes, schedule.slices, first_ticks, strict=True)
     for period, size, units, first_tick in modules:
@@ -153,6 +161,8 @@ def _make_plan(schedule: Schedule, first_ticks: tuple[int, ...], T: int, B: int,
                 first_block=first_block,
                 fragments=fragments,
                 message_fragments=message_fragments,
+                packed=packed,
+                transposed=transposed,
             )
         )
         states += (ticks + 1) * B * size
@@ -161,9 +171,13 @@ def _make_plan(schedule: Schedule, first_ticks: tuple[int, ...], T: int, B: int,
         fragments += (ticks + 1) * -(-size // 8)
         message_fragments += (ticks + 1) * first_block
         first_block += -(-size // 8)
+        packed += first_block
+        transposed += -(-size // 8) * len(rows)
     table = _copy_to_device(rows, torch.int64, device)
     return Plan(
-        table, tuple(row.ticks for row in rows), states, max(messages, 1), g_messages, fragments, message_fragments
+        table, tuple(row.ticks for row in rows), states, max(messages, 1), g_messages, fragments, message_fragments,
+        packed,
+        transposed,
     )
 
 

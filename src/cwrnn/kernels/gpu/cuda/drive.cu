@@ -19,23 +19,25 @@ struct Call {
 PROGRAM(THREADS) compute_drive(CALL(Call, call)) {
     const int64 s = block_row(), I = call.I;
     const int thread = thread_number(), warp = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
-    int64 number = block_number();
+    /* 32 bits suffice, and their quotients are quick */
+    const uint32 tiles = (uint32)call.tiles;
+    uint32 number = (uint32)block_number();
     const Module *table = call.table;
-    int64 tall, wide;
+    uint32 tall, wide;
     for (;; table++) {
-        tall = (table->ticks * call.tiles + WARPS * TALL - 1) / (WARPS * TALL);
+        tall = ((uint32)table->ticks * tiles + WARPS * TALL - 1) / (WARPS * TALL);
         wide = (blocks_of(table->size) + TILES - 1) / TILES;
         if (number < tall * wide) break;
         number -= tall * wide;
     }
     const Module m = *table;
     const int blocks = blocks_of(m.size), first_block = (int)(number / tall) * TILES;
-    const int64 first = (number % tall * WARPS + warp) * TALL;
+    const uint32 first = (number % tall * WARPS + warp) * TALL;
     const element *rows[TALL][2];
     bool there[TALL][2];
 #pragma unroll
     for (int i = 0; i < TALL; i++) {
-        const int64 tick = (first + i) / call.tiles, tile = (first + i) % call.tiles;
+        const int64 tick = (first + i) / tiles, tile = (first + i) % tiles;
         const int64 t = m.first_tick + tick * m.period;
 #pragma unroll
         for (int high = 0; high < 2; high++) {
@@ -81,7 +83,7 @@ PROGRAM(THREADS) compute_drive(CALL(Call, call)) {
         }
 #pragma unroll
     for (int i = 0; i < TALL; i++) {
-        const int64 tick = (first + i) / call.tiles, tile = (first + i) % call.tiles;
+        const int64 tick = (first + i) / tiles, tile = (first + i) % tiles;
         add_small(sums[i], small[i]);
         if (tick < m.ticks)
 #pragma unroll

@@ -26,9 +26,11 @@ typedef element Piece;
 
 /* Writes HOLD_STEPS steps of a part of (B, N). */
 PROGRAM(THREADS) hold_states(CALL(Call, call)) {
-    const int64 s = block_row(), B = call.B, N = call.N, pieces = N / PIECE;
-    const int64 columns = (B * pieces + THREADS - 1) / THREADS;
-    const int64 at = block_number() % columns * THREADS + thread_number(), begin = block_number() / columns * HOLD_STEPS;
+    const int64 s = block_row(), B = call.B, N = call.N;
+    /* 32 bits suffice, and their quotients are quick */
+    const uint32 pieces = (uint32)N / PIECE, columns = ((uint32)B * pieces + THREADS - 1) / THREADS;
+    const uint32 number = (uint32)block_number(), at = number % columns * THREADS + thread_number();
+    const int64 begin = (int64)(number / columns) * HOLD_STEPS;
     if (at >= B * pieces) return;
     const int64 b = at / pieces, unit = at % pieces * PIECE;
     const Module *table = call.table;
@@ -77,19 +79,19 @@ DEVICE void add_pair(float &x, float &y, const element *from, bool first, bool s
 PROGRAM(THREADS) collect_gradients(CALL(Call, call)) {
     const int64 s = block_row(), B = call.B;
     const int thread = thread_number(), lane = thread % 32, g = lane / 4, c = lane % 4;
-    int64 number = block_number();
+    uint32 number = (uint32)block_number();
     const Module *table = call.table + call.G - 1;
-    int64 per_row;
+    uint32 per_row;
     for (;; table--) {
-        per_row = (call.tiles * ((blocks_of(table->size) + SUM_WIDTH - 1) / SUM_WIDTH) + WARPS - 1) / WARPS;
-        if (number < (table->ticks + 1) * per_row) break;
-        number -= (table->ticks + 1) * per_row;
+        per_row = ((uint32)call.tiles * ((blocks_of(table->size) + SUM_WIDTH - 1) / SUM_WIDTH) + WARPS - 1) / WARPS;
+        if (number < ((uint32)table->ticks + 1) * per_row) break;
+        number -= ((uint32)table->ticks + 1) * per_row;
     }
     const Module m = *table;
     const int64 row = number / per_row, K = m.size;
     const int blocks = blocks_of(K), groups = (blocks + SUM_WIDTH - 1) / SUM_WIDTH;
-    const int64 within = number % per_row * WARPS + thread / 32;
-    if (within >= call.tiles * groups) return;
+    const uint32 within = number % per_row * WARPS + thread / 32;
+    if (within >= (uint32)call.tiles * groups) return;
     const int64 tile = within / groups, block = within % groups * SUM_WIDTH;
     const int64 begin = row > 0 ? m.first_tick + (row - 1) * m.period : 0;
     int64 end = m.first_tick + row * m.period;
@@ -105,19 +107,23 @@ PROGRAM(THREADS) collect_gradients(CALL(Call, call)) {
         if (call.g_held != nullptr) {
             const int64 last = end < length ? end : length;
             const element *from = call.g_held + s * call.g_held_s + b * call.g_held_b + m.first_unit + u;
-            for (int64 t = begin; t < last; t += SUM_STEPS) {
+            int64 t = begin;
+            for (; t + SUM_STEPS <= last; t += SUM_STEPS) {
                 float xs[SUM_STEPS][SUM_WIDTH][2] = {};
 #pragma unroll
                 for (int k = 0; k < SUM_STEPS; k++)
 #pragma unroll
                     for (int i = 0; i < SUM_WIDTH; i++)
-                        add_pair(xs[k][i][0], xs[k][i][1], from + (t + k) * call.g_held_t + i * 8, first[i] && t + k < last,
-                                 second[i] && t + k < last);
+                        add_pair(xs[k][i][0], xs[k][i][1], from + (t + k) * call.g_held_t + i * 8, first[i], second[i]);
 #pragma unroll
                 for (int k = 0; k < SUM_STEPS; k++)
 #pragma unroll
                     for (int i = 0; i < SUM_WIDTH; i++) sums[i][2 * high] += xs[k][i][0], sums[i][2 * high + 1] += xs[k][i][1];
             }
+            for (; t < last; t++)
+#pragma unroll
+                for (int i = 0; i < SUM_WIDTH; i++)
+                    add_pair(sums[i][2 * high], sums[i][2 * high + 1], from + t * call.g_held_t + i * 8, first[i], second[i]);
         }
         const int64 final_row = call.lengths == nullptr ? m.ticks : row_at(length - 1, m.first_tick, m.period);
 #pragma unroll

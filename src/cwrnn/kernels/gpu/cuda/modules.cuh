@@ -6,7 +6,7 @@
  *
  * Constants of a program: STEPS products of the matrix unit cover the largest module's states; WARPS warps of a block;
  * TILES fragments of a warp; SPLIT warps share the states of one product; PRODUCTS is 3 to multiply float as three
- * products of tf32, else 1; CHUNK rows of a message are computed together; DEPTH ticks are copied ahead. NESTED: every
+ * products of tf32, else 1; CHUNK rows of a message are computed together; AHEAD ticks are loaded ahead. NESTED: every
  * period divides the next one. RECTIFY: relu instead of tanh. EVEN: all sizes are even. VECTOR: all rows of states begin
  * at multiples of 16 bytes. FULL: all sizes are multiples of 8. SPREAD: a module may have more units than a block computes. */
 
@@ -36,7 +36,7 @@
 /* A row of the table, in the order of `ModuleRow` in tables.py. */
 struct Module {
     int64 period, size, first_unit, first_tick, ticks, states, messages, g_messages, first_block, fragments,
-        message_fragments;
+        message_fragments, packed, transposed;
 };
 
 DEVICE void join_workers() { join_threads<THREADS>(); }
@@ -77,34 +77,35 @@ DEVICE void load_right(uint32 (&right)[2], const element *row, int k, int64 K, b
     }
 }
 
+/* Weights are packed as right operands: a fragment of 8 units and one step has WORDS numbers for every lane. */
+#define WORDS (PRODUCTS == 3 ? 4 : 2)
+#define PACKED (32 * WORDS)
+
+/* This lane's numbers of a packed fragment. */
+DEVICE void load_packed(uint32 (&high)[2], uint32 (&low)[2], const uint32 *fragment, bool there) {
+    const uint32 *from = fragment + thread_number() % 32 * WORDS;
+#if PRODUCTS == 3
+    const uint4 words = there ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
+    high[0] = words.x, high[1] = words.y, low[0] = words.z, low[1] = words.w;
+#else
+    const uint2 words = there ? *(const uint2 *)from : make_uint2(0, 0);
+    high[0] = words.x, high[1] = words.y, low[0] = low[1] = 0;
+#endif
+}
+
 /* Right operands that stay in registers. */
 struct Weights {
-    uint32 high[TILES][OWN_STEPS][2];
-#if PRODUCTS == 3
-    uint32 low[TILES][OWN_STEPS][2];
-#endif
+    uint32 high[TILES][OWN_STEPS][2], low[TILES][OWN_STEPS][2];
 };
 
-/* Loads the weights of this warp's units: unit u has K weights from weight + u * stride on. */
-DEVICE void load_weights(Weights &weights, const element *weight, int64 stride, int first_block, int first_step, int64 K) {
-    int g = thread_number() % 32 / 4;
+/* Loads the weights of this warp's fragments of units: `packed` has those of the first one; the next one is `stride` numbers
+ * behind it. */
+DEVICE void load_weights(Weights &weights, const uint32 *packed, int64 stride, int count) {
 #pragma unroll
-    for (int n = 0; n < TILES; n++) {
-        int64 u = (first_block + n) * 8 + g;
+    for (int n = 0; n < TILES; n++)
 #pragma unroll
-        for (int step = 0; step < OWN_STEPS; step++) {
-            uint32 right[2];
-            load_right(right, weight + u * stride, (first_step + step) * INNER, K, u < K);
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-#if PRODUCTS == 3
-                split_operand(right[i], weights.high[n][step][i], weights.low[n][step][i]);
-#else
-                weights.high[n][step][i] = right[i];
-#endif
-            }
-        }
-    }
+        for (int step = 0; step < OWN_STEPS; step++)
+            load_packed(weights.high[n][step], weights.low[n][step], packed + n * stride + step * PACKED, n < count);
 }
 
 /* sums += left right, for one left operand and several right ones. `small` has the sums of the small products. */
@@ -138,28 +139,16 @@ template <int COUNT> DEVICE void add_small(float (&sums)[COUNT][4], const float 
 }
 
 /* sums += the product of 16 rows of shared memory with the weights. `row` is this lane's address for load_fragment. */
-template <bool ROUND> DEVICE void multiply_rows(float (&sums)[TILES][4], const Weights &weights, const char *row) {
+DEVICE void multiply_rows(float (&sums)[TILES][4], const Weights &weights, const char *row) {
     float more[CHAINS][TILES][4] = {}, small[TILES][4] = {};
 #pragma unroll
     for (int step = 0; step < OWN_STEPS; step++) {
         uint32 left[4], high[TILES][2], low[TILES][2];
         load_fragment(left, row + step * 32);
-#if ELEMENT == 0 && PRODUCTS == 1
-        if (ROUND)
-#pragma unroll
-            for (int i = 0; i < 4; i++) left[i] = bits_of(round_to_tf32(float_of(left[i])));
-#endif
 #pragma unroll
         for (int n = 0; n < TILES; n++)
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                high[n][i] = weights.high[n][step][i];
-#if PRODUCTS == 3
-                low[n][i] = weights.low[n][step][i];
-#else
-                low[n][i] = 0;
-#endif
-            }
+            for (int i = 0; i < 2; i++) high[n][i] = weights.high[n][step][i], low[n][i] = weights.low[n][step][i];
         if (step % CHAINS == 0)
             multiply_step(sums, small, left, high, low);
         else
@@ -217,31 +206,67 @@ DEVICE void store_pair(element *to, float x, float y, bool second) {
 #endif
 }
 
-/* Copies `rows` rows of K numbers to shared memory, rows of 0 where there is no sequence, and zeros behind them.
+/* An element as an operand. */
+DEVICE element round_operand(element x) { return ELEMENT == 0 && PRODUCTS == 1 ? to_operand(to_float(x)) : x; }
+
+/* Copies `rows` rows of K numbers to shared memory as operands, rows of 0 where there is no sequence, and zeros behind them.
  *
  * Row r is a line of 16 sequences: sequence first + r % 16, at from + r / 16 * line + (first + r % 16) * stride. They were
  * written by other blocks. */
 DEVICE void copy_rows(char *to, const element *from, int rows, int64 line, int64 stride, int64 first, int64 B, int64 K) {
 #if VECTOR
-    const int pieces = STEPS * 2, per = 16 / (int)sizeof(element);
-    int64 there = K / per;
+    const int pieces = STEPS * 2, per = 16 / (int)sizeof(element), there = (int)K / per;
 #pragma unroll 4
     for (int i = thread_number(); i < rows * pieces; i += THREADS) {
-        int row = i / pieces, piece = i % pieces;
-        int64 b = first + row % SEQUENCES;
+        const int row = i / pieces, piece = i % pieces;
+        const int64 b = first + row % SEQUENCES;
         uint4 value = make_uint4(0, 0, 0, 0);
         if (b < B && piece < there) value = load_through((const uint4 *)(from + row / SEQUENCES * line + b * stride) + piece);
+#if ELEMENT == 0 && PRODUCTS == 1
+        value = make_uint4(bits_of(round_to_tf32(float_of(value.x))), bits_of(round_to_tf32(float_of(value.y))),
+                           bits_of(round_to_tf32(float_of(value.z))), bits_of(round_to_tf32(float_of(value.w))));
+#endif
         *(uint4 *)(to + row * PITCH + piece * 16) = value;
     }
 #else
     for (int i = thread_number(); i < rows * STEPS * INNER; i += THREADS) {
-        int row = i / (STEPS * INNER), k = i % (STEPS * INNER);
-        int64 b = first + row % SEQUENCES;
+        const int row = i / (STEPS * INNER), k = i % (STEPS * INNER);
+        const int64 b = first + row % SEQUENCES;
         element value = 0;
         if (b < B && k < K) value = load_through(from + row / SEQUENCES * line + b * stride + k);
-        *(element *)(to + row * PITCH + k * sizeof(element)) = value;
+        *(element *)(to + row * PITCH + k * sizeof(element)) = round_operand(value);
     }
 #endif
+}
+
+/* Copies that threads make of a row of states of this block, 16 bytes each, from shared memory to memory: fewer and wider
+ * than if every thread stored its own sums. The copy of a row follows while the next one is computed. */
+#define DEFERRED (ELEMENT != 0 && VECTOR && !SPREAD)
+#define COPIES ((SEQUENCES * STEPS * 2 + THREADS - 1) / THREADS)
+
+struct RowCopies {
+    int from[COPIES];
+    element *to[COPIES];
+};
+
+/* The copies of this thread: row r of K states goes to to + r * stride. */
+DEVICE void plan_copies(RowCopies &copies, element *to, int64 stride, int64 first, int64 B, int64 K) {
+    const int per = 16 / (int)sizeof(element), pieces = (int)K / per;
+#pragma unroll
+    for (int i = 0; i < COPIES; i++) {
+        const int number = thread_number() + i * THREADS, row = number / pieces, piece = number % pieces;
+        copies.from[i] = row < SEQUENCES && first + row < B ? row * PITCH + piece * 16 : -1;
+        copies.to[i] = to + (first + row) * stride + piece * per;
+    }
+}
+
+/* Copies a row, and moves on by `step` numbers. */
+DEVICE void copy_row(RowCopies &copies, const char *from, int64 step) {
+#pragma unroll
+    for (int i = 0; i < COPIES; i++) {
+        if (copies.from[i] >= 0) *(uint4 *)copies.to[i] = *(const uint4 *)(from + copies.from[i]);
+        copies.to[i] += step;
+    }
 }
 
 /* The number of this block, in the order in which blocks begin to run.

@@ -56,6 +56,8 @@ DEVICE void pause() {
 }
 
 DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+/* x of another lane of the warp. */
+DEVICE float shuffle(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 
 /* tanh by the device's instruction: as exact as half precision. */
 DEVICE float tanh_fast(float x) {

@@ -15,10 +15,10 @@
 struct Call {
     const Module *table;
     int *counter, *flags;
-    const element *weight;  /* (S, N, N), transposed */
+    const uint32 *weight;   /* packed, transposed */
     const element *states;  /* per module (ticks + 1, B, K) */
     const float *g_outside; /* fragments: the gradients of the states from outside of the recurrence */
-    float *g_faster;        /* fragments: those from the faster modules */
+    float *g_all;           /* fragments: the same and those from the faster modules, of all modules but the fastest */
     element *g_messages;    /* per module (ticks + 1, B, first_unit + K) */
     element *g_h0;          /* (S, B, N), or NULL */
     int64 B, N, G, tiles, parts, gather_parts;
@@ -27,7 +27,7 @@ struct Call {
 
 /* Where a block's shared memory has the number of rows that were announced. */
 DEVICE int *counter_of_rows(char *memory) {
-    return (int *)(memory + 2 * SEQUENCES * PITCH + (DEPTH * 3 + SPLIT - 1) * (WARPS / SPLIT * TILES * 32) * 16);
+    return (int *)(memory + 2 * SEQUENCES * PITCH + (SPLIT - 1) * (WARPS / SPLIT * TILES * 32) * 16);
 }
 
 DEVICE int *scan_flag(const Call &call, int64 s, int64 j, int64 tile) {
@@ -73,11 +73,8 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     int *flag = scan_flag(call, s, j, tile);
     const int *gathered = gather_flag(call, s, j, tile) + part * UNITS / GATHER_UNITS * call.tiles * FLAG_STRIDE;
 
-    /* two rows of gradients of sums, by turns, and the gradients and states that were copied ahead */
-    char *before = memory, *after = memory + SEQUENCES * PITCH;
-    float4 *ahead = (float4 *)(memory + 2 * SEQUENCES * PITCH) + (group * TILES * 32 + lane);
-    const int plane = WARPS / SPLIT * TILES * 32;
-    char *sums_memory = memory + 2 * SEQUENCES * PITCH + DEPTH * 3 * plane * 16;
+    /* two rows of gradients of sums, by turns */
+    char *before = memory, *after = memory + SEQUENCES * PITCH, *sums_memory = memory + 2 * SEQUENCES * PITCH;
     int *counted = counter_of_rows(memory);
     const bool announced = j + 1 < call.G && parts == 1;
     if (warp == WARPS) {
@@ -86,15 +83,17 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     }
 
     Weights weights;
-    load_weights(weights, call.weight + s * call.weight_s + m.first_unit * (call.N + 1), call.N, first_block, share * OWN_STEPS,
-                 K);
+    load_weights(weights,
+                 call.weight + s * call.weight_s +
+                     ((m.transposed + first_block * (j + 1) + j) * STEPS + share * OWN_STEPS) * PACKED,
+                 (j + 1) * STEPS * PACKED, blocks - first_block);
     for (int i = thread; i < 2 * SEQUENCES * PITCH / 4; i += THREADS) ((uint32 *)memory)[i] = 0;
     join_workers();
 
     const int64 row_size = call.tiles * blocks * FRAGMENT, state_row = B * K, message_row = B * end;
     const int64 last = s * call.g_outside_s + n * row_size + (m.fragments * call.tiles + tile * blocks + first_block) * FRAGMENT +
                        lane * 4;
-    const float *outside = call.g_outside + last, *faster = call.g_faster + last;
+    const float *gradients = (j > 0 ? call.g_all : call.g_outside) + last;
     const element *states =
         call.states + s * call.states_s + m.states + n * state_row + b * K + first_block * 8 + 2 * c;
     element *messages = call.g_messages + s * call.g_messages_s + m.g_messages + n * message_row + b * end + m.first_unit +
@@ -120,89 +119,88 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     }
     messages -= message_row;
 
-    /* copies the gradients of a row, and its states, into slot `slot` */
-    int issued = n, slot = 0;
-    auto copy_ahead = [&]() {
+    /* the gradients and the states of the next rows */
+    float4 own[AHEAD][TILES];
+    float h[AHEAD][TILES][4];
+    int issued = n;
+    auto load_ahead = [&](float4(&values)[TILES], float(&state)[TILES][4]) {
         if (issued >= 0 && owner) {
             if (j > 0 && ready <= n - issued) await_flag(gathered, n + 1 - issued, ready);
-            float4 *to = ahead + slot * 3 * plane;
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
-                copy_later<16>(to + i * 32, outside + i * FRAGMENT, there[i]);
-                copy_later<16>(to + plane + i * 32, faster + i * FRAGMENT, there[i] && j > 0);
-#if EVEN
-                const int bytes = 2 * sizeof(element);
-                copy_later<bytes>(to + 2 * plane + i * 32, states + i * 8, one[i] && first);
-                copy_later<bytes>((char *)(to + 2 * plane + i * 32) + 8, states + i * 8 + 8 * K, one[i] && second);
-#endif
+                if (there[i]) values[i] = load_through((const float4 *)(gradients + i * FRAGMENT));
+                load_pair(state[i][0], state[i][1], states + i * 8, one[i] && first, two[i] && first);
+                load_pair(state[i][2], state[i][3], states + i * 8 + 8 * K, one[i] && second, two[i] && second);
             }
-            outside -= row_size, faster -= row_size;
-#if EVEN
-            states -= state_row;
-#endif
+            gradients -= row_size, states -= state_row;
         }
-        end_copies();
         issued--;
-        slot = slot + 1 == DEPTH ? 0 : slot + 1;
     };
-    for (int i = 0; i < DEPTH - 1; i++) copy_ahead();
-
-    /* the gradients and the states of the next row, which this thread copied itself */
-    int read = 0;
-    float sums[TILES][4], h[TILES][4];
-    auto take_copied = [&]() {
-        await_copies<DEPTH - 2>();
 #pragma unroll
-        for (int i = 0; i < TILES; i++) {
-            const float4 *from = ahead + read * 3 * plane + i * 32;
-            float4 value = make_float4(0, 0, 0, 0);
-            if (owner) {
-                value = add(from[0], from[plane]);
-#if EVEN
-                load_pair(h[i][0], h[i][1], (const element *)(from + 2 * plane), true, true);
-                load_pair(h[i][2], h[i][3], (const element *)((const char *)(from + 2 * plane) + 8), true, true);
-#else
-                load_pair(h[i][0], h[i][1], states + i * 8, one[i] && first, two[i] && first);
-                load_pair(h[i][2], h[i][3], states + i * 8 + 8 * K, one[i] && second, two[i] && second);
-#endif
-            }
-            sums[i][0] = value.x, sums[i][1] = value.y, sums[i][2] = value.z, sums[i][3] = value.w;
+    for (int i = 0; i < AHEAD; i++) {
+#pragma unroll
+        for (int k = 0; k < TILES; k++) {
+            own[i][k] = make_float4(0, 0, 0, 0);
+            h[i][k][0] = h[i][k][1] = h[i][k][2] = h[i][k][3] = 0;
         }
-#if !EVEN
-        states -= state_row;
-#endif
-        read = read + 1 == DEPTH ? 0 : read + 1;
-    };
-    take_copied();
+        load_ahead(own[i], h[i]);
+    }
 
     const int at_row = (lane % 16) * PITCH + lane / 16 * 16 + share * OWN_STEPS * 32;
     const int at_unit = g * PITCH + (first_block * 8 + 2 * c) * (int)sizeof(element);
-    for (int row = n; row >= 0; row--) {
-        if (row < n) {
-#if SPREAD
-            multiply_rows<true>(sums, weights, before + at_row);
-#else
-            multiply_rows<false>(sums, weights, before + at_row);
+#if DEFERRED
+    RowCopies copies;
+    plan_copies(copies, call.g_messages + s * call.g_messages_s + m.g_messages + (n - 1) * message_row + m.first_unit, end,
+                tile * SEQUENCES, B, K);
 #endif
-            join_sums(sums, sums_memory);
-        }
-        copy_ahead();
-        if (row == 0) {
-            if (call.g_h0 != nullptr)
+    for (int base = n; base >= 0; base -= AHEAD) {
 #pragma unroll
-                for (int i = 0; i < TILES; i++) {
-                    element *to = call.g_h0 + (s * B + b) * call.N + m.first_unit + (first_block + i) * 8 + 2 * c;
+        for (int ahead = 0; ahead < AHEAD; ahead++) {
+            const int row = base - ahead;
+            if (row < 0) break;
+            float sums[TILES][4];
 #pragma unroll
-                    for (int k = 0; k < 4; k++)
-                        if ((k % 2 == 0 ? one[i] : two[i]) && (k < 2 ? first : second))
-                            to[k / 2 * 8 * call.N + k % 2] = to_element(sums[i][k]);
-                }
-        } else {
+            for (int i = 0; i < TILES; i++) {
+                const float4 value = own[ahead][i];
+                sums[i][0] = value.x, sums[i][1] = value.y, sums[i][2] = value.z, sums[i][3] = value.w;
+            }
+            float factors[TILES][4];
 #pragma unroll
             for (int i = 0; i < TILES; i++)
 #pragma unroll
                 for (int k = 0; k < 4; k++) {
-                    float x = RECTIFY ? (h[i][k] <= 0 ? 0 : sums[i][k]) : sums[i][k] * (1 - h[i][k]) * (1 + h[i][k]);
+                    const float state = h[ahead][i][k];
+                    factors[i][k] = RECTIFY ? state : (1 - state) * (1 + state);
+                }
+            if (row < n) {
+                multiply_rows(sums, weights, before + at_row);
+                join_sums(sums, sums_memory);
+            }
+            load_ahead(own[ahead], h[ahead]);
+            const int done = n + 1 - row;
+            if (row == 0) {
+                if (call.g_h0 != nullptr)
+#pragma unroll
+                    for (int i = 0; i < TILES; i++) {
+                        element *to = call.g_h0 + (s * B + b) * call.N + m.first_unit + (first_block + i) * 8 + 2 * c;
+#pragma unroll
+                        for (int k = 0; k < 4; k++)
+                            if ((k % 2 == 0 ? one[i] : two[i]) && (k < 2 ? first : second))
+                                to[k / 2 * 8 * call.N + k % 2] = to_element(sums[i][k]);
+                    }
+#if DEFERRED
+                if (done > 1) copy_row(copies, before, -message_row);
+#endif
+                break;
+            }
+#if DEFERRED
+            if (done > 1) copy_row(copies, before, -message_row);
+#endif
+#pragma unroll
+            for (int i = 0; i < TILES; i++)
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    const float x = RECTIFY ? (factors[i][k] <= 0 ? 0 : sums[i][k]) : sums[i][k] * factors[i][k];
                     /* what lies behind the last unit of a module must stay zero */
                     sums[i][k] = FULL || (k % 2 == 0 ? one[i] : two[i]) ? x : 0;
                 }
@@ -215,36 +213,37 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
                         store_operands(at + 8 * PITCH, sums[i][2], sums[i][3]);
                     }
             }
+#if !DEFERRED
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
                 if (one[i] && first) store_pair(messages + i * 8, sums[i][0], sums[i][1], two[i]);
                 if (one[i] && second) store_pair(messages + i * 8 + 8 * end, sums[i][2], sums[i][3], two[i]);
             }
             messages -= message_row;
-            take_copied();
-        }
-        join_workers();
-        const int done = n + 1 - row;
+#endif
+            join_workers();
 #if SPREAD
-        if (parts > 1) {
-            /* rows from row - 1 on are there */
-            if (thread == 0) add_to_flag(flag, 1);
-            if (row > 0) {
+            if (parts > 1) {
+                /* rows from row - 1 on are there */
+                if (thread == 0) add_to_flag(flag, 1);
                 int none = 0;
                 if (lane == 0) await_flag(flag, parts * done, none);
                 join_warp();
                 copy_rows(after, call.g_messages + s * call.g_messages_s + m.g_messages + (row - 1) * message_row + m.first_unit,
                           SEQUENCES, 0, end, tile * SEQUENCES, B, K);
                 join_workers();
-            }
-        } else
+            } else
 #endif
-        if (announced && thread == 0 && (done % CHUNK == 0 || row == 0)) announce_rows(flag, counted, done);
-        char *swap = before;
-        before = after;
-        after = swap;
+            /* rows from row on are there, and row - 1, unless it is copied later */
+            if (announced && thread == 0 && done % CHUNK == 0) announce_rows(flag, counted, done);
+            char *swap = before;
+            before = after;
+            after = swap;
+        }
     }
-    await_copies<0>();
+    join_workers();
+    if (announced && thread == 0) announce_rows(flag, counted, n + 1);
+    if (SPREAD && parts > 1 && thread == 0) add_to_flag(flag, 1);
 }
 
 /* Adds up the gradients of some units of a faster module over the rows that each row of module j was held for: into shared
@@ -297,13 +296,13 @@ DEVICE void add_windows(const element *theirs, element *own, const int *low, con
 /* The gradients that module j receives from the faster modules. */
 DEVICE void gather_gradients(const Call &call, int64 s, int64 j, int64 tile, int part, char *memory) {
     const Module m = call.table[j];
-    const int64 B = call.B, K = m.size, n = m.ticks, N = call.N, end = m.first_unit + K;
-    const int thread = thread_number(), warp = thread / 32, lane = thread % 32, g = lane / 4;
+    const int64 B = call.B, K = m.size, n = m.ticks, end = m.first_unit + K;
+    const int thread = thread_number(), warp = thread / 32, lane = thread % 32;
     const int blocks = blocks_of(K), block = (part * WARPS + warp) * WIDTH;
     if (part >= gather_parts_of(m) || thread >= THREADS) return;
-    const element *weight = call.weight + s * call.weight_s + m.first_unit * N;
+    const uint32 *weight = call.weight + s * call.weight_s + (m.transposed + block * (j + 1)) * STEPS * PACKED;
     element *own = call.g_messages + s * call.g_messages_s + m.g_messages;
-    float *g_faster = call.g_faster + s * call.g_outside_s + (m.fragments * call.tiles + tile * blocks) * FRAGMENT;
+    const int64 here = s * call.g_outside_s + (m.fragments * call.tiles + tile * blocks + block) * FRAGMENT + lane * 4;
     /* the rows of a faster module that began while a row of this one was held: from `low` on, below `high` */
     int *low = (int *)(memory + CHUNK * SEQUENCES * PITCH), *high = low + CHUNK;
 #if NESTED
@@ -317,9 +316,9 @@ DEVICE void gather_gradients(const Call &call, int64 s, int64 j, int64 tile, int
     for (int64 last = n; last >= 0; last -= CHUNK) {
         const int rows = (int)(last + 1 < CHUNK ? last + 1 : CHUNK);
         float sums[CHUNK][WIDTH][4] = {}, small[CHUNK][WIDTH][4] = {};
-        for (int64 i = NESTED ? j - 1 : 0; i < j; i++) {
-            const Module q = call.table[i];
-            const int64 width = q.first_unit + q.size;
+        for (int64 i = 0; i < j; i++) {
+            /* with nested periods, the next faster module has added up the gradients of all faster ones */
+            const Module p = call.table[i], q = call.table[NESTED ? j - 1 : i];
             join_workers();
             if (thread < rows) {
                 const int64 row = last - thread, begin = m.first_tick + (row - 1) * m.period;
@@ -328,47 +327,36 @@ DEVICE void gather_gradients(const Call &call, int64 s, int64 j, int64 tile, int
             }
             join_workers();
 #if NESTED
-            await_flag(scan_flag(call, s, i, tile), (int)(parts_of(q.size) * (q.ticks + 1 - low[rows - 1])), ready);
+            await_flag(scan_flag(call, s, j - 1, tile), (int)(parts_of(q.size) * (q.ticks + 1 - low[rows - 1])), ready);
 #endif
-            /* with nested periods, module i has added up the gradients of all faster ones */
-            const int64 first_unit = NESTED ? 0 : q.first_unit;
-            for (int64 begin = first_unit; begin < width; begin += STEPS * INNER) {
-                const int64 there = width - begin < STEPS * INNER ? width - begin : STEPS * INNER;
-                if (begin > first_unit) join_workers();
-                add_windows(call.g_messages + s * call.g_messages_s + q.g_messages, own, low, high, rows, last, begin, there,
-                            width, end, tile * SEQUENCES, B, part == 0, memory);
-                join_workers();
-                if (block < blocks)
-                    for (int step = 0; step < STEPS && step * INNER < there; step++) {
-                        uint32 right[WIDTH][2], rest[WIDTH][2];
+            add_windows(call.g_messages + s * call.g_messages_s + q.g_messages, own, low, high, rows, last, p.first_unit, p.size,
+                        q.first_unit + q.size, end, tile * SEQUENCES, B, part == 0, memory);
+            join_workers();
+            if (block < blocks)
+                for (int step = 0; step < STEPS && step * INNER < p.size; step++) {
+                    uint32 right[WIDTH][2], rest[WIDTH][2];
 #pragma unroll
-                        for (int k = 0; k < WIDTH; k++) {
-                            const int64 v = (block + k) * 8 + g;
-                            load_right(right[k], weight + v * N + begin, step * INNER, there, v < K);
-#if PRODUCTS == 3
+                    for (int k = 0; k < WIDTH; k++)
+                        load_packed(right[k], rest[k], weight + ((k * (j + 1) + i) * STEPS + step) * PACKED, block + k < blocks);
 #pragma unroll
-                            for (int w = 0; w < 2; w++) split_operand(right[k][w], right[k][w], rest[k][w]);
-#else
-                            rest[k][0] = rest[k][1] = 0;
-#endif
-                        }
-#pragma unroll
-                        for (int r = 0; r < CHUNK; r++) {
-                            uint32 left[4];
-                            load_fragment(left, memory + (r * SEQUENCES + lane % 16) * PITCH + lane / 16 * 16 + step * 32);
-                            multiply_step(sums[r], small[r], left, right, rest);
-                        }
+                    for (int r = 0; r < CHUNK; r++) {
+                        uint32 left[4];
+                        load_fragment(left, memory + (r * SEQUENCES + lane % 16) * PITCH + lane / 16 * 16 + step * 32);
+                        multiply_step(sums[r], small[r], left, right, rest);
                     }
-            }
+                }
         }
 #pragma unroll
         for (int r = 0; r < CHUNK; r++) {
             add_small(sums[r], small[r]);
-            float *to = g_faster + (last - r) * (call.tiles * blocks * FRAGMENT) + block * FRAGMENT + lane * 4;
+            const int64 at = here + (last - r) * (call.tiles * blocks * FRAGMENT);
 #pragma unroll
             for (int k = 0; k < WIDTH; k++)
-                if (r < rows && block + k < blocks)
-                    *(float4 *)(to + k * FRAGMENT) = make_float4(sums[r][k][0], sums[r][k][1], sums[r][k][2], sums[r][k][3]);
+                if (r < rows && block + k < blocks) {
+                    const float4 outside = *(const float4 *)(call.g_outside + at + k * FRAGMENT);
+                    *(float4 *)(call.g_all + at + k * FRAGMENT) =
+                        add(outside, make_float4(sums[r][k][0], sums[r][k][1], sums[r][k][2], sums[r][k][3]));
+                }
         }
         join_workers();
         if (thread == 0) add_to_flag(gather_flag(call, s, j, tile) + part * call.tiles * FLAG_STRIDE, rows);

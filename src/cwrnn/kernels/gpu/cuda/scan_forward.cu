@@ -10,20 +10,20 @@
 struct Call {
     const Module *table;
     int *counter, *flags;
-    const element *weight; /* (S, N, N) */
-    const element *h0;     /* (S, B, N), or NULL for zero */
-    const float *drive;    /* fragments */
-    float *messages;       /* fragments */
-    element *states;       /* per module (ticks + 1, B, K) */
-    element *final;        /* (S, B, N) */
-    const int64 *lengths;  /* (S, B), or NULL */
+    const uint32 *weight; /* packed */
+    const element *h0;    /* (S, B, N), or NULL for zero */
+    const float *drive;   /* fragments */
+    float *messages;      /* fragments */
+    element *states;      /* per module (ticks + 1, B, K) */
+    element *final;       /* (S, B, N) */
+    const int64 *lengths; /* (S, B), or NULL */
     int64 B, N, G, tiles, parts, message_parts;
     int64 weight_s, h0_s, h0_b, states_s, drive_s, messages_s, flags_s;
 };
 
 /* Where a block's shared memory has the number of rows that were announced. */
 DEVICE int *counter_of_rows(char *memory) {
-    return (int *)(memory + 2 * SEQUENCES * PITCH + (DEPTH * 2 + SPLIT - 1) * (WARPS / SPLIT * TILES * 32) * 16);
+    return (int *)(memory + 2 * SEQUENCES * PITCH + (SPLIT - 1) * (WARPS / SPLIT * TILES * 32) * 16);
 }
 
 DEVICE int *scan_flag(const Call &call, int64 s, int64 j, int64 tile) {
@@ -59,11 +59,8 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     element *states = call.states + s * call.states_s + m.states;
     int *flag = scan_flag(call, s, j, tile);
 
-    /* two rows of states, by turns, and the drives and messages that were copied ahead */
-    char *before = memory, *after = memory + SEQUENCES * PITCH;
-    float4 *ahead = (float4 *)(memory + 2 * SEQUENCES * PITCH) + (group * TILES * 32 + lane);
-    const int plane = WARPS / SPLIT * TILES * 32;
-    char *sums_memory = memory + 2 * SEQUENCES * PITCH + DEPTH * 2 * plane * 16;
+    /* two rows of states, by turns */
+    char *before = memory, *after = memory + SEQUENCES * PITCH, *sums_memory = memory + 2 * SEQUENCES * PITCH;
     int *counted = counter_of_rows(memory);
     const bool announced = j > 0 && parts == 1;
     if (warp == WARPS) {
@@ -72,16 +69,17 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     }
 
     Weights weights;
-    load_weights(weights, call.weight + s * call.weight_s + m.first_unit * (call.N + 1), call.N, first_block, share * OWN_STEPS,
-                 K);
+    load_weights(weights,
+                 call.weight + s * call.weight_s +
+                     ((m.packed + m.first_block + first_block) * STEPS + share * OWN_STEPS) * PACKED,
+                 STEPS * PACKED, blocks - first_block);
     for (int i = thread; i < 2 * SEQUENCES * PITCH / 4; i += THREADS) ((uint32 *)memory)[i] = 0;
     join_workers();
     for (int64 i = thread; i < SEQUENCES * K; i += THREADS) {
         int64 sequence = i / K, u = i % K, at = tile * SEQUENCES + sequence;
         element value = 0;
         if (call.h0 != nullptr && at < B) value = call.h0[s * call.h0_s + at * call.h0_b + m.first_unit + u];
-        *(element *)(before + sequence * PITCH + u * sizeof(element)) =
-            ELEMENT == 0 && PRODUCTS == 1 ? to_operand(to_float(value)) : value;
+        *(element *)(before + sequence * PITCH + u * sizeof(element)) = round_operand(value);
         if (at < B && u / UNITS == part) states[at * K + u] = value;
     }
     join_workers();
@@ -103,151 +101,150 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     const int *flag2 = message_flag(call, s, j + 1, j, tile);
     /* the time of the tick that is copied; the row of the next slower module that holds then, and when the next one will */
     int64 time = m.first_tick - 1, next2 = m2.first_tick;
-    int row2 = 0, ready = 0;
+    int row2 = 0, loaded2 = -1, ready = 0;
 #else
     for (int64 i = j + 1; i < call.G; i++) {
         int none = 0;
         await_parts(message_flag(call, s, i, j, tile), call, (int)(call.table[i].ticks + 1), none);
     }
-    float4 extra[TILES];
 #endif
 
     /* which fragments and sequences of this lane there are */
     int there[TILES];
 #pragma unroll
     for (int i = 0; i < TILES; i++) there[i] = owner && first_block + i < blocks;
+#if !DEFERRED
     const bool first = b < B, second = b + 8 < B;
+#endif
 
-    /* copies the drive and the messages of a tick into slot `slot` */
-    int issued = 1, slot = 1 % DEPTH;
-    auto copy_ahead = [&]() {
-        if (issued <= n && owner) {
-#if NESTED
-            if (slower) {
-                if (time >= next2) row2++, next2 += m2.period, messages2 += message_row;
-                if (ready <= row2) await_parts(flag2, call, row2 + 1, ready);
-                time += m.period;
-            }
-#endif
-            float4 *to = ahead + slot * 2 * plane;
-#pragma unroll
-            for (int i = 0; i < TILES; i++) {
-                copy_later<16>(to + i * 32, drive + i * FRAGMENT, there[i]);
-#if NESTED
-                copy_later<16>(to + plane + i * 32, messages2 + i * FRAGMENT, there[i] && slower);
-#endif
-            }
-            drive += drive_row;
-        }
-        end_copies();
+    /* the drives and the messages of the next ticks */
+    float4 own[AHEAD][TILES], heard[AHEAD][TILES];
+    int issued = 0;
+    /* loads those of the next tick that was not loaded; `newest` are the messages of the tick before */
+    auto load_ahead = [&](float4(&drives)[TILES], float4(&sent)[TILES], const float4(&newest)[TILES]) {
         issued++;
-        slot = slot + 1 == DEPTH ? 0 : slot + 1;
-    };
-#if !NESTED
-    auto add_messages = [&](int64 row) {
 #pragma unroll
-        for (int i = 0; i < TILES; i++) extra[i] = make_float4(0, 0, 0, 0);
-        if (row <= n)
-            for (int64 k = j + 1; k < call.G; k++) {
-                const Module q = call.table[k];
-                int64 at = row_at(m.first_tick + (row - 1) * m.period - 1, q.first_tick, q.period);
-                const float *from = call.messages + s * call.messages_s + lane * 4 +
-                                    (q.message_fragments * call.tiles + (at * call.tiles + tile) * q.first_block +
-                                     m.first_block + first_block) *
-                                        FRAGMENT;
+        for (int i = 0; i < TILES; i++) sent[i] = issued > 1 ? newest[i] : make_float4(0, 0, 0, 0);
+        if (issued > n || !owner) return;
+#if NESTED
+        if (slower) {
+            if (time >= next2) row2++, next2 += m2.period, messages2 += message_row;
+            if (row2 != loaded2) {
+                if (ready <= row2) await_parts(flag2, call, row2 + 1, ready);
+                loaded2 = row2;
 #pragma unroll
                 for (int i = 0; i < TILES; i++)
-                    if (there[i]) extra[i] = add(extra[i], load_through((const float4 *)(from + i * FRAGMENT)));
+                    if (there[i]) sent[i] = load_through((const float4 *)(messages2 + i * FRAGMENT));
             }
-    };
-    add_messages(1);
-#endif
-    for (int i = 0; i < DEPTH - 1; i++) copy_ahead();
-
-    /* the drive and the messages of the next tick, which this thread copied itself */
-    int read = 1 % DEPTH;
-    float sums[TILES][4];
-    auto take_copied = [&]() {
-        await_copies<DEPTH - 2>();
-        const float4 *from = ahead + read * 2 * plane;
-#pragma unroll
-        for (int i = 0; i < TILES; i++) {
-            float4 value = make_float4(0, 0, 0, 0);
-            if (owner) {
-                value = from[i * 32];
-#if NESTED
-                value = add(value, from[plane + i * 32]);
-#else
-                value = add(value, extra[i]);
-#endif
-            }
-            sums[i][0] = value.x, sums[i][1] = value.y, sums[i][2] = value.z, sums[i][3] = value.w;
+            time += m.period;
         }
-        read = read + 1 == DEPTH ? 0 : read + 1;
+#else
+#pragma unroll
+        for (int i = 0; i < TILES; i++) sent[i] = make_float4(0, 0, 0, 0);
+        for (int64 k = j + 1; k < call.G; k++) {
+            const Module q = call.table[k];
+            int64 at = row_at(m.first_tick + (issued - 1) * m.period - 1, q.first_tick, q.period);
+            const float *from = call.messages + s * call.messages_s + lane * 4 +
+                                (q.message_fragments * call.tiles + (at * call.tiles + tile) * q.first_block + m.first_block +
+                                 first_block) *
+                                    FRAGMENT;
+#pragma unroll
+            for (int i = 0; i < TILES; i++)
+                if (there[i]) sent[i] = add(sent[i], load_through((const float4 *)(from + i * FRAGMENT)));
+        }
+#endif
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
+            if (there[i]) drives[i] = load_through((const float4 *)(drive + i * FRAGMENT));
+        drive += drive_row;
     };
-    if (n > 0) take_copied();
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+#pragma unroll
+        for (int k = 0; k < TILES; k++) own[i][k] = heard[i][k] = make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) load_ahead(own[i], heard[i], heard[(i + AHEAD - 1) % AHEAD]);
 
     const int at_row = (lane % 16) * PITCH + lane / 16 * 16 + share * OWN_STEPS * 32;
     const int at_unit = g * PITCH + (first_block * 8 + 2 * c) * (int)sizeof(element);
+#if !DEFERRED
     element *to = states + row_size + b * K + first_block * 8 + 2 * c, *to8 = to + 8 * K;
-    for (int row = 1; row <= n; row++) {
-#if SPREAD
-        multiply_rows<true>(sums, weights, before + at_row);
-#else
-        multiply_rows<false>(sums, weights, before + at_row);
 #endif
-        copy_ahead();
-        join_sums(sums, sums_memory);
+#if DEFERRED
+    RowCopies copies;
+    plan_copies(copies, states + row_size, K, tile * SEQUENCES, B, K);
+#endif
+    for (int base = 1; base <= n; base += AHEAD) {
 #pragma unroll
-        for (int i = 0; i < TILES; i++)
+        for (int ahead = 0; ahead < AHEAD; ahead++) {
+            const int row = base + ahead;
+            if (row > n) break;
+            float sums[TILES][4];
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                float x = sums[i][k];
-                /* NaN stays NaN */
-                x = RECTIFY ? (x < 0 ? 0 : x) : tanh_of<FAST>(x);
-                /* what lies behind the last unit of a module must stay zero */
-                sums[i][k] = FULL || (first_block + i) * 8 + 2 * c + k % 2 < K ? x : 0;
+            for (int i = 0; i < TILES; i++) {
+                const float4 value = add(own[ahead][i], heard[ahead][i]);
+                sums[i][0] = value.x, sums[i][1] = value.y, sums[i][2] = value.z, sums[i][3] = value.w;
             }
-        if (!SPREAD || parts == 1) {
+            multiply_rows(sums, weights, before + at_row);
+            load_ahead(own[ahead], heard[ahead], heard[(ahead + AHEAD - 1) % AHEAD]);
+#if DEFERRED
+            if (row > 1) copy_row(copies, before, row_size);
+#endif
+            join_sums(sums, sums_memory);
 #pragma unroll
             for (int i = 0; i < TILES; i++)
-                if (there[i]) {
-                    char *at = after + at_unit + i * 8 * (int)sizeof(element);
-                    store_operands(at, sums[i][0], sums[i][1]);
-                    store_operands(at + 8 * PITCH, sums[i][2], sums[i][3]);
-                }
-        }
 #pragma unroll
-        for (int i = 0; i < TILES; i++) {
-            const bool one = FULL || (first_block + i) * 8 + 2 * c < K, two = FULL || (first_block + i) * 8 + 2 * c + 1 < K;
-            if (there[i] && first && one) store_pair(to + i * 8, sums[i][0], sums[i][1], two);
-            if (there[i] && second && one) store_pair(to8 + i * 8, sums[i][2], sums[i][3], two);
-        }
-        to += row_size, to8 += row_size;
-#if !NESTED
-        add_messages(row + 1);
-#endif
-        if (row < n) take_copied();
-        join_workers();
-#if SPREAD
-        if (parts > 1) {
-            if (thread == 0) add_to_flag(flag, row == 1 ? 2 : 1);
-            if (row < n) {
-                int none = 0;
-                if (lane == 0) await_flag(flag, parts * (row + 1), none);
-                join_warp();
-                copy_rows(after, states + row * row_size, SEQUENCES, 0, K, tile * SEQUENCES, B, K);
-                join_workers();
+                for (int k = 0; k < 4; k++) {
+                    float x = sums[i][k];
+                    /* NaN stays NaN */
+                    x = RECTIFY ? (x < 0 ? 0 : x) : tanh_of<FAST>(x);
+                    /* what lies behind the last unit of a module must stay zero */
+                    sums[i][k] = FULL || (first_block + i) * 8 + 2 * c + k % 2 < K ? x : 0;
+                }
+            if (!SPREAD || parts == 1) {
+#pragma unroll
+                for (int i = 0; i < TILES; i++)
+                    if (there[i]) {
+                        char *at = after + at_unit + i * 8 * (int)sizeof(element);
+                        store_operands(at, sums[i][0], sums[i][1]);
+                        store_operands(at + 8 * PITCH, sums[i][2], sums[i][3]);
+                    }
             }
-        } else
+#if !DEFERRED
+#pragma unroll
+            for (int i = 0; i < TILES; i++) {
+                const bool one = FULL || (first_block + i) * 8 + 2 * c < K;
+                const bool two = FULL || (first_block + i) * 8 + 2 * c + 1 < K;
+                if (there[i] && first && one) store_pair(to + i * 8, sums[i][0], sums[i][1], two);
+                if (there[i] && second && one) store_pair(to8 + i * 8, sums[i][2], sums[i][3], two);
+            }
+            to += row_size, to8 += row_size;
 #endif
-        if (announced && thread == 0 && ((row + 1) % CHUNK == 0 || row == n)) announce_rows(flag, counted, row + 1);
-        char *swap = before;
-        before = after;
-        after = swap;
+            join_workers();
+#if SPREAD
+            if (parts > 1) {
+                if (thread == 0) add_to_flag(flag, row == 1 ? 2 : 1);
+                if (row < n) {
+                    int none = 0;
+                    if (lane == 0) await_flag(flag, parts * (row + 1), none);
+                    join_warp();
+                    copy_rows(after, states + row * row_size, SEQUENCES, 0, K, tile * SEQUENCES, B, K);
+                    join_workers();
+                }
+            } else
+#endif
+            /* a row that is copied later is not there yet */
+            if (announced && thread == 0 && (row + 1 - DEFERRED) % CHUNK == 0) announce_rows(flag, counted, row + 1 - DEFERRED);
+            char *swap = before;
+            before = after;
+            after = swap;
+        }
     }
-    await_copies<0>();
+#if DEFERRED
+    if (n > 0) copy_row(copies, before, row_size);
+#endif
     join_workers();
+    if (announced && thread == 0) announce_rows(flag, counted, n + 1);
     for (int64 i = thread; i < SEQUENCES * K; i += THREADS) {
         int64 at = tile * SEQUENCES + i / K, u = i % K;
         if (at >= B || u / UNITS != part) continue;
@@ -261,12 +258,12 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
 DEVICE void send_messages(const Call &call, int64 s, int64 j, int64 tile, int part, char *memory) {
     if (thread_number() >= THREADS) return;
     const Module m = call.table[j];
-    const int64 B = call.B, K = m.size, n = m.ticks, N = call.N;
-    const int thread = thread_number(), warp = thread / 32, lane = thread % 32, g = lane / 4;
+    const int64 B = call.B, K = m.size, n = m.ticks;
+    const int thread = thread_number(), warp = thread / 32, lane = thread % 32;
     const bool telescope = NESTED && j + 1 < call.G;
     const Module m2 = call.table[j + 1 < call.G ? j + 1 : j];
     const element *states = call.states + s * call.states_s + m.states;
-    const element *weight = call.weight + s * call.weight_s + m.first_unit;
+    const uint32 *weight = call.weight + s * call.weight_s + m.packed * STEPS * PACKED;
     float *own = call.messages + s * call.messages_s + (m.message_fragments * call.tiles + tile * m.first_block) * FRAGMENT;
     const float *theirs =
         call.messages + s * call.messages_s + (m2.message_fragments * call.tiles + tile * m2.first_block) * FRAGMENT;
@@ -312,24 +309,13 @@ DEVICE void send_messages(const Call &call, int64 s, int64 j, int64 tile, int pa
                 for (int step = 0; step < STEPS; step++) {
                     uint32 high[WIDE][2], low[WIDE][2];
 #pragma unroll
-                    for (int k = 0; k < WIDE; k++) {
-                        int64 u = (block + k) * 8 + g;
-                        load_right(high[k], weight + (receiver.first_unit + u) * N, step * INNER, K, u < receiver.size);
-#if PRODUCTS == 3
-#pragma unroll
-                        for (int i = 0; i < 2; i++) split_operand(high[k][i], high[k][i], low[k][i]);
-#else
-                        low[k][0] = low[k][1] = 0;
-#endif
-                    }
+                    for (int k = 0; k < WIDE; k++)
+                        load_packed(high[k], low[k], weight + ((receiver.first_block + block + k) * STEPS + step) * PACKED,
+                                    block + k < blocks);
 #pragma unroll
                     for (int i = 0; i < CHUNK; i++) {
                         uint32 left[4];
                         load_fragment(left, memory + (i * SEQUENCES + lane % 16) * PITCH + lane / 16 * 16 + step * 32);
-#if ELEMENT == 0 && PRODUCTS == 1
-#pragma unroll
-                        for (int k = 0; k < 4; k++) left[k] = bits_of(round_to_tf32(float_of(left[k])));
-#endif
                         multiply_step(sums[i], small[i], left, high, low);
                     }
                 }

@@ -49,7 +49,7 @@ struct Call {
     element *ticks;       /* the states h of all modules at their ticks, row 0 being the initial one: (rows, B, size) */
     int64 ticks_s;
     element *kept; /* (S, kept_s): see small_gated_forward.cu */
-    int64 kept_s;
+    int64 kept_s, states_size; /* how many numbers the states of all modules have in a replica */
     const element *g_held;
     int64 g_held_s, g_held_t, g_held_b, g_held_n;
     const element *g_ticks; /* as `ticks` */
@@ -128,6 +128,9 @@ DEVICE float multiply(float start, const float (&weights)[4][GROUPS][4], const f
     return (sums[0] + one) + (two + three);
 }
 
+/* The number of thread `which` of these four neighbours. */
+DEVICE float shuffle_among_four(float x, int which) { return shuffle(x, thread_number() % 32 / 4 * 4 + which); }
+
 /* The bitwise or of a word of COUNT neighbouring threads. */
 template <int COUNT> DEVICE uint32 join_bits(uint32 word) {
 #pragma unroll
@@ -166,6 +169,8 @@ struct Operands {
 /* Computes the drive of a chunk that begins at step `first`. */
 DEVICE void compute_drive(const Call &call, const Source &source, Operands &operands, float (&drive)[CHUNK][DRIVE_WIDTH],
                           int64 first, int helper) {
+    /* how many loads, and products with an input, are in flight: their numbers and the sums must fit into the registers */
+    constexpr int loads = TALL == 4 ? 16 : 4, products = TALL == 4 ? 4 : 1;
     const int row = helper % (ROWS / TALL) * TALL, step = helper / (ROWS / TALL) * 8;
     const bool works = step < CHUNK;
     const int64 I = call.I, N = call.N, input_t = call.input_t;
@@ -180,14 +185,14 @@ DEVICE void compute_drive(const Call &call, const Source &source, Operands &oper
     for (int64 from = 0; from < I; from += INPUTS) {
         join_helpers();
         if (first == 0 || I > INPUTS) {
-#pragma unroll 8
+#pragma unroll loads
             for (int e = helper; e < INPUTS * ROWS; e += HELPERS) {
                 const int i = e % INPUTS, r = e / INPUTS, unit = r / GATES, gate = r % GATES;
                 const bool there = unit < N && from + i < I;
                 operands.weight[i][r] = there ? to_float(source.weight[(gate * N + unit) * I + from + i]) : 0;
             }
         }
-#pragma unroll 16
+#pragma unroll loads
         for (int e = helper; e < INPUTS * CHUNK; e += HELPERS) {
             const int i = e % INPUTS, k = e / INPUTS;
             const bool there = from + i < I && first + k < source.end;
@@ -195,7 +200,7 @@ DEVICE void compute_drive(const Call &call, const Source &source, Operands &oper
         }
         join_helpers();
         if (works) {
-#pragma unroll 4
+#pragma unroll products
             for (int i = 0; i < INPUTS; i++) {
                 float left[TALL];
 #pragma unroll

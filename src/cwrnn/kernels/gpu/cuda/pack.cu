@@ -1,0 +1,62 @@
+/* Weights as right operands of the products of states: rounded, zero where there are none, and in the order in which the
+ * lanes of a warp load them. Constants as in modules.cuh; TRANSPOSED: for the gradients of states. */
+
+#include "modules.cuh"
+
+struct Call {
+    const Module *table;
+    const element *weight; /* (S, N, N) */
+    uint32 *packed;        /* (S, fragments, 32, WORDS) */
+    int64 N, fragments, weight_s;
+};
+
+/* A warp packs one fragment.
+ *
+ * Forward, module j has a fragment for every 8 units that it sends to, of the fastest module first, and every step of its
+ * own units. Transposed, it has a fragment for every 8 units of its own, every module that it sends to, and every step of
+ * that module's units. */
+PROGRAM(THREADS) pack_weights(CALL(Call, call)) {
+    const int64 s = block_row();
+    const int lane = thread_number() % 32, g = lane / 4, c = lane % 4;
+    const int64 number = block_number() * WARPS + thread_number() / 32;
+    if (number >= call.fragments) return;
+    const int block = (int)(number / STEPS), step = (int)(number % STEPS);
+    int j = 0, within;
+#if TRANSPOSED
+    while (block >= call.table[j].transposed + (int64)blocks_of(call.table[j].size) * (j + 1)) j++;
+    const Module m = call.table[j];
+    within = block - (int)m.transposed;
+    const Module q = call.table[within % (j + 1)];
+    const int64 column = within / (j + 1) * 8 + g, columns = m.size, inner = q.size;
+#else
+    while (block >= call.table[j].packed + call.table[j].first_block + blocks_of(call.table[j].size)) j++;
+    const Module m = call.table[j];
+    within = block - (int)m.packed;
+    int i = 0;
+    while (within >= call.table[i].first_block + blocks_of(call.table[i].size)) i++;
+    const Module q = call.table[i];
+    const int64 column = (within - q.first_block) * 8 + g, columns = q.size, inner = m.size;
+#endif
+    const element *weight = call.weight + s * call.weight_s;
+    auto load = [&](int64 k) {
+        if (column >= columns || k >= inner) return (element)0;
+        const int64 receiver = TRANSPOSED ? q.first_unit + k : q.first_unit + column;
+        const int64 sender = TRANSPOSED ? m.first_unit + column : m.first_unit + k;
+        return weight[receiver * call.N + sender];
+    };
+    uint32 *to = call.packed + ((s * call.fragments + number) * 32 + lane) * WORDS;
+#pragma unroll
+    for (int high = 0; high < 2; high++) {
+#if ELEMENT == 0
+        const uint32 value = bits_of(load(step * INNER + 4 * high + c));
+#if PRODUCTS == 3
+        split_operand(value, to[high], to[2 + high]);
+#else
+        to[high] = bits_of(round_to_tf32(float_of(value)));
+#endif
+#else
+        const int64 k = step * INNER + 8 * high + 2 * c;
+        to[high] = (uint32)load(k) | (uint32)load(k + 1) << 16;
+#endif
+    }
+}
