@@ -1,6 +1,6 @@
 """The recurrences of simple cells (tanh, relu) on a GPU, module by module, by the CUDA programs in `cuda/`.
 
-One launch computes all modules at once, forward or backward. A block computes the recurrence of one module for 16
+One launch computes all modules at once, forward or backward. A block computes the recurrence of one module for 8
 sequences, with its weights in registers; the weights of a large module are spread over several blocks, which exchange
 their states through memory. `Layout` says how many warps, units and registers that takes.
 """
@@ -16,10 +16,12 @@ from ...schedule import Schedule
 from . import driver
 from .tables import Plan
 
-SEQUENCES = 16
+SEQUENCES = 8
 """Sequences of a tile, which one block computes together."""
-FRAGMENT = 128
-"""Numbers of a fragment: 16 sequences times 8 units."""
+ROWS = 16
+"""Units of a fragment."""
+FRAGMENT = SEQUENCES * ROWS
+"""Numbers of a fragment."""
 FLAG_STRIDE = 8
 """Numbers between two flags: as in modules.cuh."""
 STEP_BYTES = 32
@@ -43,7 +45,7 @@ class Layout(NamedTuple):
     @property
     def units(self) -> int:
         """Units of a module that one block computes."""
-        return self.warps // self.split * self.tiles * 8
+        return self.warps // self.split * self.tiles * ROWS
 
     @property
     def pitch(self) -> int:
@@ -57,14 +59,14 @@ class Layout(NamedTuple):
     @property
     def registers(self) -> int:
         """Registers of a thread that have weights."""
-        return self.tiles * self.steps // self.split * (4 if self.products == 3 else 2)
+        return self.tiles * self.steps // self.split * (8 if self.products == 3 else 4)
 
     @property
     def ahead(self) -> int:
         """How many ticks are loaded ahead: as many as there are registers for. Large modules have long ticks."""
         if self.registers > WEIGHT_REGISTERS // 2:
             return 1
-        return 2 if self.tiles == 4 else 3
+        return 3
 
     @property
     def has_signaller(self) -> bool:
@@ -72,12 +74,12 @@ class Layout(NamedTuple):
 
         Forward, the fastest module announces nothing, and the others have time.
         """
-        return not self.spread and self.warps < 8
+        return not self.spread and self.registers <= WEIGHT_REGISTERS // 2
 
     @property
     def gather_units(self) -> int:
         """Units that one block gathers gradients for."""
-        return self.warps * (4 if self.spread else self.tiles) * 8
+        return self.warps * (2 if self.spread else self.tiles) * ROWS
 
     def choose_chunk(self, wide: int, shared: int) -> int:
         """How many rows of messages a block computes together: as many as registers and shared memory have room for."""
@@ -92,19 +94,25 @@ def choose_layout(largest: int, element_size: int, products: int) -> Layout:
     >>> choose_layout(128, 2, 1).units, choose_layout(512, 2, 1).units, choose_layout(512, 4, 1).units
     (128, 128, 64)
     """
-    steps = -(-largest * element_size // STEP_BYTES)
-    per_tile = 4 if products == 3 else 2
-    blocks = -(-largest // 8)
+    words = 8 if products == 3 else 4
+    blocks = -(-largest // ROWS)
+    # the programs take two steps at a time
+    steps = _round_up(-(-largest * element_size // STEP_BYTES), 2)
     # a block computes the whole module, if its weights fit
-    for warps, tiles in ((1, 1), (2, 1), (4, 1), (4, 2), (8, 2), (8, 4)):
-        if warps * tiles >= blocks and tiles * steps * per_tile <= WEIGHT_REGISTERS:
+    for warps, tiles in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2)):
+        if warps * tiles >= blocks and tiles * steps * words <= WEIGHT_REGISTERS:
             return Layout(steps, warps, tiles, 1, products, False)
-    for split in (1, 2, 4):
-        steps = -(-steps // split) * split
-        for tiles in (4, 2, 1):
-            if tiles * (steps // split) * per_tile <= WEIGHT_REGISTERS:
+    for split in (1, 2, 4, 8):
+        steps = _round_up(steps, 2 * split)
+        for tiles in (2, 1):
+            if tiles * (steps // split) * words <= WEIGHT_REGISTERS:
                 return Layout(steps, 8, tiles, split, products, True)
     raise ValueError(f"modules of {largest} units are too large")
+
+
+def _round_up(number: int, step: int) -> int:
+    """The smallest multiple of `step` that is not below `number`."""
+    return -(-number // step) * step
 
 
 class Programs(NamedTuple):
@@ -120,11 +128,11 @@ class Programs(NamedTuple):
     backward: driver.Program
 
 
-DRIVE_WARPS, DRIVE_TALL = 4, 2
+DRIVE_WARPS, DRIVE_TALL = 4, 4
 """Warps of a block that computes drives, and ticks of a tile that a warp computes."""
 PACK_WARPS = 4
 """Warps of a block that packs weights."""
-HOLD_WARPS, HOLD_STEPS, SUM_WIDTH = 4, 16, 4
+HOLD_WARPS, HOLD_STEPS, SUM_WIDTH = 4, 16, 2
 """Warps of a block that holds states, and its time steps; fragments of a warp that collects gradients."""
 
 
@@ -137,7 +145,7 @@ def load_programs(
     layout = choose_layout(max(schedule.sizes), size, products)
     nested = all(slow % fast == 0 for fast, slow in zip(schedule.periods, schedule.periods[1:], strict=False))
     even = all(units % 2 == 0 for units in schedule.sizes)
-    full = all(units % 8 == 0 for units in schedule.sizes)
+    full = all(units % ROWS == 0 for units in schedule.sizes)
 
     def load(name: str, file: str, threads: int, shared: int, **others: int) -> driver.Program:
         constants = {
@@ -163,14 +171,14 @@ def load_programs(
         layout,
         load(
             "compute_drive", "drive.cu", 32 * DRIVE_WARPS, 0, EVEN=int(even_input), WARPS=DRIVE_WARPS,
-            TILES=4 if size == 4 else 8, SPLIT=1, STEPS=1, PRODUCTS=3 if size == 4 else 1, SPREAD=0,
+            TILES=2 if size == 4 else 4, SPLIT=1, STEPS=1, PRODUCTS=3 if size == 4 else 1, SPREAD=0,
         ),
         load_pack(0),
         load_scan("scan_forward", min(2, layout.tiles), signaller=False),
         load("hold_states", "hold.cu", 32 * HOLD_WARPS, 0, WARPS=HOLD_WARPS, TILES=1, SPLIT=1, STEPS=1, SPREAD=0),
         load("collect_gradients", "hold.cu", 32 * HOLD_WARPS, 0, WARPS=HOLD_WARPS, TILES=1, SPLIT=1, STEPS=1, SPREAD=0),
         load_pack(1),
-        load_scan("scan_backward", 4 if layout.spread else layout.tiles, layout.has_signaller),
+        load_scan("scan_backward", 2 if layout.spread else layout.tiles, layout.has_signaller),
     )  # fmt: skip
 
 
@@ -264,7 +272,7 @@ def backward(
         *_, fields[14], fields[15], fields[16], _ = (0, *g_held.stride()[-4 if lead else -3 :])
     fields[17] = plan.fragments * tiles * FRAGMENT
     blocks = sum(
-        (n + 1) * -(-tiles * -(-size // (8 * SUM_WIDTH)) // HOLD_WARPS)
+        (n + 1) * -(-tiles * -(-size // (ROWS * SUM_WIDTH)) // HOLD_WARPS)
         for n, size in zip(plan.ticks, schedule.sizes, strict=True)
     )
     driver.launch(programs.collect, blocks, S, fields, stream)
@@ -282,9 +290,9 @@ def backward(
 def _pack(
     program: driver.Program, blocks: int, plan: Plan, layout: Layout, weight_hh: Tensor, stream: int
 ) -> Tensor:
-    """The weights as the programs load them, `blocks` times 8 units and all steps of each replica."""
+    """The weights as the programs load them, `blocks` times 16 units and all steps of each replica."""
     S, N = weight_hh.shape[:-2].numel(), weight_hh.shape[-1]
-    fragments, words = blocks * layout.steps, 4 if layout.products == 3 else 2
+    fragments, words = blocks * layout.steps, 8 if layout.products == 3 else 4
     packed = torch.empty(S * fragments * 32 * words, dtype=torch.int32, device=weight_hh.device)
     fields = (
         plan.table.data_ptr(), weight_hh.data_ptr(), packed.data_ptr(), N, fragments,
@@ -308,7 +316,7 @@ def _count_drive_blocks(sizes: tuple[int, ...], ticks: tuple[int, ...], tiles: i
     """The number of blocks that compute the drive; `wide` elements have 4 bytes."""
     tall = DRIVE_WARPS * DRIVE_TALL
     return sum(
-        -(-n * tiles // tall) * -(-(-(-size // 8)) // (4 if wide else 8)) for n, size in zip(ticks, sizes, strict=True)
+        -(-n * tiles // tall) * -(-(-(-size // ROWS)) // (2 if wide else 4)) for n, size in zip(ticks, sizes, strict=True)
     )
 
 

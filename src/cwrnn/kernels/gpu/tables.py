@@ -16,6 +16,8 @@ from ...schedule import Schedule
 
 BLOCK_SIZE = 64
 """Rows and columns of a block of the weights' gradients, of an Elman cell or of small modules."""
+FRAGMENT_UNITS = 16
+"""Units of a fragment of the CUDA programs."""
 PART_LINES = 4096
 """Lines (rows of a module, times sequences) that one program multiplies to a part of such a block."""
 
@@ -38,15 +40,15 @@ class ModuleRow(NamedTuple):
     messages: int
     g_messages: int
     first_block: int
-    """The number of fragments (16 sequences times 8 units) that cover the units of all faster modules."""
+    """The number of fragments (16 units times 8 sequences) that cover the units of all faster modules."""
     fragments: int
     """The number of fragments before those of this module's rows, for each tile of sequences."""
     message_fragments: int
     """The number of fragments before those of this module's messages, for each tile of sequences."""
     packed: int
-    """The number of blocks of 8 receiving units that the faster modules' packed weights have."""
+    """The number of blocks of 16 receiving units that the faster modules' packed weights have."""
     transposed: int
-    """The number of blocks of 8 sending units, one for each receiving module, that the faster modules' weights have."""
+    """The number of blocks of 16 sending units, one for each receiving module, that the faster modules' weights have."""
 
 
 class PartRow(NamedTuple):
@@ -102,9 +104,9 @@ class Plan(NamedTuple):
     message_fragments: int
     """How many fragments the messages of all modules have in one replica, for each tile of sequences."""
     packed: int
-    """How many blocks of 8 receiving units the packed weights of all modules have."""
+    """How many blocks of 16 receiving units the packed weights of all modules have."""
     transposed: int
-    """How many blocks of 8 sending units, one for each receiving module, the weights of all modules have."""
+    """How many blocks of 16 sending units, one for each receiving module, the weights of all modules have."""
 
 
 def make_plan(schedule: Schedule, t0: int, T: int, B: int, device: torch.device) -> Plan:
@@ -168,11 +170,11 @@ def _make_plan(schedule: Schedule, first_ticks: tuple[int, ...], T: int, B: int,
         states += (ticks + 1) * B * size
         messages += (ticks + 1) * B * units.start
         g_messages += (ticks + 1) * B * units.stop
-        fragments += (ticks + 1) * -(-size // 8)
+        fragments += (ticks + 1) * -(-size // FRAGMENT_UNITS)
         message_fragments += (ticks + 1) * first_block
-        first_block += -(-size // 8)
+        first_block += -(-size // FRAGMENT_UNITS)
         packed += first_block
-        transposed += -(-size // 8) * len(rows)
+        transposed += -(-size // FRAGMENT_UNITS) * len(rows)
     table = _copy_to_device(rows, torch.int64, device)
     return Plan(
         table, tuple(row.ticks for row in rows), states, max(messages, 1), g_messages, fragments, message_fragments,

@@ -4,8 +4,8 @@
 #include "modules.cuh"
 
 #define HOLD_STEPS 16
-#define SUM_STEPS 4
-#define SUM_WIDTH 4
+#define SUM_STEPS 8
+#define SUM_WIDTH 2
 
 struct Call {
     const Module *table;
@@ -74,11 +74,11 @@ DEVICE void add_pair(float &x, float &y, const element *from, bool first, bool s
 #endif
 }
 
-/* Adds up the gradients of every state that come from outside. A warp computes SUM_WIDTH fragments of a row; the slowest
- * modules, which have most to add up, come first. */
+/* Adds up the gradients of every state that come from outside. A warp computes SUM_WIDTH fragments of a row: a lane has two
+ * neighbouring units of two sequences. The slowest modules, which have most to add up, come first. */
 PROGRAM(THREADS) collect_gradients(CALL(Call, call)) {
     const int64 s = block_row(), B = call.B;
-    const int thread = thread_number(), lane = thread % 32, g = lane / 4, c = lane % 4;
+    const int thread = thread_number(), lane = thread % 32, pair = lane / 4, c = lane % 4;
     uint32 number = (uint32)block_number();
     const Module *table = call.table + call.G - 1;
     uint32 per_row;
@@ -92,17 +92,17 @@ PROGRAM(THREADS) collect_gradients(CALL(Call, call)) {
     const int blocks = blocks_of(K), groups = (blocks + SUM_WIDTH - 1) / SUM_WIDTH;
     const uint32 within = number % per_row * WARPS + thread / 32;
     if (within >= (uint32)call.tiles * groups) return;
-    const int64 tile = within / groups, block = within % groups * SUM_WIDTH;
+    const int64 tile = within / groups, block = within % groups * SUM_WIDTH, u = block * ROWS + 2 * pair;
     const int64 begin = row > 0 ? m.first_tick + (row - 1) * m.period : 0;
     int64 end = m.first_tick + row * m.period;
     if (end > call.T) end = call.T;
-    float sums[SUM_WIDTH][4] = {};
+    float sums[2][SUM_WIDTH][2] = {};
 #pragma unroll
     for (int high = 0; high < 2; high++) {
-        const int64 b = tile * SEQUENCES + g + 8 * high, u = block * 8 + 2 * c;
+        const int64 b = tile * SEQUENCES + 2 * c + high;
         bool first[SUM_WIDTH], second[SUM_WIDTH];
 #pragma unroll
-        for (int i = 0; i < SUM_WIDTH; i++) first[i] = b < B && u + i * 8 < K, second[i] = b < B && u + i * 8 + 1 < K;
+        for (int i = 0; i < SUM_WIDTH; i++) first[i] = b < B && u + i * ROWS < K, second[i] = b < B && u + i * ROWS + 1 < K;
         const int64 length = call.lengths != nullptr && b < B ? call.lengths[s * B + b] : call.T;
         if (call.g_held != nullptr) {
             const int64 last = end < length ? end : length;
@@ -114,31 +114,35 @@ PROGRAM(THREADS) collect_gradients(CALL(Call, call)) {
                 for (int k = 0; k < SUM_STEPS; k++)
 #pragma unroll
                     for (int i = 0; i < SUM_WIDTH; i++)
-                        add_pair(xs[k][i][0], xs[k][i][1], from + (t + k) * call.g_held_t + i * 8, first[i], second[i]);
+                        add_pair(xs[k][i][0], xs[k][i][1], from + (t + k) * call.g_held_t + i * ROWS, first[i], second[i]);
 #pragma unroll
                 for (int k = 0; k < SUM_STEPS; k++)
 #pragma unroll
-                    for (int i = 0; i < SUM_WIDTH; i++) sums[i][2 * high] += xs[k][i][0], sums[i][2 * high + 1] += xs[k][i][1];
+                    for (int i = 0; i < SUM_WIDTH; i++) sums[high][i][0] += xs[k][i][0], sums[high][i][1] += xs[k][i][1];
             }
             for (; t < last; t++)
 #pragma unroll
                 for (int i = 0; i < SUM_WIDTH; i++)
-                    add_pair(sums[i][2 * high], sums[i][2 * high + 1], from + t * call.g_held_t + i * 8, first[i], second[i]);
+                    add_pair(sums[high][i][0], sums[high][i][1], from + t * call.g_held_t + i * ROWS, first[i], second[i]);
         }
         const int64 final_row = call.lengths == nullptr ? m.ticks : row_at(length - 1, m.first_tick, m.period);
 #pragma unroll
         for (int i = 0; i < SUM_WIDTH; i++) {
-            float &x = sums[i][2 * high], &y = sums[i][2 * high + 1];
+            float &x = sums[high][i][0], &y = sums[high][i][1];
             if (call.g_states != nullptr)
-                add_pair(x, y, call.g_states + s * call.states_s + m.states + (row * B + b) * K + u + i * 8, first[i], second[i]);
+                add_pair(x, y, call.g_states + s * call.states_s + m.states + (row * B + b) * K + u + i * ROWS, first[i],
+                         second[i]);
             if (call.g_final != nullptr && row == final_row)
-                add_pair(x, y, call.g_final + (s * B + b) * call.N + m.first_unit + u + i * 8, first[i], second[i]);
+                add_pair(x, y, call.g_final + (s * B + b) * call.N + m.first_unit + u + i * ROWS, first[i], second[i]);
         }
     }
-    const int64 at = (m.fragments * call.tiles + (row * call.tiles + tile) * blocks + block) * FRAGMENT + lane * 4;
-    float *to = call.g_outside + s * call.g_outside_s + at;
+    const int64 at = (m.fragments * call.tiles + (row * call.tiles + tile) * blocks + block) * FRAGMENT;
+    /* the place of the first unit in a fragment; that of the second one is 16 numbers behind it */
+    float *to = call.g_outside + s * call.g_outside_s + at + (2 * pair % 8 * 4 + c) * 4 + pair / 4 * 2;
 #pragma unroll
     for (int i = 0; i < SUM_WIDTH; i++)
         if (block + i < blocks)
-            *(float4 *)(to + i * FRAGMENT) = make_float4(sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+#pragma unroll
+            for (int k = 0; k < 2; k++)
+                *(float2 *)(to + i * FRAGMENT + k * 16) = make_float2(sums[0][i][k], sums[1][i][k]);
 }

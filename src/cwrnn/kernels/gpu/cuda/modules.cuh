@@ -1,14 +1,15 @@
-/* The table of modules, and the products of their states with weights, for the programs that run modules one by one.
+/* The table of modules, and the products of weights with their states, for the programs that run modules one by one.
  *
- * A tile is 16 sequences. A fragment is 16 sequences x 8 units of float, in the order in which the matrix unit leaves its
- * sums: lane 4 g + c has units 2 c and 2 c + 1 of sequence g, then those of sequence g + 8. Drives, messages and gradients
- * of states lie in memory as fragments, so that a thread reads and writes its four numbers at once.
+ * A tile is 8 sequences. A fragment is 16 units x 8 sequences of float, in the order in which the matrix unit leaves its
+ * sums: lane 4 g + c has sequences 2 c and 2 c + 1 of unit g, then those of unit g + 8. Drives, messages and gradients of
+ * states lie in memory as fragments, so that a thread reads and writes its four numbers at once.
  *
- * Constants of a program: STEPS products of the matrix unit cover the largest module's states; WARPS warps of a block;
- * TILES fragments of a warp; SPLIT warps share the states of one product; PRODUCTS is 3 to multiply float as three
- * products of tf32, else 1; CHUNK rows of a message are computed together; AHEAD ticks are loaded ahead. NESTED: every
+ * Constants of a program: STEPS products of the matrix unit, an even number, cover the largest module's states; WARPS warps
+ * of a block; TILES fragments of a warp; SPLIT warps share the states of one product; PRODUCTS is 3 to multiply float as
+ * three products of tf32, else 1; CHUNK rows of a message are computed together; AHEAD ticks are loaded ahead. NESTED: every
  * period divides the next one. RECTIFY: relu instead of tanh. EVEN: all sizes are even. VECTOR: all rows of states begin
- * at multiples of 16 bytes. FULL: all sizes are multiples of 8. SPREAD: a module may have more units than a block computes. */
+ * at multiples of 16 bytes. FULL: all sizes are multiples of 16. SPREAD: a module may have more units than a block computes.
+ * SIGNALLER: one warp more announces rows. */
 
 #ifndef CWRNN_MODULES
 #define CWRNN_MODULES
@@ -16,21 +17,21 @@
 #include "primitives.cuh"
 
 #define THREADS (32 * WARPS)
-/* If SIGNALLER, one warp more announces rows. */
 #define ALL_THREADS (THREADS + 32 * SIGNALLER)
-#define SEQUENCES 16
+#define SEQUENCES 8
+#define ROWS 16
 #define FRAGMENT 128
 /* Units that a block computes of a recurrence. */
-#define UNITS (WARPS / SPLIT * TILES * 8)
+#define UNITS (WARPS / SPLIT * TILES * ROWS)
 #define OWN_STEPS (STEPS / SPLIT)
 /* Bytes of a row of states in shared memory. Rows do not begin in the same bank. */
 #define PITCH (STEPS * 32 + 16)
 /* Flags lie apart, because waiting blocks read them over and over. */
 #define FLAG_STRIDE 8
 /* Sums that do not wait for each other. */
-#define CHAINS (TILES == 1 ? 4 : TILES == 2 ? 2 : 1)
+#define CHAINS (TILES == 1 ? 4 : 2)
 /* Fragments of a message that a warp computes together. */
-#define WIDE (TILES > 2 ? 2 : TILES)
+#define WIDE (TILES > 1 ? 2 : 1)
 #define FAST (ELEMENT != 0 || PRODUCTS == 1)
 
 /* A row of the table, in the order of `ModuleRow` in tables.py. */
@@ -41,11 +42,14 @@ struct Module {
 
 DEVICE void join_workers() { join_threads<THREADS>(); }
 
-DEVICE int blocks_of(int64 units) { return (int)((units + 7) / 8); }
+DEVICE int blocks_of(int64 units) { return (int)((units + ROWS - 1) / ROWS); }
 DEVICE int parts_of(int64 units) { return (int)((units + UNITS - 1) / UNITS); }
 
 /* The row that a module holds at time t. */
-DEVICE int64 row_at(int64 t, int64 first, int64 period) { return t >= first ? (t - first) / period + 1 : 0; }
+DEVICE int row_at(int64 t, int64 first, int64 period) {
+    /* 32 bits suffice, and their quotients are quick */
+    return t >= first ? (int)((uint32)(t - first) / (uint32)period) + 1 : 0;
+}
 
 DEVICE float4 add(float4 x, float4 y) { return make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w); }
 
@@ -56,46 +60,73 @@ DEVICE void split_operand(uint32 x, uint32 &high, uint32 &low) {
     low = rest == rest ? bits_of(round_to_tf32(rest)) : 0;
 }
 
-/* This lane's fragment of a right operand: numbers k and on of `row`, which has K of them. Zero where there are none. */
-DEVICE void load_right(uint32 (&right)[2], const element *row, int k, int64 K, bool there) {
+/* This lane's part of 32 bytes of a row of an operand: numbers k and on of `row`, which has K of them. Zero where there are
+ * none. The lanes with the same g = lane / 4 have the same row. */
+DEVICE void load_operand(uint32 (&part)[2], const element *row, int k, int64 K, bool there) {
     int c = thread_number() % 4;
 #pragma unroll
     for (int high = 0; high < 2; high++) {
 #if ELEMENT == 0
         int64 at = k + 4 * high + c;
         float value = there && at < K ? row[at] : 0;
-        right[high] = bits_of(PRODUCTS == 3 ? value : round_to_tf32(value));
+        part[high] = bits_of(PRODUCTS == 3 ? value : round_to_tf32(value));
 #else
         int64 at = k + 8 * high + 2 * c;
 #if EVEN
-        right[high] = there && at < K ? *(const uint32 *)(row + at) : 0;
+        part[high] = there && at < K ? *(const uint32 *)(row + at) : 0;
 #else
         uint32 first = there && at < K ? row[at] : 0, second = there && at + 1 < K ? row[at + 1] : 0;
-        right[high] = first | second << 16;
+        part[high] = first | second << 16;
 #endif
 #endif
     }
 }
 
-/* Weights are packed as right operands: a fragment of 8 units and one step has WORDS numbers for every lane. */
-#define WORDS (PRODUCTS == 3 ? 4 : 2)
+/* Weights are packed as left operands: a fragment of 16 units and one step has WORDS numbers for every lane. */
+#define WORDS (PRODUCTS == 3 ? 8 : 4)
 #define PACKED (32 * WORDS)
 
+/* A left operand, and with three products what its rounding leaves. */
+struct Left {
+    uint32 high[4], low[4];
+};
+
 /* This lane's numbers of a packed fragment. */
-DEVICE void load_packed(uint32 (&high)[2], uint32 (&low)[2], const uint32 *fragment, bool there) {
-    const uint32 *from = fragment + thread_number() % 32 * WORDS;
+DEVICE void load_packed(Left &left, const uint32 *fragment, bool there) {
+    const uint4 *from = (const uint4 *)(fragment + thread_number() % 32 * WORDS);
+    const uint4 none = make_uint4(0, 0, 0, 0), high = there ? from[0] : none;
+    left.high[0] = high.x, left.high[1] = high.y, left.high[2] = high.z, left.high[3] = high.w;
 #if PRODUCTS == 3
-    const uint4 words = there ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
-    high[0] = words.x, high[1] = words.y, low[0] = words.z, low[1] = words.w;
-#else
-    const uint2 words = there ? *(const uint2 *)from : make_uint2(0, 0);
-    high[0] = words.x, high[1] = words.y, low[0] = low[1] = 0;
+    const uint4 low = there ? from[1] : none;
+    left.low[0] = low.x, left.low[1] = low.y, left.low[2] = low.z, left.low[3] = low.w;
 #endif
 }
 
-/* Right operands that stay in registers. */
+/* sums += left right. `small` has the sums of the small products. */
+DEVICE void multiply(float (&sums)[4], float (&small)[4], const Left &left, const uint32 (&right)[2]) {
+#if PRODUCTS == 3
+    uint32 high[2], low[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) split_operand(right[i], high[i], low[i]);
+    multiply_fragments(small, left.low, high);
+    multiply_fragments(small, left.high, low);
+    multiply_fragments(sums, left.high, high);
+#else
+    multiply_fragments(sums, left.high, right);
+#endif
+}
+
+/* Adds the sums of the small products. They are NaN where an operand is infinite, and count for nothing there. */
+DEVICE void add_small(float (&sums)[4], const float (&small)[4]) {
+#if PRODUCTS == 3
+#pragma unroll
+    for (int i = 0; i < 4; i++) sums[i] += small[i] == small[i] ? small[i] : 0;
+#endif
+}
+
+/* Left operands that stay in registers. */
 struct Weights {
-    uint32 high[TILES][OWN_STEPS][2], low[TILES][OWN_STEPS][2];
+    Left parts[TILES][OWN_STEPS];
 };
 
 /* Loads the weights of this warp's fragments of units: `packed` has those of the first one; the next one is `stride` numbers
@@ -105,62 +136,39 @@ DEVICE void load_weights(Weights &weights, const uint32 *packed, int64 stride, i
     for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int step = 0; step < OWN_STEPS; step++)
-            load_packed(weights.high[n][step], weights.low[n][step], packed + n * stride + step * PACKED, n < count);
+            load_packed(weights.parts[n][step], packed + n * stride + step * PACKED, n < count);
 }
 
-/* sums += left right, for one left operand and several right ones. `small` has the sums of the small products. */
-template <int COUNT>
-DEVICE void multiply_step(float (&sums)[COUNT][4], float (&small)[COUNT][4], const uint32 (&left)[4],
-                          const uint32 (&high)[COUNT][2], const uint32 (&low)[COUNT][2]) {
-#if PRODUCTS == 3
-    uint32 left_high[4], left_low[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) split_operand(left[i], left_high[i], left_low[i]);
-#pragma unroll
-    for (int n = 0; n < COUNT; n++) {
-        multiply_fragments(small[n], left_low, high[n]);
-        multiply_fragments(small[n], left_high, low[n]);
-        multiply_fragments(sums[n], left_high, high[n]);
-    }
-#else
-#pragma unroll
-    for (int n = 0; n < COUNT; n++) multiply_fragments(sums[n], left, high[n]);
-#endif
+/* Where this lane points to for load_fragments, in rows of states in shared memory. */
+DEVICE int place_of_lane() {
+    int lane = thread_number() % 32;
+    return lane % 8 * PITCH + lane / 8 * 16;
 }
 
-/* Adds the sums of the small products. They are NaN where an operand is infinite, and count for nothing there. */
-template <int COUNT> DEVICE void add_small(float (&sums)[COUNT][4], const float (&small)[COUNT][4]) {
-#if PRODUCTS == 3
-#pragma unroll
-    for (int n = 0; n < COUNT; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) sums[n][i] += small[n][i] == small[n][i] ? small[n][i] : 0;
-#endif
-}
-
-/* sums += the product of 16 rows of shared memory with the weights. `row` is this lane's address for load_fragment. */
-DEVICE void multiply_rows(float (&sums)[TILES][4], const Weights &weights, const char *row) {
+/* sums += the product of the weights with 8 rows of shared memory. `rows` is this lane's address for load_fragments. */
+DEVICE void multiply_rows(float (&sums)[TILES][4], const Weights &weights, const char *rows) {
     float more[CHAINS][TILES][4] = {}, small[TILES][4] = {};
 #pragma unroll
-    for (int step = 0; step < OWN_STEPS; step++) {
-        uint32 left[4], high[TILES][2], low[TILES][2];
-        load_fragment(left, row + step * 32);
+    for (int step = 0; step < OWN_STEPS; step += 2) {
+        uint32 right[4];
+        load_fragments(right, rows + step * 32);
 #pragma unroll
-        for (int n = 0; n < TILES; n++)
+        for (int i = 0; i < 2; i++) {
+            const uint32 half[2] = {right[2 * i], right[2 * i + 1]};
+            const int chain = (step + i) % CHAINS;
 #pragma unroll
-            for (int i = 0; i < 2; i++) high[n][i] = weights.high[n][step][i], low[n][i] = weights.low[n][step][i];
-        if (step % CHAINS == 0)
-            multiply_step(sums, small, left, high, low);
-        else
-            multiply_step(more[step % CHAINS], small, left, high, low);
+            for (int n = 0; n < TILES; n++)
+                multiply(chain == 0 ? sums[n] : more[chain][n], small[n], weights.parts[n][step + i], half);
+        }
     }
 #pragma unroll
-    for (int chain = 1; chain < CHAINS; chain++)
+    for (int n = 0; n < TILES; n++) {
 #pragma unroll
-        for (int n = 0; n < TILES; n++)
+        for (int chain = 1; chain < CHAINS; chain++)
 #pragma unroll
             for (int i = 0; i < 4; i++) sums[n][i] += more[chain][n][i];
-    add_small(sums, small);
+        add_small(sums[n], small[n]);
+    }
 }
 
 /* Adds up the sums of the SPLIT warps that share units, in the first of them, through shared memory. */
@@ -185,34 +193,16 @@ DEVICE void join_sums(float (&sums)[TILES][4], char *memory) {
 #endif
 }
 
-/* Stores two neighbouring units of a sequence in shared memory, as operands. */
-DEVICE void store_operands(char *to, float x, float y) {
-#if ELEMENT == 0
-    *(float2 *)to = PRODUCTS == 3 ? make_float2(x, y) : make_float2(round_to_tf32(x), round_to_tf32(y));
-#else
-    *(uint32 *)to = (uint32)to_element(x) | (uint32)to_element(y) << 16;
-#endif
-}
-
-/* Stores two neighbouring units of a sequence in memory, the second one only if it is there. */
-DEVICE void store_pair(element *to, float x, float y, bool second) {
-#if EVEN && ELEMENT == 0
-    *(float2 *)to = make_float2(x, y);
-#elif EVEN
-    *(uint32 *)to = (uint32)to_element(x) | (uint32)to_element(y) << 16;
-#else
-    to[0] = to_element(x);
-    if (second) to[1] = to_element(y);
-#endif
-}
+/* A number as an operand in shared memory. */
+DEVICE element store_operand(float x) { return PRODUCTS == 3 ? to_element(x) : to_operand(x); }
 
 /* An element as an operand. */
 DEVICE element round_operand(element x) { return ELEMENT == 0 && PRODUCTS == 1 ? to_operand(to_float(x)) : x; }
 
 /* Copies `rows` rows of K numbers to shared memory as operands, rows of 0 where there is no sequence, and zeros behind them.
  *
- * Row r is a line of 16 sequences: sequence first + r % 16, at from + r / 16 * line + (first + r % 16) * stride. They were
- * written by other blocks. */
+ * Row r belongs to sequence first + r % 8 and line r / 8, at from + r / 8 * line + (first + r % 8) * stride. They were written
+ * by other blocks. */
 DEVICE void copy_rows(char *to, const element *from, int rows, int64 line, int64 stride, int64 first, int64 B, int64 K) {
 #if VECTOR
     const int pieces = STEPS * 2, per = 16 / (int)sizeof(element), there = (int)K / per;

@@ -1,4 +1,4 @@
-/* Weights as right operands of the products of states: rounded, zero where there are none, and in the order in which the
+/* Weights as left operands of the products with states: rounded, zero where there are none, and in the order in which the
  * lanes of a warp load them. Constants as in modules.cuh; TRANSPOSED: for the gradients of states. */
 
 #include "modules.cuh"
@@ -12,8 +12,8 @@ struct Call {
 
 /* A warp packs one fragment.
  *
- * Forward, module j has a fragment for every 8 units that it sends to, of the fastest module first, and every step of its
- * own units. Transposed, it has a fragment for every 8 units of its own, every module that it sends to, and every step of
+ * Forward, module j has a fragment for every 16 units that it sends to, of the fastest module first, and every step of its
+ * own units. Transposed, it has a fragment for every 16 units of its own, every module that it sends to, and every step of
  * that module's units. */
 PROGRAM(THREADS) pack_weights(CALL(Call, call)) {
     const int64 s = block_row();
@@ -27,7 +27,7 @@ PROGRAM(THREADS) pack_weights(CALL(Call, call)) {
     const Module m = call.table[j];
     within = block - (int)m.transposed;
     const Module q = call.table[within % (j + 1)];
-    const int64 column = within / (j + 1) * 8 + g, columns = m.size, inner = q.size;
+    const int64 row = within / (j + 1) * ROWS + g, rows = m.size, inner = q.size;
 #else
     while (block >= call.table[j].packed + call.table[j].first_block + blocks_of(call.table[j].size)) j++;
     const Module m = call.table[j];
@@ -35,28 +35,28 @@ PROGRAM(THREADS) pack_weights(CALL(Call, call)) {
     int i = 0;
     while (within >= call.table[i].first_block + blocks_of(call.table[i].size)) i++;
     const Module q = call.table[i];
-    const int64 column = (within - q.first_block) * 8 + g, columns = q.size, inner = m.size;
+    const int64 row = (within - q.first_block) * ROWS + g, rows = q.size, inner = m.size;
 #endif
     const element *weight = call.weight + s * call.weight_s;
-    auto load = [&](int64 k) {
-        if (column >= columns || k >= inner) return (element)0;
-        const int64 receiver = TRANSPOSED ? q.first_unit + k : q.first_unit + column;
-        const int64 sender = TRANSPOSED ? m.first_unit + column : m.first_unit + k;
+    auto load = [&](int64 u, int64 k) {
+        if (u >= rows || k >= inner) return (element)0;
+        const int64 receiver = q.first_unit + (TRANSPOSED ? k : u), sender = m.first_unit + (TRANSPOSED ? u : k);
         return weight[receiver * call.N + sender];
     };
     uint32 *to = call.packed + ((s * call.fragments + number) * 32 + lane) * WORDS;
 #pragma unroll
-    for (int high = 0; high < 2; high++) {
+    for (int i = 0; i < 4; i++) {
+        const int64 u = row + i % 2 * 8;
 #if ELEMENT == 0
-        const uint32 value = bits_of(load(step * INNER + 4 * high + c));
+        const uint32 value = bits_of(load(u, step * INNER + i / 2 * 4 + c));
 #if PRODUCTS == 3
-        split_operand(value, to[high], to[2 + high]);
+        split_operand(value, to[i], to[4 + i]);
 #else
-        to[high] = bits_of(round_to_tf32(float_of(value)));
+        to[i] = bits_of(round_to_tf32(float_of(value)));
 #endif
 #else
-        const int64 k = step * INNER + 8 * high + 2 * c;
-        to[high] = (uint32)load(k) | (uint32)load(k + 1) << 16;
+        const int64 k = step * INNER + i / 2 * 8 + 2 * c;
+        to[i] = (uint32)load(u, k) | (uint32)load(u, k + 1) << 16;
 #endif
     }
 }

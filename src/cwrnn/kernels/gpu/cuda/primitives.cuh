@@ -4,7 +4,7 @@
  * provide stands here, behind functions: tests/kernels/emulated.h has the same functions for a CPU.
  *
  * A fragment is the part of a matrix that one thread of a warp has, as the matrix unit wants it. With lane = 4 g + c:
- *   left operand, 16 rows x 32 bytes:  row g and g + 8, at bytes 4 c and 4 c + 16
+ *   left operand, 16 rows x 32 bytes: rows g and g + 8 at byte 4 c, then the same rows at byte 4 c + 16
  *   right operand, 32 bytes x 8 columns, columns contiguous: column g, at bytes 4 c and 4 c + 16
  *   sums, 16 rows x 8 columns: row g, columns 2 c and 2 c + 1; row g + 8, the same columns
  * 32 bytes are 16 numbers of half precision or 8 of float, which is rounded to tf32. */
@@ -113,12 +113,12 @@ DEVICE void multiply_fragments(float (&sums)[4], const uint32 (&left)[4], const 
 #undef PRODUCT
 }
 
-/* The left operand's fragment of 16 rows x 32 bytes of shared memory. `row` is the address of the row that this lane
- * points to: row lane % 16, at byte 16 (lane / 16). */
-DEVICE void load_fragment(uint32 (&left)[4], const char *row) {
-    uint32 address = (uint32)__cvta_generic_to_shared(row);
+/* The right operands' fragments of two steps: 64 bytes of 8 columns in shared memory. `column` is the address that this lane
+ * points to: column lane % 8, at byte 16 (lane / 8). */
+DEVICE void load_fragments(uint32 (&right)[4], const char *column) {
+    uint32 address = (uint32)__cvta_generic_to_shared(column);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(left[0]), "=r"(left[1]), "=r"(left[2]), "=r"(left[3])
+                 : "=r"(right[0]), "=r"(right[1]), "=r"(right[2]), "=r"(right[3])
                  : "r"(address)
                  : "memory");
 }

@@ -1,6 +1,6 @@
 /* Backward: the recurrences of all modules at once in reverse, and the gradients of the messages between them.
  *
- * A block computes the recurrence of one module in reverse, or of a part of its units, for 16 sequences. Another block
+ * A block computes the recurrence of one module in reverse, or of a part of its units, for 8 sequences. Another block
  * computes what that module receives from the faster ones, CHUNK rows at a time: the gradients of the faster modules' sums
  * are added up over the steps that held a row, which is the gradient of the row's message, and multiplied with the
  * message's weights. Row r of `g_messages` has the gradients of the messages of row r to all faster units, and to the
@@ -9,8 +9,8 @@
 #include "modules.cuh"
 
 /* Fragments of units that a warp gathers for, and the units of all warps. */
-#define WIDTH (SPREAD ? 4 : TILES)
-#define GATHER_UNITS (WARPS * WIDTH * 8)
+#define WIDTH (SPREAD ? 2 : TILES)
+#define GATHER_UNITS (WARPS * WIDTH * ROWS)
 
 struct Call {
     const Module *table;
@@ -41,25 +41,6 @@ DEVICE int *gather_flag(const Call &call, int64 s, int64 j, int64 tile) {
 /* How many parts of module m gather: each computes the gradients of GATHER_UNITS units. */
 DEVICE int gather_parts_of(const Module &m) { return (int)((m.size + GATHER_UNITS - 1) / GATHER_UNITS); }
 
-/* Two neighbouring states of a sequence; the second one only if it is there. */
-DEVICE void load_pair(float &x, float &y, const element *from, bool first, bool second) {
-    x = y = 0;
-#if EVEN && ELEMENT == 0
-    if (first) {
-        float2 pair = *(const float2 *)from;
-        x = pair.x, y = pair.y;
-    }
-#elif EVEN
-    if (first) {
-        uint32 pair = *(const uint32 *)from;
-        x = to_float((element)(pair & 0xffffu)), y = to_float((element)(pair >> 16));
-    }
-#else
-    if (first) x = to_float(from[0]);
-    if (second) y = to_float(from[1]);
-#endif
-}
-
 DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part, char *memory) {
     const Module m = call.table[j];
     const int64 B = call.B, K = m.size, end = m.first_unit + K;
@@ -68,8 +49,8 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     const int thread = thread_number(), warp = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
     const int group = warp % (WARPS / SPLIT), share = warp / (WARPS / SPLIT);
     const bool owner = SPLIT == 1 || share == 0;
-    const int first_block = part * (UNITS / 8) + group * TILES;
-    const int64 b = tile * SEQUENCES + g;
+    const int first_block = part * (UNITS / ROWS) + group * TILES;
+    const int64 b = tile * SEQUENCES + 2 * c;
     int *flag = scan_flag(call, s, j, tile);
     const int *gathered = gather_flag(call, s, j, tile) + part * UNITS / GATHER_UNITS * call.tiles * FLAG_STRIDE;
 
@@ -95,42 +76,42 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
                        lane * 4;
     const float *gradients = (j > 0 ? call.g_all : call.g_outside) + last;
     const element *states =
-        call.states + s * call.states_s + m.states + n * state_row + b * K + first_block * 8 + 2 * c;
+        call.states + s * call.states_s + m.states + n * state_row + b * K + first_block * ROWS + g;
     element *messages = call.g_messages + s * call.g_messages_s + m.g_messages + n * message_row + b * end + m.first_unit +
-                        first_block * 8 + 2 * c;
+                        first_block * ROWS + g;
     int ready = 0;
 
     /* which fragments, units and sequences of this lane there are */
-    bool there[TILES], one[TILES], two[TILES];
+    bool there[TILES], inside[TILES][4];
 #pragma unroll
     for (int i = 0; i < TILES; i++) {
-        const int64 u = (first_block + i) * 8 + 2 * c;
         there[i] = owner && first_block + i < blocks;
-        one[i] = there[i] && (FULL || u < K);
-        two[i] = there[i] && (FULL || u + 1 < K);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            inside[i][k] = there[i] && (FULL || (first_block + i) * ROWS + k / 2 * 8 + g < K) && b + k % 2 < B;
     }
-    const bool first = b < B, second = b + 8 < B;
 
     /* no tick of the module reads the last row */
 #pragma unroll
-    for (int i = 0; i < TILES; i++) {
-        if (one[i] && first) store_pair(messages + i * 8, 0, 0, two[i]);
-        if (one[i] && second) store_pair(messages + i * 8 + 8 * end, 0, 0, two[i]);
-    }
+    for (int i = 0; i < TILES; i++)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (inside[i][k]) messages[k % 2 * end + i * ROWS + k / 2 * 8] = 0;
     messages -= message_row;
 
     /* the gradients and the states of the next rows */
     float4 own[AHEAD][TILES];
-    float h[AHEAD][TILES][4];
+    element h[AHEAD][TILES][4];
     int issued = n;
-    auto load_ahead = [&](float4(&values)[TILES], float(&state)[TILES][4]) {
+    auto load_ahead = [&](float4(&values)[TILES], element(&state)[TILES][4]) {
         if (issued >= 0 && owner) {
             if (j > 0 && ready <= n - issued) await_flag(gathered, n + 1 - issued, ready);
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
                 if (there[i]) values[i] = load_through((const float4 *)(gradients + i * FRAGMENT));
-                load_pair(state[i][0], state[i][1], states + i * 8, one[i] && first, two[i] && first);
-                load_pair(state[i][2], state[i][3], states + i * 8 + 8 * K, one[i] && second, two[i] && second);
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    if (inside[i][k]) state[i][k] = states[k % 2 * K + i * ROWS + k / 2 * 8];
             }
             gradients -= row_size, states -= state_row;
         }
@@ -146,8 +127,8 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
         load_ahead(own[i], h[i]);
     }
 
-    const int at_row = (lane % 16) * PITCH + lane / 16 * 16 + share * OWN_STEPS * 32;
-    const int at_unit = g * PITCH + (first_block * 8 + 2 * c) * (int)sizeof(element);
+    const int at_row = place_of_lane() + share * OWN_STEPS * 32;
+    const int at_unit = 2 * c * PITCH + (first_block * ROWS + g) * (int)sizeof(element);
 #if DEFERRED
     RowCopies copies;
     plan_copies(copies, call.g_messages + s * call.g_messages_s + m.g_messages + (n - 1) * message_row + m.first_unit, end,
@@ -169,7 +150,7 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
             for (int i = 0; i < TILES; i++)
 #pragma unroll
                 for (int k = 0; k < 4; k++) {
-                    const float state = h[ahead][i][k];
+                    const float state = to_float(h[ahead][i][k]);
                     factors[i][k] = RECTIFY ? state : (1 - state) * (1 + state);
                 }
             if (row < n) {
@@ -182,11 +163,10 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
                 if (call.g_h0 != nullptr)
 #pragma unroll
                     for (int i = 0; i < TILES; i++) {
-                        element *to = call.g_h0 + (s * B + b) * call.N + m.first_unit + (first_block + i) * 8 + 2 * c;
+                        element *to = call.g_h0 + (s * B + b) * call.N + m.first_unit + first_block * ROWS + g;
 #pragma unroll
                         for (int k = 0; k < 4; k++)
-                            if ((k % 2 == 0 ? one[i] : two[i]) && (k < 2 ? first : second))
-                                to[k / 2 * 8 * call.N + k % 2] = to_element(sums[i][k]);
+                            if (inside[i][k]) to[k % 2 * call.N + i * ROWS + k / 2 * 8] = to_element(sums[i][k]);
                     }
 #if DEFERRED
                 if (done > 1) copy_row(copies, before, -message_row);
@@ -202,23 +182,23 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
                 for (int k = 0; k < 4; k++) {
                     const float x = RECTIFY ? (factors[i][k] <= 0 ? 0 : sums[i][k]) : sums[i][k] * factors[i][k];
                     /* what lies behind the last unit of a module must stay zero */
-                    sums[i][k] = FULL || (k % 2 == 0 ? one[i] : two[i]) ? x : 0;
+                    sums[i][k] = FULL || (there[i] && (first_block + i) * ROWS + k / 2 * 8 + g < K) ? x : 0;
                 }
             if (!SPREAD || parts == 1) {
 #pragma unroll
                 for (int i = 0; i < TILES; i++)
-                    if (there[i]) {
-                        char *at = after + at_unit + i * 8 * (int)sizeof(element);
-                        store_operands(at, sums[i][0], sums[i][1]);
-                        store_operands(at + 8 * PITCH, sums[i][2], sums[i][3]);
-                    }
+                    if (there[i])
+#pragma unroll
+                        for (int k = 0; k < 4; k++)
+                            *(element *)(after + at_unit + k % 2 * PITCH + (i * ROWS + k / 2 * 8) * (int)sizeof(element)) =
+                                store_operand(sums[i][k]);
             }
 #if !DEFERRED
 #pragma unroll
-            for (int i = 0; i < TILES; i++) {
-                if (one[i] && first) store_pair(messages + i * 8, sums[i][0], sums[i][1], two[i]);
-                if (one[i] && second) store_pair(messages + i * 8 + 8 * end, sums[i][2], sums[i][3], two[i]);
-            }
+            for (int i = 0; i < TILES; i++)
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    if (inside[i][k]) messages[k % 2 * end + i * ROWS + k / 2 * 8] = to_element(sums[i][k]);
             messages -= message_row;
 #endif
             join_workers();
@@ -333,26 +313,34 @@ DEVICE void gather_gradients(const Call &call, int64 s, int64 j, int64 tile, int
                         q.first_unit + q.size, end, tile * SEQUENCES, B, part == 0, memory);
             join_workers();
             if (block < blocks)
-                for (int step = 0; step < STEPS && step * INNER < p.size; step++) {
-                    uint32 right[WIDTH][2], rest[WIDTH][2];
+                for (int step = 0; step < STEPS && step * INNER < p.size; step += 2) {
+                    Left left[2][WIDTH];
 #pragma unroll
-                    for (int k = 0; k < WIDTH; k++)
-                        load_packed(right[k], rest[k], weight + ((k * (j + 1) + i) * STEPS + step) * PACKED, block + k < blocks);
+                    for (int half = 0; half < 2; half++)
+#pragma unroll
+                        for (int k = 0; k < WIDTH; k++)
+                            load_packed(left[half][k], weight + ((k * (j + 1) + i) * STEPS + step + half) * PACKED,
+                                        block + k < blocks);
 #pragma unroll
                     for (int r = 0; r < CHUNK; r++) {
-                        uint32 left[4];
-                        load_fragment(left, memory + (r * SEQUENCES + lane % 16) * PITCH + lane / 16 * 16 + step * 32);
-                        multiply_step(sums[r], small[r], left, right, rest);
+                        uint32 right[4];
+                        load_fragments(right, memory + r * SEQUENCES * PITCH + place_of_lane() + step * 32);
+#pragma unroll
+                        for (int half = 0; half < 2; half++) {
+                            const uint32 column[2] = {right[2 * half], right[2 * half + 1]};
+#pragma unroll
+                            for (int k = 0; k < WIDTH; k++) multiply(sums[r][k], small[r][k], left[half][k], column);
+                        }
                     }
                 }
         }
 #pragma unroll
         for (int r = 0; r < CHUNK; r++) {
-            add_small(sums[r], small[r]);
             const int64 at = here + (last - r) * (call.tiles * blocks * FRAGMENT);
 #pragma unroll
             for (int k = 0; k < WIDTH; k++)
                 if (r < rows && block + k < blocks) {
+                    add_small(sums[r][k], small[r][k]);
                     const float4 outside = *(const float4 *)(call.g_outside + at + k * FRAGMENT);
                     *(float4 *)(call.g_all + at + k * FRAGMENT) =
                         add(outside, make_float4(sums[r][k][0], sums[r][k][1], sums[r][k][2], sums[r][k][3]));

@@ -1,6 +1,6 @@
 /* Forward: the recurrences of all modules at once, and the messages between them.
  *
- * A block computes the recurrence of one module, or of a part of its units, for 16 sequences. Its weights stay in
+ * A block computes the recurrence of one module, or of a part of its units, for 8 sequences. Its weights stay in
  * registers over all time; the state goes from tick to tick through shared memory, or from part to part through memory.
  * Another block computes the messages of that module to the faster ones, CHUNK rows at a time. Row 0 of a module is its
  * initial state, row n its state after tick n. Flags count the rows that are ready, one count from every part. */
@@ -54,8 +54,7 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     const int thread = thread_number(), warp = thread / 32, lane = thread % 32, g = lane / 4, c = lane % 4;
     const int group = warp % (WARPS / SPLIT), share = warp / (WARPS / SPLIT);
     const bool owner = SPLIT == 1 || share == 0;
-    const int first_block = part * (UNITS / 8) + group * TILES;
-    const int64 b = tile * SEQUENCES + g;
+    const int first_block = part * (UNITS / ROWS) + group * TILES;
     element *states = call.states + s * call.states_s + m.states;
     int *flag = scan_flag(call, s, j, tile);
 
@@ -101,7 +100,7 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     const int *flag2 = message_flag(call, s, j + 1, j, tile);
     /* the time of the tick that is copied; the row of the next slower module that holds then, and when the next one will */
     int64 time = m.first_tick - 1, next2 = m2.first_tick;
-    int row2 = 0, loaded2 = -1, ready = 0;
+    int row2 = 0, ready = 0;
 #else
     for (int64 i = j + 1; i < call.G; i++) {
         int none = 0;
@@ -109,33 +108,32 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     }
 #endif
 
-    /* which fragments and sequences of this lane there are */
-    int there[TILES];
+    /* which fragments, units and sequences of this lane there are */
+    bool there[TILES], inside[TILES][2];
 #pragma unroll
-    for (int i = 0; i < TILES; i++) there[i] = owner && first_block + i < blocks;
+    for (int i = 0; i < TILES; i++) {
+        there[i] = owner && first_block + i < blocks;
+        for (int low = 0; low < 2; low++) inside[i][low] = there[i] && (FULL || (first_block + i) * ROWS + low * 8 + g < K);
+    }
 #if !DEFERRED
-    const bool first = b < B, second = b + 8 < B;
+    const int64 b = tile * SEQUENCES + 2 * c;
+    const bool first = b < B, second = b + 1 < B;
 #endif
 
     /* the drives and the messages of the next ticks */
     float4 own[AHEAD][TILES], heard[AHEAD][TILES];
     int issued = 0;
-    /* loads those of the next tick that was not loaded; `newest` are the messages of the tick before */
-    auto load_ahead = [&](float4(&drives)[TILES], float4(&sent)[TILES], const float4(&newest)[TILES]) {
+    /* loads those of the next tick that was not loaded */
+    auto load_ahead = [&](float4(&drives)[TILES], float4(&sent)[TILES]) {
         issued++;
-#pragma unroll
-        for (int i = 0; i < TILES; i++) sent[i] = issued > 1 ? newest[i] : make_float4(0, 0, 0, 0);
         if (issued > n || !owner) return;
 #if NESTED
         if (slower) {
             if (time >= next2) row2++, next2 += m2.period, messages2 += message_row;
-            if (row2 != loaded2) {
-                if (ready <= row2) await_parts(flag2, call, row2 + 1, ready);
-                loaded2 = row2;
+            if (ready <= row2) await_parts(flag2, call, row2 + 1, ready);
 #pragma unroll
-                for (int i = 0; i < TILES; i++)
-                    if (there[i]) sent[i] = load_through((const float4 *)(messages2 + i * FRAGMENT));
-            }
+            for (int i = 0; i < TILES; i++)
+                if (there[i]) sent[i] = load_through((const float4 *)(messages2 + i * FRAGMENT));
             time += m.period;
         }
 #else
@@ -163,12 +161,12 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
 #pragma unroll
         for (int k = 0; k < TILES; k++) own[i][k] = heard[i][k] = make_float4(0, 0, 0, 0);
 #pragma unroll
-    for (int i = 0; i < AHEAD; i++) load_ahead(own[i], heard[i], heard[(i + AHEAD - 1) % AHEAD]);
+    for (int i = 0; i < AHEAD; i++) load_ahead(own[i], heard[i]);
 
-    const int at_row = (lane % 16) * PITCH + lane / 16 * 16 + share * OWN_STEPS * 32;
-    const int at_unit = g * PITCH + (first_block * 8 + 2 * c) * (int)sizeof(element);
+    const int at_row = place_of_lane() + share * OWN_STEPS * 32;
+    const int at_unit = 2 * c * PITCH + (first_block * ROWS + g) * (int)sizeof(element);
 #if !DEFERRED
-    element *to = states + row_size + b * K + first_block * 8 + 2 * c, *to8 = to + 8 * K;
+    element *to = states + row_size + b * K + first_block * ROWS + g;
 #endif
 #if DEFERRED
     RowCopies copies;
@@ -186,7 +184,7 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
                 sums[i][0] = value.x, sums[i][1] = value.y, sums[i][2] = value.z, sums[i][3] = value.w;
             }
             multiply_rows(sums, weights, before + at_row);
-            load_ahead(own[ahead], heard[ahead], heard[(ahead + AHEAD - 1) % AHEAD]);
+            load_ahead(own[ahead], heard[ahead]);
 #if DEFERRED
             if (row > 1) copy_row(copies, before, row_size);
 #endif
@@ -199,26 +197,25 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
                     /* NaN stays NaN */
                     x = RECTIFY ? (x < 0 ? 0 : x) : tanh_of<FAST>(x);
                     /* what lies behind the last unit of a module must stay zero */
-                    sums[i][k] = FULL || (first_block + i) * 8 + 2 * c + k % 2 < K ? x : 0;
+                    sums[i][k] = FULL || inside[i][k / 2] ? x : 0;
                 }
             if (!SPREAD || parts == 1) {
 #pragma unroll
                 for (int i = 0; i < TILES; i++)
-                    if (there[i]) {
-                        char *at = after + at_unit + i * 8 * (int)sizeof(element);
-                        store_operands(at, sums[i][0], sums[i][1]);
-                        store_operands(at + 8 * PITCH, sums[i][2], sums[i][3]);
-                    }
+                    if (there[i])
+#pragma unroll
+                        for (int k = 0; k < 4; k++)
+                            *(element *)(after + at_unit + k % 2 * PITCH + (i * ROWS + k / 2 * 8) * (int)sizeof(element)) =
+                                store_operand(sums[i][k]);
             }
 #if !DEFERRED
 #pragma unroll
-            for (int i = 0; i < TILES; i++) {
-                const bool one = FULL || (first_block + i) * 8 + 2 * c < K;
-                const bool two = FULL || (first_block + i) * 8 + 2 * c + 1 < K;
-                if (there[i] && first && one) store_pair(to + i * 8, sums[i][0], sums[i][1], two);
-                if (there[i] && second && one) store_pair(to8 + i * 8, sums[i][2], sums[i][3], two);
-            }
-            to += row_size, to8 += row_size;
+            for (int i = 0; i < TILES; i++)
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    if (inside[i][k / 2] && (k % 2 == 0 ? first : second))
+                        to[k % 2 * K + i * ROWS + k / 2 * 8] = to_element(sums[i][k]);
+            to += row_size;
 #endif
             join_workers();
 #if SPREAD
@@ -306,28 +303,37 @@ DEVICE void send_messages(const Call &call, int64 s, int64 j, int64 tile, int pa
                         sums[i][k][0] = value.x, sums[i][k][1] = value.y, sums[i][k][2] = value.z, sums[i][k][3] = value.w;
                     }
 #pragma unroll 2
-                for (int step = 0; step < STEPS; step++) {
-                    uint32 high[WIDE][2], low[WIDE][2];
+                for (int step = 0; step < STEPS; step += 2) {
+                    Left left[2][WIDE];
 #pragma unroll
-                    for (int k = 0; k < WIDE; k++)
-                        load_packed(high[k], low[k], weight + ((receiver.first_block + block + k) * STEPS + step) * PACKED,
-                                    block + k < blocks);
+                    for (int half = 0; half < 2; half++)
+#pragma unroll
+                        for (int k = 0; k < WIDE; k++)
+                            load_packed(left[half][k],
+                                        weight + ((receiver.first_block + block + k) * STEPS + step + half) * PACKED,
+                                        block + k < blocks);
 #pragma unroll
                     for (int i = 0; i < CHUNK; i++) {
-                        uint32 left[4];
-                        load_fragment(left, memory + (i * SEQUENCES + lane % 16) * PITCH + lane / 16 * 16 + step * 32);
-                        multiply_step(sums[i], small[i], left, high, low);
+                        uint32 right[4];
+                        load_fragments(right, memory + i * SEQUENCES * PITCH + place_of_lane() + step * 32);
+#pragma unroll
+                        for (int half = 0; half < 2; half++) {
+                            const uint32 part[2] = {right[2 * half], right[2 * half + 1]};
+#pragma unroll
+                            for (int k = 0; k < WIDE; k++) multiply(sums[i][k], small[i][k], left[half][k], part);
+                        }
                     }
                 }
 #pragma unroll
                 for (int i = 0; i < CHUNK; i++) {
-                    add_small(sums[i], small[i]);
                     if (i < rows)
 #pragma unroll
-                        for (int k = 0; k < WIDE; k++)
+                        for (int k = 0; k < WIDE; k++) {
+                            add_small(sums[i][k], small[i][k]);
                             if (block + k < blocks)
                                 *(float4 *)(own + (first + i) * own_row + where + k * FRAGMENT) =
                                     make_float4(sums[i][k][0], sums[i][k][1], sums[i][k][2], sums[i][k][3]);
+                        }
                 }
             }
             join_workers();
