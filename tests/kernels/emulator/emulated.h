@@ -180,17 +180,18 @@ inline float float_of(uint32 x) {
     return y;
 }
 
-inline float shuffle_xor(float x, int mask) {
+inline float shuffle(float x, int from) {
     using namespace emulator;
-    int own = lane();
-    warp().in[own][0] = bits_of(x);
+    warp().in[lane()][0] = bits_of(x);
     together([&](Warp &warp) {
         for (int i = 0; i < LANES; i++) warp.out[i][0] = warp.in[i][0];
     });
-    uint32 got = warp().out[own ^ mask][0];
+    uint32 got = warp().out[from][0];
     together([](Warp &) {});
     return float_of(got);
 }
+
+inline float shuffle_xor(float x, int mask) { return shuffle(x, emulator::lane() ^ mask); }
 
 inline float tanh_fast(float x) { return std::tanh(x); }
 inline float exponential(float x) { return std::exp(x); }
@@ -266,15 +267,15 @@ inline void multiply_fragments(float (&sums)[4], const uint32 (&left)[4], const 
     together([](Warp &) {});
 }
 
-inline void load_fragment(uint32 (&left)[4], const char *row) {
+inline void load_fragments(uint32 (&right)[4], const char *column) {
     using namespace emulator;
-    warp().rows[lane()] = row;
+    warp().rows[lane()] = column;
     together([](Warp &warp) {
         for (int lane = 0; lane < LANES; lane++)
             for (int i = 0; i < 4; i++)
                 memcpy(&warp.out[lane][i], warp.rows[8 * i + lane / 4] + 4 * (lane % 4), 4);
     });
-    for (int i = 0; i < 4; i++) left[i] = warp().out[lane()][i];
+    for (int i = 0; i < 4; i++) right[i] = warp().out[lane()][i];
     together([](Warp &) {});
 }
 
