@@ -306,6 +306,16 @@ template <class T> inline T load_through(const T *from) {
     return *from;
 }
 
+inline void send_words(uint4 *to, uint4 x) {
+    *to = x;
+    emulator::progress();
+}
+
+inline uint4 receive_words(const uint4 *from) {
+    emulator::yield();
+    return *from;
+}
+
 inline int take_number(int *counter) { return (*counter)++; }
 
 inline void add_to_flag(int *flag, int count) {

@@ -63,7 +63,12 @@ def load_program(file: str, name: str, constants: Constants, threads: int, share
 def launch(program: Program, columns: int, rows: int, call: "array[int]", stream: int) -> None:
     """Starts `columns` times `rows` blocks of the program on a stream of the current device."""
     arguments = (ctypes.c_void_p * 1)(call.buffer_info()[0])
-    code = _launcher()(program.handle, columns, rows, 1, program.threads, 1, 1, program.shared, stream, arguments, None)
+    sizes = columns, rows, 1, program.threads, 1, 1, program.shared
+    code = _launcher()(program.handle, *sizes, stream, arguments, None)
+    if code == _NO_CONTEXT:
+        # a thread in which torch has not used the device yet
+        make_current(torch.cuda.current_device())
+        code = _launcher()(program.handle, *sizes, stream, arguments, None)
     if code != 0:
         _, driver = _load_libraries()
         _check(driver, code, "launching a CUDA program")
@@ -74,6 +79,7 @@ def current_stream(device: torch.device) -> int:
     return torch._C._cuda_getCurrentRawStream(device.index)  # type: ignore[no-any-return]
 
 
+_NO_CONTEXT = 201
 _SHARED_BY_DEFAULT = 48 * 1024
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 

@@ -462,7 +462,9 @@ def _compute_weight_gradients(
         "LENGTHS": lengths is not None, "PRECISION": options["PRECISION"], "num_stages": 3,
     }  # fmt: skip
     if count > 0 and gates == 1:
-        programs.compute_weight_parts[count, S](*arguments, T, B, I, *strides, **constants)
+        programs.compute_weight_parts[count, S](
+            *arguments, T, B, I, *strides, **constants, num_warps=8 if block > 64 else 4
+        )
     elif count > 0:
         gated_backward.compute_gated_weight_parts[count, S, planes](
             *arguments, B, I, tiles, *strides, **constants, BT=tile, GATES=gates, ALIGN=options["ALIGN"],

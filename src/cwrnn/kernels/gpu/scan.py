@@ -207,8 +207,9 @@ def forward(
     )
     parts = layout.count_parts(max(schedule.sizes))
     message_parts = _count_message_parts(layout, max(schedule.sizes))
-    counters = (G + G * G * message_parts) * tiles * FLAG_STRIDE
-    flags = torch.zeros(FLAG_STRIDE + S * counters, dtype=torch.int32, device=input.device)
+    counters = (G * parts + G * G * message_parts) * tiles * FLAG_STRIDE
+    exchange = _count_exchange(layout, plan, tiles, input.element_size())
+    flags = torch.zeros(FLAG_STRIDE + S * (counters + exchange), dtype=torch.int32, device=input.device)
     blocks = _count_drive_blocks(schedule.sizes, plan.ticks, tiles, input.element_size() == 4)
     at_lengths = 0 if lengths is None else lengths.data_ptr()
     if blocks > 0:
@@ -221,12 +222,13 @@ def forward(
     packed = _pack(programs.pack, plan.packed, plan, layout, weight_hh, stream)
     count = tiles * (G * parts + (G - 1) * message_parts) * S
     driver.launch(programs.forward, count, 1, array("q", (
-        plan.table.data_ptr(), flags.data_ptr(), flags.data_ptr() + 4 * FLAG_STRIDE, packed.data_ptr(),
+        plan.table.data_ptr(), flags.data_ptr(), flags.data_ptr() + 4 * FLAG_STRIDE,
+        flags.data_ptr() + 4 * (FLAG_STRIDE + S * counters), packed.data_ptr(),
         0 if h0 is None else h0.data_ptr(), drive.data_ptr(), messages.data_ptr(), states.data_ptr(), final.data_ptr(),
         at_lengths, B, N, G, tiles, parts, message_parts,
         packed.numel() // S, h0.stride(0) if lead and h0 is not None else 0,
         0 if h0 is None else h0.stride(-2), plan.states_size, plan.fragments * tiles * FRAGMENT,
-        plan.message_fragments * tiles * FRAGMENT, counters,
+        plan.message_fragments * tiles * FRAGMENT, counters, exchange,
     )), stream)  # fmt: skip
     if held is not None and T > 0:
         hold_fields = _describe_hold(plan, lengths, states, T, B, N, G, tiles)
@@ -262,8 +264,9 @@ def backward(
     g_messages = states.new_empty(S * plan.g_messages_size)
     parts = layout.count_parts(max(schedule.sizes))
     gather_parts = layout.count_parts(max(schedule.sizes), layout.gather_units)
-    counters = (G + G * gather_parts) * tiles * FLAG_STRIDE
-    flags = torch.zeros(FLAG_STRIDE + S * counters, dtype=torch.int32, device=states.device)
+    counters = (G * parts + G * gather_parts) * tiles * FLAG_STRIDE
+    exchange = _count_exchange(layout, plan, tiles, states.element_size())
+    flags = torch.zeros(FLAG_STRIDE + S * (counters + exchange), dtype=torch.int32, device=states.device)
     fields = _describe_hold(plan, lengths, states, T, B, N, G, tiles)
     for place, tensor in ((4, g_held), (5, g_states), (6, g_final)):
         fields[place] = 0 if tensor is None else tensor.data_ptr()
@@ -278,11 +281,12 @@ def backward(
     driver.launch(programs.collect, blocks, S, fields, stream)
     count = tiles * (G * parts + (G - 1) * gather_parts) * S
     driver.launch(programs.backward, count, 1, array("q", (
-        plan.table.data_ptr(), flags.data_ptr(), flags.data_ptr() + 4 * FLAG_STRIDE, packed.data_ptr(),
+        plan.table.data_ptr(), flags.data_ptr(), flags.data_ptr() + 4 * FLAG_STRIDE,
+        flags.data_ptr() + 4 * (FLAG_STRIDE + S * counters), packed.data_ptr(),
         states.data_ptr(), g_outside.data_ptr(), g_faster.data_ptr(), g_messages.data_ptr(),
         0 if g_h0 is None else g_h0.data_ptr(), B, N, G, tiles, parts, gather_parts,
         packed.numel() // S, plan.states_size, plan.fragments * tiles * FRAGMENT, plan.g_messages_size,
-        counters,
+        counters, exchange,
     )), stream)  # fmt: skip
     return g_messages
 
@@ -318,6 +322,11 @@ def _count_drive_blocks(sizes: tuple[int, ...], ticks: tuple[int, ...], tiles: i
     return sum(
         -(-n * tiles // tall) * -(-(-(-size // ROWS)) // (2 if wide else 4)) for n, size in zip(ticks, sizes, strict=True)
     )
+
+
+def _count_exchange(layout: Layout, plan: Plan, tiles: int, element_size: int) -> int:
+    """How many numbers of 32 bits a replica needs for the exchange of rows between the parts of its modules."""
+    return plan.blocks * tiles * 2 * 32 * 4 * (2 if element_size == 4 else 1) if layout.spread else 0
 
 
 def _count_message_parts(layout: Layout, largest: int) -> int:

@@ -103,6 +103,8 @@ class Plan(NamedTuple):
     """How many fragments the rows of all modules have in one replica, for each tile of sequences."""
     message_fragments: int
     """How many fragments the messages of all modules have in one replica, for each tile of sequences."""
+    blocks: int
+    """How many fragments cover the units of all modules."""
     packed: int
     """How many blocks of 16 receiving units the packed weights of all modules have."""
     transposed: int
@@ -178,6 +180,7 @@ def _make_plan(schedule: Schedule, first_ticks: tuple[int, ...], T: int, B: int,
     table = _copy_to_device(rows, torch.int64, device)
     return Plan(
         table, tuple(row.ticks for row in rows), states, max(messages, 1), g_messages, fragments, message_fragments,
+        first_block,
         packed,
         transposed,
     )

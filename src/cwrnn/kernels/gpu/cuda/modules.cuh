@@ -229,6 +229,88 @@ DEVICE void copy_rows(char *to, const element *from, int rows, int64 line, int64
 #endif
 }
 
+/* Waits until all parts of a module have announced at least `count` rows: each lane waits for some of them. */
+DEVICE void await_all(const int *flags, int parts, int count, int &ready) {
+    if (ready < count) {
+        int least = 0x7fffffff;
+        for (int part = thread_number() % 32; part < parts; part += 32) {
+            int value = 0;
+            await_flag(flags + part * FLAG_STRIDE, count, value);
+            least = value < least ? value : least;
+        }
+        ready = least;
+    }
+    join_warp();
+}
+
+/* The parts of a module exchange the numbers of a row through memory: each lane sends its four numbers of a fragment in
+ * LINES times 16 bytes, in which every 8 bytes have a number, or two of half precision, and a tag. A part that finds the tag
+ * of the row knows that the number has come; nobody needs to wait until memory is consistent. Rows use two places by turns: a
+ * part sends a row only when it has received the one before, so nobody still waits for the one before that. */
+#define LINES (ELEMENT == 0 ? 2 : 1)
+
+DEVICE uint4 *exchange_place(uint32 *exchange, int64 blocks, int tag, int64 block) {
+    return (uint4 *)exchange + ((tag % 2 * blocks + block) * 32 + thread_number() % 32) * LINES;
+}
+
+DEVICE void send_fragment(uint4 *to, const float (&x)[4], uint32 tag) {
+#if ELEMENT == 0
+    send_words(to, make_uint4(bits_of(x[0]), tag, bits_of(x[1]), tag));
+    send_words(to + 1, make_uint4(bits_of(x[2]), tag, bits_of(x[3]), tag));
+#else
+    send_words(to, make_uint4((uint32)to_element(x[0]) | (uint32)to_element(x[1]) << 16, tag,
+                              (uint32)to_element(x[2]) | (uint32)to_element(x[3]) << 16, tag));
+#endif
+}
+
+/* Fragments that a warp waits for together. */
+#define TOGETHER 4
+
+/* Receives the fragments that the other parts sent, into rows of shared memory as operands. The fragments `first` and on are
+ * this part's own, and there already. */
+DEVICE void receive_fragments(char *rows, uint32 *exchange, int blocks, int first, int count, int tag, int64 K) {
+    const int warp = thread_number() / 32, g = thread_number() % 32 / 4, c = thread_number() % 4;
+    for (int begin = warp; begin < blocks - count; begin += WARPS * TOGETHER) {
+        uint4 words[TOGETHER][LINES];
+        bool complete;
+        do {
+            complete = true;
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++) {
+                const int other = begin + i * WARPS, block = other < first ? other : other + count;
+#pragma unroll
+                for (int line = 0; line < LINES; line++)
+                    if (other < blocks - count) words[i][line] = receive_words(exchange_place(exchange, blocks, tag, block) + line);
+            }
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++)
+#pragma unroll
+                for (int line = 0; line < LINES; line++)
+                    if (begin + i * WARPS < blocks - count)
+                        complete = complete && words[i][line].y == (uint32)tag && words[i][line].w == (uint32)tag;
+        } while (!complete);
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            const int other = begin + i * WARPS, block = other < first ? other : other + count;
+            if (other >= blocks - count) break;
+            element x[4];
+#if ELEMENT == 0
+#pragma unroll
+            for (int line = 0; line < LINES; line++)
+                x[2 * line] = store_operand(float_of(words[i][line].x)), x[2 * line + 1] = store_operand(float_of(words[i][line].z));
+#else
+            x[0] = (element)(words[i][0].x & 0xffffu), x[1] = (element)(words[i][0].x >> 16);
+            x[2] = (element)(words[i][0].z & 0xffffu), x[3] = (element)(words[i][0].z >> 16);
+#endif
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const int64 u = block * ROWS + k / 2 * 8 + g;
+                if (u < K) *(element *)(rows + (2 * c + k % 2) * PITCH + u * sizeof(element)) = x[k];
+            }
+        }
+    }
+}
+
 /* Copies that threads make of a row of states of this block, 16 bytes each, from shared memory to memory: fewer and wider
  * than if every thread stored its own sums. The copy of a row follows while the next one is computed. */
 #define DEFERRED (ELEMENT != 0 && VECTOR && !SPREAD)

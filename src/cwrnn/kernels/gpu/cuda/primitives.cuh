@@ -147,6 +147,17 @@ DEVICE uint4 load_through(const uint4 *from) { return __ldcg(from); }
 DEVICE uint32 load_through(const uint32 *from) { return __ldcg(from); }
 DEVICE uint16 load_through(const uint16 *from) { return __ldcg(from); }
 
+/* A number that other blocks wait for: they see both halves of 8 bytes at once. */
+DEVICE void send_words(uint4 *to, uint4 x) {
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
+DEVICE uint4 receive_words(const uint4 *from) {
+    uint4 x;
+    asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(from) : "memory");
+    return x;
+}
+
 /* Takes the next number from a counter. */
 DEVICE int take_number(int *counter) { return atomicAdd(counter, 1); }
 

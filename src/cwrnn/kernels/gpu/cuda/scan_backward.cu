@@ -15,6 +15,7 @@
 struct Call {
     const Module *table;
     int *counter, *flags;
+    uint32 *exchange; /* where the parts of a module exchange rows; zeros */
     const uint32 *weight;   /* packed, transposed */
     const element *states;  /* per module (ticks + 1, B, K) */
     const float *g_outside; /* fragments: the gradients of the states from outside of the recurrence */
@@ -22,7 +23,7 @@ struct Call {
     element *g_messages;    /* per module (ticks + 1, B, first_unit + K) */
     element *g_h0;          /* (S, B, N), or NULL */
     int64 B, N, G, tiles, parts, gather_parts;
-    int64 weight_s, states_s, g_outside_s, g_messages_s, flags_s;
+    int64 weight_s, states_s, g_outside_s, g_messages_s, flags_s, exchange_s;
 };
 
 /* Where a block's shared memory has the number of rows that were announced. */
@@ -31,11 +32,11 @@ DEVICE int *counter_of_rows(char *memory) {
 }
 
 DEVICE int *scan_flag(const Call &call, int64 s, int64 j, int64 tile) {
-    return call.flags + s * call.flags_s + (j * call.tiles + tile) * FLAG_STRIDE;
+    return call.flags + s * call.flags_s + (j * call.tiles + tile) * call.parts * FLAG_STRIDE;
 }
 
 DEVICE int *gather_flag(const Call &call, int64 s, int64 j, int64 tile) {
-    return call.flags + s * call.flags_s + ((call.G + j * call.gather_parts) * call.tiles + tile) * FLAG_STRIDE;
+    return call.flags + s * call.flags_s + ((call.G * call.parts + j * call.gather_parts) * call.tiles + tile) * FLAG_STRIDE;
 }
 
 /* How many parts of module m gather: each computes the gradients of GATHER_UNITS units. */
@@ -51,13 +52,17 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     const bool owner = SPLIT == 1 || share == 0;
     const int first_block = part * (UNITS / ROWS) + group * TILES;
     const int64 b = tile * SEQUENCES + 2 * c;
-    int *flag = scan_flag(call, s, j, tile);
+    int *flag = scan_flag(call, s, j, tile) + part * FLAG_STRIDE;
+#if SPREAD
+    uint32 *exchange = call.exchange + s * call.exchange_s +
+                       ((m.first_block * call.tiles + tile * blocks) * 2) * (32 * LINES * 4);
+#endif
     const int *gathered = gather_flag(call, s, j, tile) + part * UNITS / GATHER_UNITS * call.tiles * FLAG_STRIDE;
 
     /* two rows of gradients of sums, by turns */
     char *before = memory, *after = memory + SEQUENCES * PITCH, *sums_memory = memory + 2 * SEQUENCES * PITCH;
     int *counted = counter_of_rows(memory);
-    const bool announced = j + 1 < call.G && parts == 1;
+    const bool announced = j + 1 < call.G;
     if (warp == WARPS) {
         if (announced) run_signaller(flag, counted, n + 1);
         return;
@@ -184,15 +189,18 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
                     /* what lies behind the last unit of a module must stay zero */
                     sums[i][k] = FULL || (there[i] && (first_block + i) * ROWS + k / 2 * 8 + g < K) ? x : 0;
                 }
-            if (!SPREAD || parts == 1) {
 #pragma unroll
-                for (int i = 0; i < TILES; i++)
-                    if (there[i])
+            for (int i = 0; i < TILES; i++)
+                if (there[i]) {
+#if SPREAD
+                    if (parts > 1) send_fragment(exchange_place(exchange, blocks, done, first_block + i), sums[i], done);
+#endif
 #pragma unroll
-                        for (int k = 0; k < 4; k++)
+                    for (int k = 0; k < 4; k++)
+                        if (FULL || (first_block + i) * ROWS + k / 2 * 8 + g < K)
                             *(element *)(after + at_unit + k % 2 * PITCH + (i * ROWS + k / 2 * 8) * (int)sizeof(element)) =
                                 store_operand(sums[i][k]);
-            }
+                }
 #if !DEFERRED
 #pragma unroll
             for (int i = 0; i < TILES; i++)
@@ -201,21 +209,14 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
                     if (inside[i][k]) messages[k % 2 * end + i * ROWS + k / 2 * 8] = to_element(sums[i][k]);
             messages -= message_row;
 #endif
-            join_workers();
 #if SPREAD
-            if (parts > 1) {
-                /* rows from row - 1 on are there */
-                if (thread == 0) add_to_flag(flag, 1);
-                int none = 0;
-                if (lane == 0) await_flag(flag, parts * done, none);
-                join_warp();
-                copy_rows(after, call.g_messages + s * call.g_messages_s + m.g_messages + (row - 1) * message_row + m.first_unit,
-                          SEQUENCES, 0, end, tile * SEQUENCES, B, K);
-                join_workers();
-            } else
+            if (parts > 1)
+                receive_fragments(after, exchange, blocks, part * (UNITS / ROWS), min(UNITS / ROWS, blocks - part * (UNITS / ROWS)),
+                                  done, K);
 #endif
+            join_workers();
             /* rows from row on are there, and row - 1, unless it is copied later */
-            if (announced && thread == 0 && done % CHUNK == 0) announce_rows(flag, counted, done);
+            if (announced && thread == 0 && (done % CHUNK == 0 || row <= 2 * CHUNK)) announce_rows(flag, counted, done);
             char *swap = before;
             before = after;
             after = swap;
@@ -223,7 +224,6 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     }
     join_workers();
     if (announced && thread == 0) announce_rows(flag, counted, n + 1);
-    if (SPREAD && parts > 1 && thread == 0) add_to_flag(flag, 1);
 }
 
 /* Adds up the gradients of some units of a faster module over the rows that each row of module j was held for: into shared
@@ -290,24 +290,30 @@ DEVICE void gather_gradients(const Call &call, int64 s, int64 j, int64 tile, int
 #else
     for (int64 i = 0; i < j; i++) {
         int none = 0;
-        await_flag(scan_flag(call, s, i, tile), (int)(parts_of(call.table[i].size) * (call.table[i].ticks + 1)), none);
+        await_all(scan_flag(call, s, i, tile), parts_of(call.table[i].size), (int)call.table[i].ticks + 1, none);
     }
 #endif
-    for (int64 last = n; last >= 0; last -= CHUNK) {
-        const int rows = (int)(last + 1 < CHUNK ? last + 1 : CHUNK);
+    /* the last chunks are small, so that the module need not wait long for the last rows */
+    int rows;
+    for (int64 last = n; last >= 0; last -= rows) {
+        /* rows last, down to last - rows + 1 */
+        const int left = (int)last + 1;
+        rows = left > CHUNK ? (left % CHUNK > 0 ? left % CHUNK : CHUNK) : max(1, left / 2);
         float sums[CHUNK][WIDTH][4] = {}, small[CHUNK][WIDTH][4] = {};
         for (int64 i = 0; i < j; i++) {
             /* with nested periods, the next faster module has added up the gradients of all faster ones */
             const Module p = call.table[i], q = call.table[NESTED ? j - 1 : i];
             join_workers();
-            if (thread < rows) {
-                const int64 row = last - thread, begin = m.first_tick + (row - 1) * m.period;
-                low[thread] = row > 0 ? (int)row_at(begin, q.first_tick, q.period) : 0;
-                high[thread] = (int)(row < n ? row_at(begin + m.period, q.first_tick, q.period) : q.ticks + 1);
+            if (!NESTED || i == 0) {
+                if (thread < rows) {
+                    const int64 row = last - thread, begin = m.first_tick + (row - 1) * m.period;
+                    low[thread] = row > 0 ? row_at(begin, q.first_tick, q.period) : 0;
+                    high[thread] = row < n ? row_at(begin + m.period, q.first_tick, q.period) : (int)q.ticks + 1;
+                }
+                join_workers();
             }
-            join_workers();
 #if NESTED
-            await_flag(scan_flag(call, s, j - 1, tile), (int)(parts_of(q.size) * (q.ticks + 1 - low[rows - 1])), ready);
+            await_all(scan_flag(call, s, j - 1, tile), parts_of(q.size), (int)q.ticks + 1 - low[rows - 1], ready);
 #endif
             add_windows(call.g_messages + s * call.g_messages_s + q.g_messages, own, low, high, rows, last, p.first_unit, p.size,
                         q.first_unit + q.size, end, tile * SEQUENCES, B, part == 0, memory);

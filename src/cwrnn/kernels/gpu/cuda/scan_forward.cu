@@ -3,13 +3,14 @@
  * A block computes the recurrence of one module, or of a part of its units, for 8 sequences. Its weights stay in
  * registers over all time; the state goes from tick to tick through shared memory, or from part to part through memory.
  * Another block computes the messages of that module to the faster ones, CHUNK rows at a time. Row 0 of a module is its
- * initial state, row n its state after tick n. Flags count the rows that are ready, one count from every part. */
+ * initial state, row n its state after tick n. Flags count the rows that are ready. */
 
 #include "modules.cuh"
 
 struct Call {
     const Module *table;
     int *counter, *flags;
+    uint32 *exchange; /* where the parts of a module exchange rows; zeros */
     const uint32 *weight; /* packed */
     const element *h0;    /* (S, B, N), or NULL for zero */
     const float *drive;   /* fragments */
@@ -18,7 +19,7 @@ struct Call {
     element *final;       /* (S, B, N) */
     const int64 *lengths; /* (S, B), or NULL */
     int64 B, N, G, tiles, parts, message_parts;
-    int64 weight_s, h0_s, h0_b, states_s, drive_s, messages_s, flags_s;
+    int64 weight_s, h0_s, h0_b, states_s, drive_s, messages_s, flags_s, exchange_s;
 };
 
 /* Where a block's shared memory has the number of rows that were announced. */
@@ -27,11 +28,11 @@ DEVICE int *counter_of_rows(char *memory) {
 }
 
 DEVICE int *scan_flag(const Call &call, int64 s, int64 j, int64 tile) {
-    return call.flags + s * call.flags_s + (j * call.tiles + tile) * FLAG_STRIDE;
+    return call.flags + s * call.flags_s + (j * call.tiles + tile) * call.parts * FLAG_STRIDE;
 }
 
 DEVICE int *message_flag(const Call &call, int64 s, int64 sender, int64 receiver, int64 tile) {
-    const int64 number = call.G + (sender * call.G + receiver) * call.message_parts;
+    const int64 number = call.G * call.parts + (sender * call.G + receiver) * call.message_parts;
     return call.flags + s * call.flags_s + (number * call.tiles + tile) * FLAG_STRIDE;
 }
 
@@ -46,6 +47,9 @@ DEVICE void await_parts(const int *flag, const Call &call, int count, int &ready
     ready = least;
 }
 
+/* True if the first `rows` rows are whole chunks of a message. */
+DEVICE bool ends_chunk(int rows) { return rows < CHUNK ? (rows & (rows - 1)) == 0 : rows % CHUNK == 0; }
+
 DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part, char *memory) {
     const Module m = call.table[j];
     const int64 B = call.B, K = m.size, row_size = B * K;
@@ -56,12 +60,16 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     const bool owner = SPLIT == 1 || share == 0;
     const int first_block = part * (UNITS / ROWS) + group * TILES;
     element *states = call.states + s * call.states_s + m.states;
-    int *flag = scan_flag(call, s, j, tile);
+    int *flag = scan_flag(call, s, j, tile) + part * FLAG_STRIDE;
+#if SPREAD
+    uint32 *exchange = call.exchange + s * call.exchange_s +
+                       ((m.first_block * call.tiles + tile * blocks) * 2) * (32 * LINES * 4);
+#endif
 
     /* two rows of states, by turns */
     char *before = memory, *after = memory + SEQUENCES * PITCH, *sums_memory = memory + 2 * SEQUENCES * PITCH;
     int *counted = counter_of_rows(memory);
-    const bool announced = j > 0 && parts == 1;
+    const bool announced = j > 0;
     if (warp == WARPS) {
         if (announced) run_signaller(flag, counted, n + 1);
         return;
@@ -83,8 +91,6 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     }
     join_workers();
     if (announced && thread == 0) announce_rows(flag, counted, 1);
-    /* parts announce row 0 together with row 1: then no part is more than a row ahead of the others */
-    if (parts > 1 && n == 0 && thread == 0) add_to_flag(flag, 1);
 
     /* row 0 of drives is not used: row n is that of tick n */
     const int64 drive_row = call.tiles * blocks * FRAGMENT;
@@ -199,15 +205,18 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
                     /* what lies behind the last unit of a module must stay zero */
                     sums[i][k] = FULL || inside[i][k / 2] ? x : 0;
                 }
-            if (!SPREAD || parts == 1) {
 #pragma unroll
-                for (int i = 0; i < TILES; i++)
-                    if (there[i])
+            for (int i = 0; i < TILES; i++)
+                if (there[i]) {
+#if SPREAD
+                    if (parts > 1) send_fragment(exchange_place(exchange, blocks, row, first_block + i), sums[i], row);
+#endif
 #pragma unroll
-                        for (int k = 0; k < 4; k++)
+                    for (int k = 0; k < 4; k++)
+                        if (FULL || (first_block + i) * ROWS + k / 2 * 8 + g < K)
                             *(element *)(after + at_unit + k % 2 * PITCH + (i * ROWS + k / 2 * 8) * (int)sizeof(element)) =
                                 store_operand(sums[i][k]);
-            }
+                }
 #if !DEFERRED
 #pragma unroll
             for (int i = 0; i < TILES; i++)
@@ -217,21 +226,14 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
                         to[k % 2 * K + i * ROWS + k / 2 * 8] = to_element(sums[i][k]);
             to += row_size;
 #endif
-            join_workers();
 #if SPREAD
-            if (parts > 1) {
-                if (thread == 0) add_to_flag(flag, row == 1 ? 2 : 1);
-                if (row < n) {
-                    int none = 0;
-                    if (lane == 0) await_flag(flag, parts * (row + 1), none);
-                    join_warp();
-                    copy_rows(after, states + row * row_size, SEQUENCES, 0, K, tile * SEQUENCES, B, K);
-                    join_workers();
-                }
-            } else
+            if (parts > 1 && row < n)
+                receive_fragments(after, exchange, blocks, part * (UNITS / ROWS), min(UNITS / ROWS, blocks - part * (UNITS / ROWS)),
+                                  row, K);
 #endif
+            join_workers();
             /* a row that is copied later is not there yet */
-            if (announced && thread == 0 && (row + 1 - DEFERRED) % CHUNK == 0) announce_rows(flag, counted, row + 1 - DEFERRED);
+            if (announced && thread == 0 && ends_chunk(row + 1 - DEFERRED)) announce_rows(flag, counted, row + 1 - DEFERRED);
             char *swap = before;
             before = after;
             after = swap;
@@ -267,10 +269,12 @@ DEVICE void send_messages(const Call &call, int64 s, int64 j, int64 tile, int pa
     const int64 own_row = call.tiles * m.first_block * FRAGMENT, their_row = call.tiles * m2.first_block * FRAGMENT;
     const int parts = parts_of(K);
     int ready = 0;
-    for (int64 first = 0; first <= n; first += CHUNK) {
-        const int rows = (int)(n + 1 - first < CHUNK ? n + 1 - first : CHUNK);
-        /* parts announce rows 0 and 1 together */
-        await_flag(scan_flag(call, s, j, tile), (int)(parts * (rows == 1 && first == 0 && n > 0 ? 2 : first + rows)), ready);
+    /* the first chunks are small, so that the receivers need not wait long for the first rows */
+    for (int64 first = 0, end; first <= n; first = end) {
+        end = first < CHUNK ? max((int64)1, 2 * first) : first + CHUNK;
+        if (end > n + 1) end = n + 1;
+        const int rows = (int)(end - first);
+        await_all(scan_flag(call, s, j, tile), parts, (int)first + rows, ready);
         copy_rows(memory, states + first * B * K, rows * SEQUENCES, B * K, K, tile * SEQUENCES, B, K);
         join_workers();
         /* the rows of the next slower module that hold when these rows begin */
