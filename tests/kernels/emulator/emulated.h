@@ -13,8 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <functional>
-#include <random>
 #include <vector>
 
 typedef long long int64;
@@ -42,6 +40,7 @@ template <class T> inline T max(T a, T b) { return a > b ? a : b; }
 
 #define DEVICE inline
 #define PROGRAM(threads) extern "C" void
+#define PROGRAM_BLOCKS(threads, blocks) extern "C" void
 #define CALL(type, name) const type &name
 #define SHARED_MEMORY(name) char *name = emulator::current->block->shared.data()
 
@@ -276,6 +275,20 @@ inline void load_fragments(uint32 (&right)[4], const char *column) {
                 memcpy(&warp.out[lane][i], warp.rows[8 * i + lane / 4] + 4 * (lane % 4), 4);
     });
     for (int i = 0; i < 4; i++) right[i] = warp().out[lane()][i];
+    together([](Warp &) {});
+}
+
+inline void load_fragments_transposed(uint32 (&parts)[4], const char *row) {
+    using namespace emulator;
+    if ((uintptr_t)row % 16 != 0) abort();
+    warp().rows[lane()] = row;
+    together([](Warp &warp) {
+        for (int lane = 0; lane < LANES; lane++)
+            for (int i = 0; i < 4; i++)
+                for (int k = 0; k < 2; k++)
+                    memcpy((char *)&warp.out[lane][i] + 2 * k, warp.rows[8 * i + lane % 4 * 2 + k] + lane / 4 * 2, 2);
+    });
+    for (int i = 0; i < 4; i++) parts[i] = warp().out[lane()][i];
     together([](Warp &) {});
 }
 

@@ -40,8 +40,12 @@ extern "C" int emulate(void (*program)(const void *), const void *call, int64 co
     std::vector<int64> order(columns * rows);
     for (size_t i = 0; i < order.size(); i++) order[i] = i;
     if (seed != 0) {
-        std::mt19937 generator(seed);
-        for (size_t i = order.size(); i > 1; i--) std::swap(order[i - 1], order[generator() % i]);
+        /* a generator of random numbers that compiles at once */
+        uint64_t random = seed;
+        for (size_t i = order.size(); i > 1; i--) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            std::swap(order[i - 1], order[(random >> 33) % i]);
+        }
     }
     home.next = home.before = current = &home;
     idle = fibers = 0;

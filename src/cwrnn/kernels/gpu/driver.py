@@ -1,4 +1,4 @@
-"""CUDA programs: NVRTC, the compiler that torch brings along, compiles them when they are first needed; the driver runs them.
+"""CUDA programs: compiled by NVRTC, which torch brings along, when they are first needed; started through the driver.
 
 A program is a function of a `.cu` file in `cuda/`. Constants, such as the size of the largest module, are macros of the
 compiler. All other arguments are one structure of 64-bit integers, `Call`, as those of the CPU kernel: Python writes
@@ -76,7 +76,7 @@ def launch(program: Program, columns: int, rows: int, call: "array[int]", stream
 
 def current_stream(device: torch.device) -> int:
     """The address of the current stream of a CUDA device."""
-    return torch._C._cuda_getCurrentRawStream(device.index)  # type: ignore[no-any-return]
+    return torch._C._cuda_getCurrentRawStream(device.index)
 
 
 _NO_CONTEXT = 201
@@ -123,7 +123,7 @@ def _is_windows() -> bool:
 
 
 def _compile(compiler: Any, file: str, constants: Constants, capability: tuple[int, int]) -> bytes:
-    """The machine code of a file for a device, or code that the driver can translate if the compiler is older than it."""
+    """The machine code of a file for a device, or PTX if the compiler does not know the device."""
     sources = [(FOLDER / name).read_bytes() for name in HEADERS]
     program = ctypes.c_void_p()
     count = len(HEADERS)

@@ -171,8 +171,7 @@ def forward(
     if gates == 1:
         if S * B > 0:
             with torch.cuda.device_of(input):
-                cuda = _load_programs(schedule, cell, input, weight_ih)
-                weight_hh = _align(weight_hh)
+                cuda = _load_forward(schedule, cell, input, weight_ih)
                 stream = driver.current_stream(input.device)
                 scan.forward(
                     plan, schedule, cuda, input, weight_ih, weight_hh, bias, h0, lengths, states, final, held, stream
@@ -285,7 +284,9 @@ def backward(
     tiles = _count_blocks(B, options["BT"])
     if gates == 1:
         with torch.cuda.device_of(input):
-            cuda = _load_programs(schedule, cell, input, weight_ih)
+            index, limit = input.device.index or 0, _count_shared_bytes(input.device)
+            products = _count_products(input.dtype, schedule.hidden_size)
+            cuda = scan.load_backward(schedule, cell, input.dtype, products, index, limit)
             g_held = None if g_held is None else _align(g_held, *g_held.stride()[:-1])
             g_ticks, g_final = (None if tensor is None else _align(tensor) for tensor in (g_ticks, g_final))
             g_input, g_weight_ih, g_weight_hh, g_bias, g_h0, _ = gradients
@@ -370,19 +371,21 @@ def _finish_backward(
         )  # fmt: skip
 
 
-def _load_programs(schedule: Schedule, cell: str, input: Tensor, weight_ih: Tensor) -> scan.Programs:
+def _load_forward(schedule: Schedule, cell: str, input: Tensor, weight_ih: Tensor) -> scan.ForwardPrograms:
     """The CUDA programs for simple cells on the input's device."""
-    I = input.shape[-1]
-    even = I % 2 == 0 and all(
+    even = input.shape[-1] % 2 == 0 and all(
         number % 4 == 0
         for tensor in (input, weight_ih)
         for number in (tensor.data_ptr(), *(stride * tensor.element_size() for stride in tensor.stride()[:-1]))
     )
-    products = (
-        3 if input.dtype == torch.float32 and _choose_precision(input.dtype, schedule.hidden_size) != "tf32" else 1
-    )
-    limit = _count_shared_bytes(input.device)
-    return scan.load_programs(schedule, cell, input.dtype, products, even, input.device.index or 0, limit)
+    products = _count_products(input.dtype, schedule.hidden_size)
+    index, limit = input.device.index or 0, _count_shared_bytes(input.device)
+    return scan.load_forward(schedule, cell, input.dtype, products, even, index, limit)
+
+
+def _count_products(dtype: torch.dtype, N: int) -> int:
+    """How many products of tf32 a product of float32 takes in a network of N units: 3 unless one is exact enough."""
+    return 3 if dtype == torch.float32 and _choose_precision(dtype, N) != "tf32" else 1
 
 
 def _align(tensor: Tensor, *strides: int) -> Tensor:

@@ -6,13 +6,16 @@ their states through memory. `Layout` says how many warps, units and registers t
 """
 
 from array import array
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...schedule import Schedule
+from ..tensors import pointer
 from . import driver
 from .tables import Plan
 
@@ -115,17 +118,23 @@ def _round_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-class Programs(NamedTuple):
-    """The programs for one kind of call, and how they are cut."""
+class ForwardPrograms(NamedTuple):
+    """The programs of a forward call."""
 
     layout: Layout
     drive: driver.Program
     pack: driver.Program
-    forward: driver.Program
+    scan: driver.Program
     hold: driver.Program
+
+
+class BackwardPrograms(NamedTuple):
+    """The programs of a backward call."""
+
+    layout: Layout
     collect: driver.Program
-    pack_transposed: driver.Program
-    backward: driver.Program
+    pack: driver.Program
+    scan: driver.Program
 
 
 DRIVE_WARPS, DRIVE_TALL = 4, 4
@@ -136,56 +145,88 @@ HOLD_WARPS, HOLD_STEPS, SUM_WIDTH = 4, 16, 2
 """Warps of a block that holds states, and its time steps; fragments of a warp that collects gradients."""
 
 
-@lru_cache(maxsize=1024)
-def load_programs(
-    schedule: Schedule, cell: str, dtype: torch.dtype, products: int, even_input: bool, index: int, limit: int
-) -> Programs:
-    """The programs for a schedule and a dtype on a CUDA device, whose blocks have at most `limit` bytes of shared memory."""
-    size = dtype.itemsize
-    layout = choose_layout(max(schedule.sizes), size, products)
-    nested = all(slow % fast == 0 for fast, slow in zip(schedule.periods, schedule.periods[1:], strict=False))
-    even = all(units % 2 == 0 for units in schedule.sizes)
-    full = all(units % ROWS == 0 for units in schedule.sizes)
+class _Loader:
+    """Loads the programs for a schedule and a dtype, all at once: to compile one takes seconds."""
 
-    def load(name: str, file: str, threads: int, shared: int, **others: int) -> driver.Program:
-        constants = {
+    def __init__(
+        self, schedule: Schedule, cell: str, dtype: torch.dtype, products: int, index: int, limit: int
+    ) -> None:
+        self.layout = layout = choose_layout(max(schedule.sizes), dtype.itemsize, products)
+        self.index, self.limit = index, limit
+        self.constants = {
             "ELEMENT": ELEMENTS[dtype], "STEPS": layout.steps, "WARPS": layout.warps, "TILES": layout.tiles,
-            "SPLIT": layout.split, "PRODUCTS": products, "SPREAD": int(layout.spread), "CHUNK": 1, "AHEAD": 1, "TRANSPOSED": 0,
-            "NESTED": int(nested), "RECTIFY": int(cell == "relu"), "EVEN": int(even), "FULL": int(full),
-            "VECTOR": int(_is_vector(schedule, size)), "SIGNALLER": 0,
-        } | others  # fmt: skip
-        return driver.load_program(file, name, tuple(sorted(constants.items())), threads, shared, index)
+            "SPLIT": layout.split, "PRODUCTS": products, "SPREAD": int(layout.spread), "CHUNK": 1, "AHEAD": 1,
+            "TRANSPOSED": 0, "SIGNALLER": 0, "RECTIFY": int(cell == "relu"),
+            "NESTED": int(all(slow % fast == 0 for fast, slow in pairwise(schedule.periods))),
+            "EVEN": int(all(size % 2 == 0 for size in schedule.sizes)),
+            "FULL": int(all(size % ROWS == 0 for size in schedule.sizes)),
+            "VECTOR": int(_is_vector(schedule, dtype.itemsize)),
+        }  # fmt: skip
+        self.asked: list[tuple[Any, ...]] = []
 
-    def load_scan(name: str, wide: int, signaller: bool) -> driver.Program:
+    def ask(self, file: str, name: str, threads: int, shared: int, **others: int) -> None:
+        """Asks for a program, with constants other than the usual ones."""
+        constants = tuple(sorted((self.constants | others).items()))
+        self.asked.append((file, name, constants, threads, shared, self.index))
+
+    def ask_scan(self, name: str, wide: int, signaller: bool) -> None:
+        """Asks for a program that computes `wide` fragments of a message together."""
+        layout = self.layout
         rows = 2 * SEQUENCES * layout.pitch + (layout.split - 1) * layout.units * SEQUENCES * 4 + 16
-        # what a block of messages needs beside its rows is little
-        chunk = layout.choose_chunk(wide, limit - 256)
+        # beside its rows, a block of messages needs little
+        chunk = layout.choose_chunk(wide, self.limit - 256)
         shared = max(rows, chunk * SEQUENCES * layout.pitch + 8 * chunk)
         threads = 32 * (layout.warps + signaller)
-        return load(name, f"{name}.cu", threads, shared, CHUNK=chunk, SIGNALLER=int(signaller), AHEAD=layout.ahead)
+        constants = {"CHUNK": chunk, "SIGNALLER": int(signaller), "AHEAD": layout.ahead}
+        self.ask(f"{name}.cu", name, threads, shared, **constants)
 
-    def load_pack(transposed: int) -> driver.Program:
-        return load("pack_weights", "pack.cu", 32 * PACK_WARPS, 0, WARPS=PACK_WARPS, TRANSPOSED=transposed)
+    def load(self) -> list[driver.Program]:
+        """All programs that were asked for."""
+        with ThreadPoolExecutor(len(self.asked)) as threads:
+            return list(threads.map(lambda wanted: driver.load_program(*wanted), self.asked))
 
-    return Programs(
-        layout,
-        load(
-            "compute_drive", "drive.cu", 32 * DRIVE_WARPS, 0, EVEN=int(even_input), WARPS=DRIVE_WARPS,
-            TILES=2 if size == 4 else 4, SPLIT=1, STEPS=1, PRODUCTS=3 if size == 4 else 1, SPREAD=0,
-        ),
-        load_pack(0),
-        load_scan("scan_forward", min(2, layout.tiles), signaller=False),
-        load("hold_states", "hold.cu", 32 * HOLD_WARPS, 0, WARPS=HOLD_WARPS, TILES=1, SPLIT=1, STEPS=1, SPREAD=0),
-        load("collect_gradients", "hold.cu", 32 * HOLD_WARPS, 0, WARPS=HOLD_WARPS, TILES=1, SPLIT=1, STEPS=1, SPREAD=0),
-        load_pack(1),
-        load_scan("scan_backward", 2 if layout.spread else layout.tiles, layout.has_signaller),
-    )  # fmt: skip
+
+SIMPLE = {"TILES": 1, "SPLIT": 1, "STEPS": 2, "SPREAD": 0}
+"""The constants of programs that run no recurrence."""
+
+
+@lru_cache(maxsize=1024)
+def load_forward(
+    schedule: Schedule, cell: str, dtype: torch.dtype, products: int, even_input: bool, index: int, limit: int
+) -> ForwardPrograms:
+    """The programs for a schedule and a dtype on a CUDA device.
+
+    `products`: 3 to multiply float32 as three products of tf32, else 1. `even_input`: the rows of the input and of its
+    weights begin at multiples of two elements. `limit`: the most bytes of shared memory that a block may have.
+    """
+    loader = _Loader(schedule, cell, dtype, products, index, limit)
+    wide = dtype.itemsize == 4
+    tiles, exact = (2, 3) if wide else (4, 1)
+    drive = SIMPLE | {"EVEN": int(even_input), "WARPS": DRIVE_WARPS, "TILES": tiles, "PRODUCTS": exact}
+    loader.ask("drive.cu", "compute_drive", 32 * DRIVE_WARPS, 0, **drive)
+    loader.ask("pack.cu", "pack_weights", 32 * PACK_WARPS, 0, WARPS=PACK_WARPS)
+    loader.ask_scan("scan_forward", min(2, loader.layout.tiles), signaller=False)
+    loader.ask("hold.cu", "hold_states", 32 * HOLD_WARPS, 0, WARPS=HOLD_WARPS, **SIMPLE)
+    return ForwardPrograms(loader.layout, *loader.load())
+
+
+@lru_cache(maxsize=1024)
+def load_backward(
+    schedule: Schedule, cell: str, dtype: torch.dtype, products: int, index: int, limit: int
+) -> BackwardPrograms:
+    """The programs for a schedule and a dtype on a CUDA device; the arguments are those of `load_forward`."""
+    loader = _Loader(schedule, cell, dtype, products, index, limit)
+    layout = loader.layout
+    loader.ask("hold.cu", "collect_gradients", 32 * HOLD_WARPS, 0, WARPS=HOLD_WARPS, **SIMPLE)
+    loader.ask("pack.cu", "pack_weights", 32 * PACK_WARPS, 0, WARPS=PACK_WARPS, TRANSPOSED=1)
+    loader.ask_scan("scan_backward", 2 if layout.spread else layout.tiles, layout.has_signaller)
+    return BackwardPrograms(layout, *loader.load())
 
 
 def forward(
     plan: Plan,
     schedule: Schedule,
-    programs: Programs,
+    programs: ForwardPrograms,
     input: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor,
@@ -211,37 +252,35 @@ def forward(
     exchange = _count_exchange(layout, plan, tiles, input.element_size())
     flags = torch.zeros(FLAG_STRIDE + S * (counters + exchange), dtype=torch.int32, device=input.device)
     blocks = _count_drive_blocks(schedule.sizes, plan.ticks, tiles, input.element_size() == 4)
-    at_lengths = 0 if lengths is None else lengths.data_ptr()
     if blocks > 0:
         driver.launch(programs.drive, blocks, S, array("q", (
-            plan.table.data_ptr(), input.data_ptr(), weight_ih.data_ptr(), 0 if bias is None else bias.data_ptr(),
-            at_lengths, drive.data_ptr(), B, I, N, tiles,
+            plan.table.data_ptr(), input.data_ptr(), weight_ih.data_ptr(), pointer(bias),
+            pointer(lengths), drive.data_ptr(), B, I, N, tiles,
             input.stride(0) if lead else 0, input.stride(-3), input.stride(-2), weight_ih.stride(0) if lead else 0,
             bias.stride(0) if lead and bias is not None else 0, plan.fragments * tiles * FRAGMENT,
         )), stream)  # fmt: skip
     packed = _pack(programs.pack, plan.packed, plan, layout, weight_hh, stream)
     count = tiles * (G * parts + (G - 1) * message_parts) * S
-    driver.launch(programs.forward, count, 1, array("q", (
+    driver.launch(programs.scan, count, 1, array("q", (
         plan.table.data_ptr(), flags.data_ptr(), flags.data_ptr() + 4 * FLAG_STRIDE,
         flags.data_ptr() + 4 * (FLAG_STRIDE + S * counters), packed.data_ptr(),
-        0 if h0 is None else h0.data_ptr(), drive.data_ptr(), messages.data_ptr(), states.data_ptr(), final.data_ptr(),
-        at_lengths, B, N, G, tiles, parts, message_parts,
+        pointer(h0), drive.data_ptr(), messages.data_ptr(), states.data_ptr(), final.data_ptr(),
+        pointer(lengths), B, N, G, tiles, parts, message_parts,
         packed.numel() // S, h0.stride(0) if lead and h0 is not None else 0,
         0 if h0 is None else h0.stride(-2), plan.states_size, plan.fragments * tiles * FRAGMENT,
         plan.message_fragments * tiles * FRAGMENT, counters, exchange,
     )), stream)  # fmt: skip
     if held is not None and T > 0:
-        hold_fields = _describe_hold(plan, lengths, states, T, B, N, G, tiles)
-        hold_fields[3] = held.data_ptr()
         piece = 16 // input.element_size() if _is_vector(schedule, input.element_size()) else 1
         columns = -(-B * (N // piece) // (32 * HOLD_WARPS))
-        driver.launch(programs.hold, columns * -(-T // HOLD_STEPS), S, hold_fields, stream)
+        fields = _describe_hold(plan, lengths, states, T, B, N, G, tiles, held=held)
+        driver.launch(programs.hold, columns * -(-T // HOLD_STEPS), S, fields, stream)
 
 
 def backward(
     plan: Plan,
     schedule: Schedule,
-    programs: Programs,
+    programs: BackwardPrograms,
     weight_hh: Tensor,
     lengths: Tensor | None,
     T: int,
@@ -257,8 +296,8 @@ def backward(
     lead = weight_hh.shape[:-2]
     S, N, G = lead.numel(), schedule.hidden_size, schedule.modules
     layout, tiles = programs.layout, -(-B // SEQUENCES)
-    packed = _pack(programs.pack_transposed, plan.transposed, plan, layout, weight_hh, stream)
-    g_outside, g_faster = (
+    packed = _pack(programs.pack, plan.transposed, plan, layout, weight_hh, stream)
+    g_outside, g_all = (
         torch.empty(S * plan.fragments * tiles * FRAGMENT, dtype=torch.float32, device=states.device) for _ in range(2)
     )
     g_messages = states.new_empty(S * plan.g_messages_size)
@@ -267,33 +306,27 @@ def backward(
     counters = (G * parts + G * gather_parts) * tiles * FLAG_STRIDE
     exchange = _count_exchange(layout, plan, tiles, states.element_size())
     flags = torch.zeros(FLAG_STRIDE + S * (counters + exchange), dtype=torch.int32, device=states.device)
-    fields = _describe_hold(plan, lengths, states, T, B, N, G, tiles)
-    for place, tensor in ((4, g_held), (5, g_states), (6, g_final)):
-        fields[place] = 0 if tensor is None else tensor.data_ptr()
-    fields[7] = g_outside.data_ptr()
-    if g_held is not None:
-        *_, fields[14], fields[15], fields[16], _ = (0, *g_held.stride()[-4 if lead else -3 :])
-    fields[17] = plan.fragments * tiles * FRAGMENT
     blocks = sum(
         (n + 1) * -(-tiles * -(-size // (ROWS * SUM_WIDTH)) // HOLD_WARPS)
         for n, size in zip(plan.ticks, schedule.sizes, strict=True)
     )
+    fields = _describe_hold(
+        plan, lengths, states, T, B, N, G, tiles, g_held=g_held, g_states=g_states, g_final=g_final, g_outside=g_outside
+    )
     driver.launch(programs.collect, blocks, S, fields, stream)
     count = tiles * (G * parts + (G - 1) * gather_parts) * S
-    driver.launch(programs.backward, count, 1, array("q", (
+    driver.launch(programs.scan, count, 1, array("q", (
         plan.table.data_ptr(), flags.data_ptr(), flags.data_ptr() + 4 * FLAG_STRIDE,
         flags.data_ptr() + 4 * (FLAG_STRIDE + S * counters), packed.data_ptr(),
-        states.data_ptr(), g_outside.data_ptr(), g_faster.data_ptr(), g_messages.data_ptr(),
-        0 if g_h0 is None else g_h0.data_ptr(), B, N, G, tiles, parts, gather_parts,
+        states.data_ptr(), g_outside.data_ptr(), g_all.data_ptr(), g_messages.data_ptr(),
+        pointer(g_h0), B, N, G, tiles, parts, gather_parts,
         packed.numel() // S, plan.states_size, plan.fragments * tiles * FRAGMENT, plan.g_messages_size,
         counters, exchange,
     )), stream)  # fmt: skip
     return g_messages
 
 
-def _pack(
-    program: driver.Program, blocks: int, plan: Plan, layout: Layout, weight_hh: Tensor, stream: int
-) -> Tensor:
+def _pack(program: driver.Program, blocks: int, plan: Plan, layout: Layout, weight_hh: Tensor, stream: int) -> Tensor:
     """The weights as the programs load them, `blocks` times 16 units and all steps of each replica."""
     S, N = weight_hh.shape[:-2].numel(), weight_hh.shape[-1]
     fragments, words = blocks * layout.steps, 8 if layout.products == 3 else 4
@@ -307,21 +340,33 @@ def _pack(
 
 
 def _describe_hold(
-    plan: Plan, lengths: Tensor | None, states: Tensor, T: int, B: int, N: int, G: int, tiles: int
+    plan: Plan,
+    lengths: Tensor | None,
+    states: Tensor,
+    T: int,
+    B: int,
+    N: int,
+    G: int,
+    tiles: int,
+    held: Tensor | None = None,
+    g_held: Tensor | None = None,
+    g_states: Tensor | None = None,
+    g_final: Tensor | None = None,
+    g_outside: Tensor | None = None,
 ) -> "array[int]":
-    """The structure `Call` of hold.cu, without the tensors that only one of its programs uses."""
+    """The structure `Call` of hold.cu. The strides of `g_held` are those of replicas, steps and sequences."""
+    strides = (0, 0, 0) if g_held is None else (0, *g_held.stride()[:-1])[-3:]
     return array("q", (
-        plan.table.data_ptr(), 0 if lengths is None else lengths.data_ptr(), states.data_ptr(), 0, 0, 0, 0, 0,
-        T, B, N, G, tiles, plan.states_size, 0, 0, 0, 0,
+        plan.table.data_ptr(), pointer(lengths), states.data_ptr(), pointer(held), pointer(g_held), pointer(g_states),
+        pointer(g_final), pointer(g_outside), T, B, N, G, tiles, plan.states_size, *strides,
+        plan.fragments * tiles * FRAGMENT,
     ))  # fmt: skip
 
 
 def _count_drive_blocks(sizes: tuple[int, ...], ticks: tuple[int, ...], tiles: int, wide: bool) -> int:
     """The number of blocks that compute the drive; `wide` elements have 4 bytes."""
-    tall = DRIVE_WARPS * DRIVE_TALL
-    return sum(
-        -(-n * tiles // tall) * -(-(-(-size // ROWS)) // (2 if wide else 4)) for n, size in zip(ticks, sizes, strict=True)
-    )
+    tall, units = DRIVE_WARPS * DRIVE_TALL, ROWS * (2 if wide else 4)
+    return sum(-(-n * tiles // tall) * -(-size // units) for n, size in zip(ticks, sizes, strict=True))
 
 
 def _count_exchange(layout: Layout, plan: Plan, tiles: int, element_size: int) -> int:

@@ -48,7 +48,7 @@ class ModuleRow(NamedTuple):
     packed: int
     """The number of blocks of 16 receiving units that the faster modules' packed weights have."""
     transposed: int
-    """The number of blocks of 16 sending units, one for each receiving module, that the faster modules' weights have."""
+    """The number of blocks of 16 sending units, one for each receiver, that the faster modules' weights have."""
 
 
 class PartRow(NamedTuple):
@@ -108,7 +108,7 @@ class Plan(NamedTuple):
     packed: int
     """How many blocks of 16 receiving units the packed weights of all modules have."""
     transposed: int
-    """How many blocks of 16 sending units, one for each receiving module, the weights of all modules have."""
+    """How many blocks of 16 sending units, one for each receiver, the weights of all modules have."""
 
 
 def make_plan(schedule: Schedule, t0: int, T: int, B: int, device: torch.device) -> Plan:
@@ -179,7 +179,13 @@ def _make_plan(schedule: Schedule, first_ticks: tuple[int, ...], T: int, B: int,
         transposed += -(-size // FRAGMENT_UNITS) * len(rows)
     table = _copy_to_device(rows, torch.int64, device)
     return Plan(
-        table, tuple(row.ticks for row in rows), states, max(messages, 1), g_messages, fragments, message_fragments,
+        table,
+        tuple(row.ticks for row in rows),
+        states,
+        max(messages, 1),
+        g_messages,
+        fragments,
+        message_fragments,
         first_block,
         packed,
         transposed,

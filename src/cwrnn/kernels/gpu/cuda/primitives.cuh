@@ -22,6 +22,8 @@ typedef unsigned short uint16;
 
 #define DEVICE __device__ __forceinline__
 #define PROGRAM(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+/* A program of which a multiprocessor can run `blocks` blocks at once. */
+#define PROGRAM_BLOCKS(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 /* The dynamic shared memory of the block. */
 #define SHARED_MEMORY(name) extern __shared__ __align__(16) char name[]
 #define CALL(type, name) const __grid_constant__ type name
@@ -119,6 +121,16 @@ DEVICE void load_fragments(uint32 (&right)[4], const char *column) {
     uint32 address = (uint32)__cvta_generic_to_shared(column);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(right[0]), "=r"(right[1]), "=r"(right[2]), "=r"(right[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+/* Four matrices of 8 rows x 16 bytes of half precision in shared memory, transposed: with lane = 4 g + c, this lane gets
+ * column g of rows 2 c and 2 c + 1 of each. `row` is the address that this lane points to: row lane % 8 of matrix lane / 8. */
+DEVICE void load_fragments_transposed(uint32 (&parts)[4], const char *row) {
+    uint32 address = (uint32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(parts[0]), "=r"(parts[1]), "=r"(parts[2]), "=r"(parts[3])
                  : "r"(address)
                  : "memory");
 }
