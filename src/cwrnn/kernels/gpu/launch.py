@@ -100,7 +100,7 @@ def _inspect_device(index: int | None) -> str | None:
     properties: Any = torch.cuda.get_device_properties(index)
     if properties.shared_memory_per_block_optin < SHARED_BYTES:
         return f"it needs a device with {SHARED_BYTES // 1024} KiB of shared memory for a block"
-    return None
+    return driver.refuse()
 
 
 def refuse_schedule(schedule: Schedule) -> str | None:
