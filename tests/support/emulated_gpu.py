@@ -1,7 +1,8 @@
-"""The CUDA programs on the CPU: compiled by g++ with the functions of `tests/kernels/emulator`, one fiber per thread."""
+"""The CUDA programs on the CPU: g++ compiles them with the functions of `kernels/emulator`; every thread is a fiber."""
 
 import ctypes
 import hashlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -54,10 +55,26 @@ class Emulator:
         assert code == 0, f"{program.name}: {PROBLEMS.get(code, code)}"
 
 
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+
+def _list_included(file):
+    """The file and the headers in its folder that it includes."""
+    files = [file]
+    for name in re.findall(r'^#include "(.*)"', file.read_text(), re.MULTILINE):
+        if (file.parent / name).exists():
+            files += _list_included(file.parent / name)
+    return files
+
+
 @cache
 def _compile(file, constants, folder):
     """The library of a file with these constants; kept in the folder for temporary files until its sources change."""
-    sources = [folder / file, *(folder / name for name in driver.HEADERS), *sorted(EMULATOR.iterdir())]
+    included = _list_included(folder / file)
+    sources = [*included, *sorted(EMULATOR.iterdir())]
+    # constants that the file does not read need no library of their own
+    words = {word for source in sources for word in re.findall(r"\w+", _COMMENT.sub("", source.read_text()))}
+    constants = [(name, value) for name, value in constants if name in words]
     digest = hashlib.sha256(repr(constants).encode())
     for source in sources:
         digest.update(source.read_bytes())
