@@ -60,9 +60,14 @@ class Layout(NamedTuple):
         return -(-size // (units or self.units))
 
     @property
+    def words(self) -> int:
+        """Registers of a thread that have the weights of a fragment and a step."""
+        return 8 if self.products == 3 else 4
+
+    @property
     def registers(self) -> int:
         """Registers of a thread that have weights."""
-        return self.tiles * self.steps // self.split * (8 if self.products == 3 else 4)
+        return self.tiles * self.steps // self.split * self.words
 
     @property
     def ahead(self) -> int:
@@ -223,6 +228,66 @@ def load_backward(
     return BackwardPrograms(layout, *loader.load())
 
 
+class _Sizes(NamedTuple):
+    """What a call needs, which follows from its shapes."""
+
+    tiles: int
+    parts: int
+    """Blocks of a module's recurrence, for each tile."""
+    others: int
+    """Blocks of a module's messages, or of the gradients that it receives, for each tile."""
+    fragments: int
+    """Numbers of the fragments of all rows in a replica."""
+    messages: int
+    """Numbers of the fragments of all messages in a replica."""
+    packed: int
+    """Fragments of the packed weights of a replica."""
+    counters: int
+    """Numbers of a replica's flags."""
+    exchange: int
+    """Numbers of a replica's exchange of rows between parts."""
+    first_blocks: int
+    """Blocks of the drive, or of the gradients from outside."""
+
+
+@lru_cache(maxsize=4096)
+def _count_sizes(
+    schedule: Schedule, ticks: tuple[int, ...], B: int, element_size: int, layout: Layout, backward: bool
+) -> _Sizes:
+    sizes, G = schedule.sizes, schedule.modules
+    tiles, largest = -(-B // SEQUENCES), max(sizes)
+    blocks = [-(-size // ROWS) for size in sizes]
+    parts = layout.count_parts(largest)
+    rows = [n + 1 for n in ticks]
+    if backward:
+        others = layout.count_parts(largest, layout.gather_units)
+        # the rows of one warp after the other
+        groups = [-(-count // SUM_WIDTH) for count in blocks]
+        first_blocks = sum(n * -(-tiles * group // HOLD_WARPS) for n, group in zip(rows, groups, strict=True))
+        flags = G * others
+        packed = sum(count * (j + 1) for j, count in enumerate(blocks))
+    else:
+        others = _count_message_parts(layout, largest)
+        wide = 2 if element_size == 4 else 4
+        tall = DRIVE_WARPS * DRIVE_TALL
+        first_blocks = sum(-(-n * tiles // tall) * -(-count // wide) for n, count in zip(ticks, blocks, strict=True))
+        flags = G * G * others
+        packed = sum(sum(blocks[: j + 1]) for j in range(G))
+    faster = [sum(blocks[:j]) for j in range(G)]
+    exchange = sum(blocks) * tiles * 2 * 32 * 4 * (2 if element_size == 4 else 1) if layout.spread else 0
+    return _Sizes(
+        tiles,
+        parts,
+        others,
+        sum(n * count for n, count in zip(rows, blocks, strict=True)) * tiles * FRAGMENT,
+        sum(n * count for n, count in zip(rows, faster, strict=True)) * tiles * FRAGMENT,
+        packed * layout.steps,
+        (G * parts + flags) * tiles * FLAG_STRIDE,
+        exchange,
+        first_blocks,
+    )
+
+
 def forward(
     plan: Plan,
     schedule: Schedule,
@@ -239,42 +304,41 @@ def forward(
     stream: int,
 ) -> None:
     """Fills `states`, `final` and `held`. The tensors must be dense; a leading axis of S replicas may be there."""
-    lead = weight_hh.shape[:-2]
-    S, (T, B, I), (N, G) = lead.numel(), input.shape[-3:], (schedule.hidden_size, schedule.modules)
-    layout, tiles = programs.layout, -(-B // SEQUENCES)
-    drive = torch.empty(S * plan.fragments * tiles * FRAGMENT, dtype=torch.float32, device=input.device)
-    messages = torch.empty(
-        S * max(plan.message_fragments, 1) * tiles * FRAGMENT, dtype=torch.float32, device=input.device
+    lead = weight_hh.dim() > 2
+    S = weight_hh.shape[0] if lead else 1
+    T, B, I = input.shape[-3:]
+    N, G, element_size = schedule.hidden_size, schedule.modules, input.element_size()
+    sizes = _count_sizes(schedule, plan.ticks, B, element_size, programs.layout, False)
+    tiles, words = sizes.tiles, sizes.packed * 32 * programs.layout.words
+    # one allocation, every part of which begins at a multiple of 512 bytes
+    drive, messages, packed, flags, end = _place(
+        S * sizes.fragments, S * sizes.messages, S * words, FLAG_STRIDE + S * (sizes.counters + sizes.exchange)
     )
-    parts = layout.count_parts(max(schedule.sizes))
-    message_parts = _count_message_parts(layout, max(schedule.sizes))
-    counters = (G * parts + G * G * message_parts) * tiles * FLAG_STRIDE
-    exchange = _count_exchange(layout, plan, tiles, input.element_size())
-    flags = torch.zeros(FLAG_STRIDE + S * (counters + exchange), dtype=torch.int32, device=input.device)
-    blocks = _count_drive_blocks(schedule.sizes, plan.ticks, tiles, input.element_size() == 4)
-    if blocks > 0:
-        driver.launch(programs.drive, blocks, S, array("q", (
-            plan.table.data_ptr(), input.data_ptr(), weight_ih.data_ptr(), pointer(bias),
-            pointer(lengths), drive.data_ptr(), B, I, N, tiles,
+    memory = torch.empty(end, dtype=torch.int32, device=input.device)
+    start = memory.data_ptr()
+    drive, messages, packed, flags = start + drive, start + messages, start + packed, start + flags
+    table, at_lengths, at_states = plan.table.data_ptr(), pointer(lengths), states.data_ptr()
+    if sizes.first_blocks > 0:
+        driver.launch(programs.drive, sizes.first_blocks, S, array("q", (
+            table, input.data_ptr(), weight_ih.data_ptr(), pointer(bias), at_lengths, drive, B, I, N, tiles,
             input.stride(0) if lead else 0, input.stride(-3), input.stride(-2), weight_ih.stride(0) if lead else 0,
-            bias.stride(0) if lead and bias is not None else 0, plan.fragments * tiles * FRAGMENT,
+            bias.stride(0) if lead and bias is not None else 0, sizes.fragments,
         )), stream)  # fmt: skip
-    packed = _pack(programs.pack, plan.packed, plan, layout, weight_hh, stream)
-    count = tiles * (G * parts + (G - 1) * message_parts) * S
+    _pack(programs.pack, table, weight_hh, packed, flags, sizes, S, stream)
+    count = tiles * (G * sizes.parts + (G - 1) * sizes.others) * S
     driver.launch(programs.scan, count, 1, array("q", (
-        plan.table.data_ptr(), flags.data_ptr(), flags.data_ptr() + 4 * FLAG_STRIDE,
-        flags.data_ptr() + 4 * (FLAG_STRIDE + S * counters), packed.data_ptr(),
-        pointer(h0), drive.data_ptr(), messages.data_ptr(), states.data_ptr(), final.data_ptr(),
-        pointer(lengths), B, N, G, tiles, parts, message_parts,
-        packed.numel() // S, h0.stride(0) if lead and h0 is not None else 0,
-        0 if h0 is None else h0.stride(-2), plan.states_size, plan.fragments * tiles * FRAGMENT,
-        plan.message_fragments * tiles * FRAGMENT, counters, exchange,
+        table, flags, flags + 4 * FLAG_STRIDE, flags + 4 * (FLAG_STRIDE + S * sizes.counters), packed,
+        pointer(h0), drive, messages, at_states, final.data_ptr(), at_lengths,
+        B, N, G, tiles, sizes.parts, sizes.others, words, h0.stride(0) if lead and h0 is not None else 0,
+        0 if h0 is None else h0.stride(-2), plan.states_size, sizes.fragments, sizes.messages,
+        sizes.counters, sizes.exchange,
     )), stream)  # fmt: skip
     if held is not None and T > 0:
-        piece = 16 // input.element_size() if _is_vector(schedule, input.element_size()) else 1
+        piece = 16 // element_size if _is_vector(schedule, element_size) else 1
         columns = -(-B * (N // piece) // (32 * HOLD_WARPS))
-        fields = _describe_hold(plan, lengths, states, T, B, N, G, tiles, held=held)
-        driver.launch(programs.hold, columns * -(-T // HOLD_STEPS), S, fields, stream)
+        driver.launch(programs.hold, columns * -(-T // HOLD_STEPS), S, array("q", (
+            table, at_lengths, at_states, held.data_ptr(), 0, 0, 0, 0, T, B, N, G, tiles, plan.states_size, 0, 0, 0, 0,
+        )), stream)  # fmt: skip
 
 
 def backward(
@@ -293,85 +357,51 @@ def backward(
     stream: int,
 ) -> Tensor:
     """The gradients of the messages of all modules; fills `g_h0`. The tensors must be dense."""
-    lead = weight_hh.shape[:-2]
-    S, N, G = lead.numel(), schedule.hidden_size, schedule.modules
-    layout, tiles = programs.layout, -(-B // SEQUENCES)
-    packed = _pack(programs.pack, plan.transposed, plan, layout, weight_hh, stream)
-    g_outside, g_all = (
-        torch.empty(S * plan.fragments * tiles * FRAGMENT, dtype=torch.float32, device=states.device) for _ in range(2)
+    S = weight_hh.shape[0] if weight_hh.dim() > 2 else 1
+    N, G = schedule.hidden_size, schedule.modules
+    sizes = _count_sizes(schedule, plan.ticks, B, states.element_size(), programs.layout, True)
+    tiles, words = sizes.tiles, sizes.packed * 32 * programs.layout.words
+    g_outside, g_all, packed, flags, end = _place(
+        S * sizes.fragments, S * sizes.fragments, S * words, FLAG_STRIDE + S * (sizes.counters + sizes.exchange)
     )
+    memory = torch.empty(end, dtype=torch.int32, device=states.device)
+    start = memory.data_ptr()
+    g_outside, g_all, packed, flags = start + g_outside, start + g_all, start + packed, start + flags
     g_messages = states.new_empty(S * plan.g_messages_size)
-    parts = layout.count_parts(max(schedule.sizes))
-    gather_parts = layout.count_parts(max(schedule.sizes), layout.gather_units)
-    counters = (G * parts + G * gather_parts) * tiles * FLAG_STRIDE
-    exchange = _count_exchange(layout, plan, tiles, states.element_size())
-    flags = torch.zeros(FLAG_STRIDE + S * (counters + exchange), dtype=torch.int32, device=states.device)
-    blocks = sum(
-        (n + 1) * -(-tiles * -(-size // (ROWS * SUM_WIDTH)) // HOLD_WARPS)
-        for n, size in zip(plan.ticks, schedule.sizes, strict=True)
-    )
-    fields = _describe_hold(
-        plan, lengths, states, T, B, N, G, tiles, g_held=g_held, g_states=g_states, g_final=g_final, g_outside=g_outside
-    )
-    driver.launch(programs.collect, blocks, S, fields, stream)
-    count = tiles * (G * parts + (G - 1) * gather_parts) * S
+    table, at_states = plan.table.data_ptr(), states.data_ptr()
+    strides = (0, 0, 0) if g_held is None else (0, *g_held.stride()[:-1])[-3:]
+    driver.launch(programs.collect, sizes.first_blocks, S, array("q", (
+        table, pointer(lengths), at_states, 0, pointer(g_held), pointer(g_states), pointer(g_final), g_outside,
+        T, B, N, G, tiles, plan.states_size, *strides, sizes.fragments,
+    )), stream)  # fmt: skip
+    _pack(programs.pack, table, weight_hh, packed, flags, sizes, S, stream)
+    count = tiles * (G * sizes.parts + (G - 1) * sizes.others) * S
     driver.launch(programs.scan, count, 1, array("q", (
-        plan.table.data_ptr(), flags.data_ptr(), flags.data_ptr() + 4 * FLAG_STRIDE,
-        flags.data_ptr() + 4 * (FLAG_STRIDE + S * counters), packed.data_ptr(),
-        states.data_ptr(), g_outside.data_ptr(), g_all.data_ptr(), g_messages.data_ptr(),
-        pointer(g_h0), B, N, G, tiles, parts, gather_parts,
-        packed.numel() // S, plan.states_size, plan.fragments * tiles * FRAGMENT, plan.g_messages_size,
-        counters, exchange,
+        table, flags, flags + 4 * FLAG_STRIDE, flags + 4 * (FLAG_STRIDE + S * sizes.counters), packed,
+        at_states, g_outside, g_all, g_messages.data_ptr(), pointer(g_h0), B, N, G, tiles, sizes.parts, sizes.others,
+        words, plan.states_size, sizes.fragments, plan.g_messages_size, sizes.counters, sizes.exchange,
     )), stream)  # fmt: skip
     return g_messages
 
 
-def _pack(program: driver.Program, blocks: int, plan: Plan, layout: Layout, weight_hh: Tensor, stream: int) -> Tensor:
-    """The weights as the programs load them, `blocks` times 16 units and all steps of each replica."""
-    S, N = weight_hh.shape[:-2].numel(), weight_hh.shape[-1]
-    fragments, words = blocks * layout.steps, 8 if layout.products == 3 else 4
-    packed = torch.empty(S * fragments * 32 * words, dtype=torch.int32, device=weight_hh.device)
-    fields = (
-        plan.table.data_ptr(), weight_hh.data_ptr(), packed.data_ptr(), N, fragments,
-        weight_hh.stride(0) if weight_hh.dim() > 2 else 0,
-    )  # fmt: skip
-    driver.launch(program, -(-fragments // PACK_WARPS), S, array("q", fields), stream)
-    return packed
+def _place(*counts: int) -> tuple[int, ...]:
+    """Where parts of that many numbers of 4 bytes begin in one piece of memory, and how many numbers it has."""
+    places, end = [], 0
+    for count in counts:
+        places.append(4 * end)
+        end += _round_up(count, 128)
+    return *places, end
 
 
-def _describe_hold(
-    plan: Plan,
-    lengths: Tensor | None,
-    states: Tensor,
-    T: int,
-    B: int,
-    N: int,
-    G: int,
-    tiles: int,
-    held: Tensor | None = None,
-    g_held: Tensor | None = None,
-    g_states: Tensor | None = None,
-    g_final: Tensor | None = None,
-    g_outside: Tensor | None = None,
-) -> "array[int]":
-    """The structure `Call` of hold.cu. The strides of `g_held` are those of replicas, steps and sequences."""
-    strides = (0, 0, 0) if g_held is None else (0, *g_held.stride()[:-1])[-3:]
-    return array("q", (
-        plan.table.data_ptr(), pointer(lengths), states.data_ptr(), pointer(held), pointer(g_held), pointer(g_states),
-        pointer(g_final), pointer(g_outside), T, B, N, G, tiles, plan.states_size, *strides,
-        plan.fragments * tiles * FRAGMENT,
-    ))  # fmt: skip
-
-
-def _count_drive_blocks(sizes: tuple[int, ...], ticks: tuple[int, ...], tiles: int, wide: bool) -> int:
-    """The number of blocks that compute the drive; `wide` elements have 4 bytes."""
-    tall, units = DRIVE_WARPS * DRIVE_TALL, ROWS * (2 if wide else 4)
-    return sum(-(-n * tiles // tall) * -(-size // units) for n, size in zip(ticks, sizes, strict=True))
-
-
-def _count_exchange(layout: Layout, plan: Plan, tiles: int, element_size: int) -> int:
-    """How many numbers of 32 bits a replica needs for the exchange of rows between the parts of its modules."""
-    return plan.blocks * tiles * 2 * 32 * 4 * (2 if element_size == 4 else 1) if layout.spread else 0
+def _pack(
+    program: driver.Program, table: int, weight_hh: Tensor, packed: int, flags: int, sizes: _Sizes, S: int, stream: int
+) -> None:
+    """Packs the weights as the programs load them, and sets the flags to zero."""
+    columns = -(-sizes.packed // PACK_WARPS)
+    driver.launch(program, columns, S, array("q", (
+        table, weight_hh.data_ptr(), packed, flags, weight_hh.shape[-1], sizes.packed,
+        weight_hh.stride(0) if weight_hh.dim() > 2 else 0, FLAG_STRIDE + S * (sizes.counters + sizes.exchange), columns,
+    )), stream)  # fmt: skip
 
 
 def _count_message_parts(layout: Layout, largest: int) -> int:

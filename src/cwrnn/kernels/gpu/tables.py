@@ -99,16 +99,6 @@ class Plan(NamedTuple):
     """How many numbers the messages of all modules have in one replica."""
     g_messages_size: int
     """How many numbers the gradients of the messages of all modules have in one replica."""
-    fragments: int
-    """How many fragments the rows of all modules have in one replica, for each tile of sequences."""
-    message_fragments: int
-    """How many fragments the messages of all modules have in one replica, for each tile of sequences."""
-    blocks: int
-    """How many fragments cover the units of all modules."""
-    packed: int
-    """How many blocks of 16 receiving units the packed weights of all modules have."""
-    transposed: int
-    """How many blocks of 16 sending units, one for each receiver, the weights of all modules have."""
 
 
 def make_plan(schedule: Schedule, t0: int, T: int, B: int, device: torch.device) -> Plan:
@@ -178,18 +168,7 @@ def _make_plan(schedule: Schedule, first_ticks: tuple[int, ...], T: int, B: int,
         packed += first_block
         transposed += -(-size // FRAGMENT_UNITS) * len(rows)
     table = _copy_to_device(rows, torch.int64, device)
-    return Plan(
-        table,
-        tuple(row.ticks for row in rows),
-        states,
-        max(messages, 1),
-        g_messages,
-        fragments,
-        message_fragments,
-        first_block,
-        packed,
-        transposed,
-    )
+    return Plan(table, tuple(row.ticks for row in rows), states, max(messages, 1), g_messages)
 
 
 @lru_cache(maxsize=4096)

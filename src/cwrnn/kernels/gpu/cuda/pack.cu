@@ -7,7 +7,8 @@ struct Call {
     const Module *table;
     const element *weight; /* (S, N, N) */
     uint32 *packed;        /* (S, fragments, 32, WORDS) */
-    int64 N, fragments, weight_s;
+    int *flags;            /* the counters and flags of the program that follows, to be set to zero */
+    int64 N, fragments, weight_s, flag_count, columns;
 };
 
 /* A warp packs one fragment.
@@ -19,6 +20,9 @@ PROGRAM(THREADS) pack_weights(CALL(Call, call)) {
     const int64 s = block_row();
     const int lane = thread_number() % 32, g = lane / 4, c = lane % 4;
     const int64 number = block_number() * WARPS + thread_number() / 32;
+    if (s == 0)
+        for (int64 i = block_number() * THREADS + thread_number(); i < call.flag_count; i += call.columns * THREADS)
+            call.flags[i] = 0;
     if (number >= call.fragments) return;
     const int block = (int)(number / STEPS), step = (int)(number % STEPS);
     int j = 0, within;
