@@ -41,7 +41,7 @@ from ...cells import CELLS, PEEPHOLES
 from ...held import count_rows
 from ...schedule import Schedule
 from ..tensors import dense, whole, with_memory
-from . import driver, scan, small
+from . import driver, gradients, scan, small
 from .tables import BLOCK_SIZE, Plan, make_plan, make_weight_tables
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -272,13 +272,14 @@ def backward(
     N, G = schedule.hidden_size, schedule.modules
     gates, biases, parts = CELLS[cell]
     shapes = (T, B, I), (gates * N, I), (gates * N, N), (biases * N,), (B, parts * N), (PEEPHOLES * N,)
-    # the programs do not write the forbidden blocks of weight_hh, and write nothing at all for an empty input
-    gradients = [
-        (ticks.new_zeros if position == 2 or S * B * T == 0 else ticks.new_empty)((*lead, *shape)) if want else None
+    # no program fills the gradients of an empty input; those of gated cells skip the forbidden blocks of weight_hh
+    zeros = [S * B * T == 0 or (position == 2 and gates > 1) for position in range(len(shapes))]
+    results = [
+        (ticks.new_zeros if zeros[position] else ticks.new_empty)((*lead, *shape)) if want else None
         for position, (want, shape) in enumerate(zip(wanted, shapes, strict=True))
     ]
     if S * B == 0:
-        return gradients
+        return results
     plan = make_plan(schedule, t0, T, B, input.device)
     options = _choose_options(schedule, weight_hh, cell)
     tiles = _count_blocks(B, options["BT"])
@@ -289,13 +290,16 @@ def backward(
             cuda = scan.load_backward(schedule, cell, input.dtype, products, index, limit)
             g_held = None if g_held is None else _align(g_held, *g_held.stride()[:-1])
             g_ticks, g_final = (None if tensor is None else _align(tensor) for tensor in (g_ticks, g_final))
-            g_input, g_weight_ih, g_weight_hh, g_bias, g_h0, _ = gradients
+            g_input, g_weight_ih, g_weight_hh, g_bias, g_h0, _ = results
             g_messages = scan.backward(
                 plan, schedule, cuda, weight_hh, lengths, T, B, ticks, g_held, g_ticks, g_final, g_h0,
                 driver.current_stream(input.device),
             )  # fmt: skip
-            _finish_backward(plan, schedule, input, weight_ih, lengths, ticks, g_messages, gradients, tiles, options)
-        return gradients
+            gradients.compute(
+                plan, schedule, products, input, weight_ih, lengths, ticks, g_messages,
+                g_input, g_weight_ih, g_weight_hh, g_bias, driver.current_stream(input.device),
+            )  # fmt: skip
+        return results
     from .programs import backward as programs
 
     sizes = _count_tiled(plan, B, tiles, options)
@@ -317,7 +321,7 @@ def backward(
         )  # fmt: skip
         weight_hh = _round_weights(weight_hh, options)
         turns, flags = _make_flags(S, 2 * G * tiles, input.device)
-        g_input, g_weight_ih, g_weight_hh, g_bias, g_h0, g_weight_ch = gradients
+        g_input, g_weight_ih, g_weight_hh, g_bias, g_h0, g_weight_ch = results
         g_peephole = None if weight_ch is None else weight_ch.new_empty((S, tiles, PEEPHOLES * N), dtype=torch.float32)
         programs.run_backward[(2 * G - 1) * tiles, S](
             plan.table, turns, flags, weight_hh, weight_hh if weight_ch is None else weight_ch, ticks,
@@ -333,8 +337,8 @@ def backward(
         del g_outside, g_faster
         if g_weight_ch is not None and g_peephole is not None:
             g_weight_ch.copy_(g_peephole.sum(1).view(g_weight_ch.shape))
-        _finish_backward(plan, schedule, input, weight_ih, lengths, ticks, g_messages, gradients, tiles, options)
-    return gradients
+        _finish_backward(plan, schedule, input, weight_ih, lengths, ticks, g_messages, results, tiles, options)
+    return results
 
 
 def _finish_backward(

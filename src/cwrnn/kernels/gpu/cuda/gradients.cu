@@ -45,6 +45,9 @@ struct Call {
     int64 g_messages_s, states_s, input_s, input_t, input_b, weight_s;
 };
 
+/* Steps of the matrix unit whose operands are loaded together: of float, more would take registers that there are not. */
+const int STEPS_AT_ONCE = ELEMENT == 0 ? 1 : 2;
+
 DEVICE uint32 divide_up(uint32 x, uint32 y) { return (x + y - 1) / y; }
 
 /* The parts of one module's weights: first those of the first lines. */
@@ -188,7 +191,7 @@ DEVICE void multiply_part(const Call &call, int64 s, uint32 number, char *memory
         char *left = memory + n % STAGES * STAGE, *right = left + DEPTH * LEFT_PITCH;
         const uint32 begin = first + n * DEPTH;
         const int per = PIECE / (int)sizeof(element), across = HEIGHT / per;
-#pragma unroll
+#pragma unroll 2
         for (int i = thread; i < DEPTH * across; i += THREADS) {
             const int line = i / across, column = i % across * per;
             copy_piece<PIECE>(left + line * LEFT_PITCH + column * (int)sizeof(element),
@@ -196,7 +199,7 @@ DEVICE void multiply_part(const Call &call, int64 s, uint32 number, char *memory
         }
         if (!of_input) {
             const int across = WIDTH / per;
-#pragma unroll
+#pragma unroll 2
             for (int i = thread; i < DEPTH * across; i += THREADS) {
                 const int line = i / across, column = i % across * per;
                 copy_piece<PIECE>(right + line * RIGHT_PITCH + column * (int)sizeof(element),
@@ -237,7 +240,7 @@ DEVICE void multiply_part(const Call &call, int64 s, uint32 number, char *memory
         end_copies();
         const char *left = memory + n % STAGES * STAGE, *right = left + DEPTH * LEFT_PITCH;
         if (busy) {
-#pragma unroll(ELEMENT == 0 ? 1 : 2)
+#pragma unroll STEPS_AT_ONCE
             for (int step = 0; step < DEPTH; step += INNER) {
                 uint32 columns[ACROSS][2];
                 load_right(columns, right + step * RIGHT_PITCH + column * (int)sizeof(element), RIGHT_PITCH);
