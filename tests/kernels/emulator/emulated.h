@@ -1,9 +1,9 @@
 /* The functions of primitives.cuh on a CPU, so that the CUDA programs can be tested without a GPU.
  *
  * Every thread of a block is a fiber with a stack of its own. A fiber runs until it waits: at a barrier, at a function that
- * all threads of a warp enter together, or for a flag. Then the next one runs. A launch in which all fibers wait for ever
- * ends with an error. Shared memory starts as NaN, is guarded at its end, and sees a background copy only when the thread
- * has waited for it. */
+ * all threads of a warp enter together, or for a flag. Then the next one runs. Blocks sleep now and then, so that others get
+ * far ahead of them. A launch in which all fibers wait for ever ends with an error. Shared memory starts as NaN, is guarded
+ * at its end, and sees a background copy only when the thread has waited for it. */
 
 #ifndef CWRNN_EMULATED
 #define CWRNN_EMULATED
@@ -58,6 +58,7 @@ struct Warp {
 struct Block {
     int64 number, row;
     int threads, waiting[3] = {0, 0, 0}, done = 0;
+    int64 asleep = -1; /* the night in which the block sleeps */
     int64 round[3] = {0, 0, 0};
     std::vector<char> shared;
     std::vector<Warp> warps;
@@ -80,7 +81,7 @@ struct Fiber {
 };
 
 inline Fiber *current, home;
-inline int64 idle, fibers;
+inline int64 idle, fibers, night;
 inline bool stuck;
 
 extern "C" void emulator_switch(void **from, void *to);
@@ -99,13 +100,19 @@ inline void switch_to(Fiber *fiber) {
     if (fiber != before) emulator_switch(&before->stack_pointer, fiber->stack_pointer);
 }
 
+/* The next fiber of a block that is awake; home if there is none before it. */
+inline Fiber *find_awake(Fiber *fiber) {
+    while (fiber != &home && fiber->block->asleep == night) fiber = fiber->next;
+    return fiber;
+}
+
 /* Lets the other fibers run. */
 inline void yield() {
     if (++idle > 1000 + 50 * fibers) {
         stuck = true;
         switch_to(&home);
     }
-    switch_to(current->next);
+    switch_to(find_awake(current->next));
 }
 
 inline void progress() { idle = 0; }

@@ -39,16 +39,17 @@ extern "C" int emulate(void (*program)(const void *), const void *call, int64 co
     emulator::call = call;
     std::vector<int64> order(columns * rows);
     for (size_t i = 0; i < order.size(); i++) order[i] = i;
+    /* a generator of random numbers that compiles at once */
+    uint64_t random = seed;
+    auto draw = [&](size_t count) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        return (size_t)(random >> 33) % count;
+    };
     if (seed != 0) {
-        /* a generator of random numbers that compiles at once */
-        uint64_t random = seed;
-        for (size_t i = order.size(); i > 1; i--) {
-            random = random * 6364136223846793005u + 1442695040888963407u;
-            std::swap(order[i - 1], order[(random >> 33) % i]);
-        }
+        for (size_t i = order.size(); i > 1; i--) std::swap(order[i - 1], order[draw(i)]);
     }
     home.next = home.before = current = &home;
-    idle = fibers = 0;
+    idle = fibers = night = 0;
     stuck = false;
     std::vector<std::vector<Fiber>> running;
     std::vector<Block *> blocks;
@@ -82,7 +83,13 @@ extern "C" int emulate(void (*program)(const void *), const void *call, int64 co
         }
         if (live == 0) break;
         if (home.next == &home) break;
-        switch_to(home.next);
+        if (seed != 0) {
+            /* a night ends at random, or when those who are awake wait for those who sleep */
+            if (draw(64) == 0 || idle > 500 + 10 * fibers) night++;
+            Block *block = blocks[draw(blocks.size())];
+            if (block && draw(8) == 0) block->asleep = night;
+        }
+        switch_to(find_awake(home.next));
         if (stuck) {
             result = 1;
             break;
