@@ -49,6 +49,7 @@ def load_program(file: str, name: str, constants: Constants, threads: int, share
     # loading needs the device's context, which torch makes
     torch.cuda.init()
     with torch.cuda.device(device):
+        make_current(device)
         binary = _compile(compiler, file, constants, torch.cuda.get_device_capability(device))
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         _check(driver, driver.cuModuleLoadData(ctypes.byref(module), binary), f"loading {file}")
