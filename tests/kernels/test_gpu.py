@@ -23,6 +23,17 @@ CUDA = torch.device("cuda")
 COMPACTED = "RNN module weights are not part of single contiguous chunk"
 """The warning of torch's own layers in half precision."""
 HALVES = (torch.bfloat16, torch.float16)
+TF32 = "tf32"
+DISTANCES = {torch.float32: 1e-5, TF32: 3e-3, torch.bfloat16: 1.2e-2, torch.float16: 1.5e-3}
+"""How far results may be from the exact ones: in half precision, twice as far as those of plain PyTorch are."""
+SIZES = {
+    "modules in one block": Schedule.exponential(200, 3),
+    "eight modules": Schedule.exponential(1024, 8),
+    "one module in several blocks": Schedule((1,), (600,)),
+    "four modules in several blocks": Schedule.exponential(2048, 4),
+    "coprime": Schedule((2, 3, 7), (130, 33, 270)),
+}
+"""Networks that run by each of the programs of simple cells."""
 
 
 def make_tensors(schedule, T, B, I, dtype=torch.float64, seed=0):
@@ -65,10 +76,11 @@ def test_it_refuses_other_devices_and_dtypes():
     assert launch.refuse(CUDA, torch.float64) == "it takes float32, bfloat16 and float16 only"
 
 
-def test_it_refuses_modules_of_more_than_512_units():
-    assert launch.refuse_schedule(Schedule((1, 2), (512, 3))) is None
+def test_it_refuses_modules_of_more_than_1024_units():
+    assert launch.refuse_schedule(Schedule((1, 2), (1024, 3))) is None
     assert (
-        launch.refuse_schedule(Schedule((1, 2), (513, 3))) == "it takes modules of at most 512 units, and one has 513"
+        launch.refuse_schedule(Schedule((1, 2), (1025, 3)))
+        == "it takes modules of at most 1024 units, and one has 1025"
     )
 
 
@@ -76,19 +88,22 @@ def test_auto_prefers_matrix_products_for_large_modules(monkeypatch):
     anywhere = BACKENDS["triton"]._replace(refuse=lambda device, dtype: None)
     monkeypatch.setattr(backends, "BACKENDS", {"triton": anywhere, "torch": BACKENDS["torch"]})
 
-    def chosen(dtype, *sizes, name="auto"):
+    def chosen(dtype, *sizes, name="auto", cell="tanh"):
         schedule = Schedule(tuple(range(1, len(sizes) + 1)), sizes)
-        return select_backend(name, torch.device("cpu"), dtype, schedule).name
+        return select_backend(name, torch.device("cpu"), dtype, schedule, cell).name
 
-    assert [chosen(torch.float32, size, 3) for size in (128, 129)] == ["triton", "torch"]
+    for dtype in launch.DTYPES:
+        assert [chosen(dtype, size, 3) for size in (1024, 1025)] == ["triton", "torch"]
+        assert [chosen(dtype, size, cell="relu") for size in (1024, 1025)] == ["triton", "torch"]
+    for cell in ("lstm", "gru"):
+        assert [chosen(torch.float32, size, 3, cell=cell) for size in (64, 65)] == ["triton", "torch"]
+        assert [chosen(torch.float16, size, 3, cell=cell) for size in (256, 257)] == ["triton", "torch"]
     torch.backends.cudnn.allow_tf32 = True
-    assert [chosen(torch.float32, size, 3) for size in (256, 257)] == ["triton", "torch"]
-    assert [chosen(torch.float16, size) for size in (320, 321)] == ["triton", "torch"]
-    assert [chosen(torch.float16, size, 3) for size in (512, 513)] == ["triton", "torch"]
+    assert [chosen(torch.float32, size, 3, cell="lstm") for size in (128, 129)] == ["triton", "torch"]
     # an explicit choice is obeyed wherever the kernel can run
-    assert chosen(torch.float32, 512, name="triton") == "triton"
-    with pytest.raises(RuntimeError, match="at most 512 units, and one has 513. Usable here: 'auto', 'torch'."):
-        chosen(torch.float32, 513, name="triton")
+    assert chosen(torch.float32, 512, name="triton", cell="gru") == "triton"
+    with pytest.raises(RuntimeError, match="at most 1024 units, and one has 1025. Usable here: 'auto', 'torch'."):
+        chosen(torch.float32, 1025, name="triton")
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cudnn, "rnn"), reason="this torch has one switch for all of cuDNN")
@@ -134,10 +149,12 @@ def test_table_of_modules_by_hand():
     plan = tables.make_plan(Schedule((2, 8), (3, 4)), 3, 11, 5, torch.device("cpu"))
     assert [tables.ModuleRow(*row) for row in plan.table.tolist()] == [
         tables.ModuleRow(
-            period=2, size=3, first_unit=0, first_tick=1, ticks=5, states=0, messages=0, g_messages=0
+            period=2, size=3, first_unit=0, first_tick=1, ticks=5, states=0, messages=0, g_messages=0,
+            first_block=0, fragments=0, message_fragments=0, packed=0, transposed=0,
         ),
         tables.ModuleRow(
-            period=8, size=4, first_unit=3, first_tick=5, ticks=1, states=90, messages=0, g_messages=90
+            period=8, size=4, first_unit=3, first_tick=5, ticks=1, states=90, messages=0, g_messages=90,
+            first_block=1, fragments=6, message_fragments=0, packed=1, transposed=1,
         ),
     ]  # fmt: skip
     assert plan == (plan.table, (5, 1), 130, 30, 160)
@@ -150,7 +167,7 @@ class TestOnDevice:
         ("schedule", "T", "B", "I"),
         [
             pytest.param(Schedule.exponential(1024, 8), 300, 20, 64, id="eight modules of 128"),
-            pytest.param(Schedule.exponential(512, 2), 70, 3, 33, id="two of 256: weights read at every tick"),
+            pytest.param(Schedule.exponential(512, 2), 70, 3, 33, id="two of 256, each in several blocks"),
             pytest.param(Schedule((1, 3, 6), (130, 1, 17)), 50, 9, 7, id="unequal"),
             pytest.param(Schedule((2, 3, 7, 9), (64, 5, 33, 2)), 90, 17, 70, id="coprime"),
             pytest.param(Schedule((1,), (96,)), 40, 130, 5, id="one module"),
@@ -203,7 +220,7 @@ class TestOnDevice:
         "schedule",
         [
             Schedule.exponential(256, 4),
-            pytest.param(Schedule((1, 2, 6), (256, 200, 7)), id="half of the weights in shared memory"),
+            pytest.param(Schedule((1, 2, 6), (256, 200, 7)), id="modules in several blocks"),
             pytest.param(Schedule((2, 3), (200, 256)), id="the same, coprime"),
         ],
     )
@@ -264,14 +281,14 @@ class TestOnDevice:
         assert select_backend("auto", CUDA, torch.float64).name == "torch"
 
     def test_large_modules_are_left_to_matrix_products(self):
-        rnn = ClockworkRNN(2, 600, schedule=1, device=CUDA)
+        rnn = ClockworkRNN(2, 1100, schedule=1, device=CUDA)
         x = torch.randn(3, 2, 2, device=CUDA)
-        assert rnn(x)[0].shape == (3, 2, 600)
+        assert rnn(x)[0].shape == (3, 2, 1100)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            assert torch.compile(rnn, fullgraph=True)(x)[0].shape == (3, 2, 600)
+            assert torch.compile(rnn, fullgraph=True)(x)[0].shape == (3, 2, 1100)
         rnn.backend = "triton"
-        with pytest.raises(RuntimeError, match="one has 600. Usable here: 'auto', 'torch', 'reference'"):
+        with pytest.raises(RuntimeError, match="one has 1100. Usable here: 'auto', 'torch', 'reference'"):
             rnn(x)
 
     @pytest.mark.parametrize(
@@ -505,3 +522,120 @@ class TestOnDevice:
             warnings.filterwarnings("ignore", COMPACTED)
             theirs = measure_peak(lambda: linear(dense(x)[0]), (dense, linear))
         assert ours <= theirs / 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+class TestSimpleCellsOnDevice:
+    """Networks of tanh and relu that are not small: their programs are in gpu/cuda/."""
+
+    @pytest.mark.parametrize("seed", [1, 2, 3])
+    @pytest.mark.parametrize("dtype", DISTANCES, ids=str)
+    @pytest.mark.parametrize("name", SIZES)
+    def test_every_dtype_equals_the_specification(self, name, dtype, seed):
+        torch.backends.cudnn.allow_tf32 = dtype == TF32
+        schedule, T, B = SIZES[name], 20, 9
+        element = torch.float32 if dtype == TF32 else dtype
+        values = make_tensors(schedule, T, B, 10, element, seed)
+        cotangent = torch.randn(T, B, schedule.hidden_size, device=CUDA).to(element)
+        doubles = [value.double() for value in values]
+        exact = differentiate(lambda *leaves: clockwork_reference(*leaves, schedule, 3), doubles, cotangent)
+        found = differentiate(run_kernel(schedule, 3), values, cotangent)
+        distances = [measure_distance(value, right) for value, right in zip(found, exact, strict=True)]
+        assert max(distances) < DISTANCES[dtype], distances
+
+    @pytest.mark.parametrize("dtype", DISTANCES, ids=str)
+    @pytest.mark.parametrize("name", SIZES)
+    def test_every_run_gives_the_same_bits(self, name, dtype):
+        torch.backends.cudnn.allow_tf32 = dtype == TF32
+        schedule, element = SIZES[name], torch.float32 if dtype == TF32 else dtype
+        values = make_tensors(schedule, 100, 40, 10, element)
+        cotangent = torch.randn(100, 40, schedule.hidden_size, device=CUDA)
+        first = differentiate(run_kernel(schedule), values, cotangent)
+        for _ in range(3):
+            assert all(map(torch.equal, differentiate(run_kernel(schedule), values, cotangent), first))
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+    @pytest.mark.parametrize("name", SIZES)
+    def test_a_captured_graph_computes_new_numbers(self, name, dtype):
+        torch.use_deterministic_algorithms(False)
+        schedule = SIZES[name]
+        values = make_tensors(schedule, 30, 9, 10, dtype)
+        cotangent = torch.randn(30, 9, schedule.hidden_size, device=CUDA)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            differentiate(run_kernel(schedule), values, cotangent)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = differentiate(run_kernel(schedule), values, cotangent)
+        drop_tables()
+        for seed in (1, 2):
+            for value, other in zip(values, make_tensors(schedule, 30, 9, 10, dtype, seed), strict=True):
+                value.copy_(other)
+            expected = differentiate(run_kernel(schedule), values, cotangent)
+            graph.replay()
+            assert all(map(torch.equal, results, expected))
+
+    @pytest.mark.parametrize("cell", ["tanh", "relu"])
+    def test_two_streams_run_modules_in_several_blocks_at_once(self, cell):
+        """Blocks of both launches wait for blocks of their own launch."""
+        schedule = Schedule((1, 2), (1024, 1024))
+        values = make_tensors(schedule, 50, 64, 10, torch.float32)
+
+        def run():
+            return BACKENDS["triton"].run(*values, schedule, 0, cell).hold()
+
+        right = run()
+        streams = [torch.cuda.Stream() for _ in range(4)]
+        for stream in streams:
+            stream.wait_stream(torch.cuda.current_stream())
+        found = []
+        for _ in range(5):
+            for stream in streams:
+                with torch.cuda.stream(stream):
+                    found.append(run())
+        torch.cuda.synchronize()
+        assert all(torch.equal(value, right) for value in found)
+
+    def test_more_numbers_than_32_bits_count(self):
+        if torch.cuda.get_device_properties(CUDA).total_memory < 60e9:
+            pytest.skip("it needs 60 GB of memory")
+        torch.use_deterministic_algorithms(False)
+        # both the output and the states at the ticks have more than 2^31 numbers
+        schedule, T, B = Schedule((1, 3), (248, 8)), 4096, 2100
+        input, *weights, h0 = make_tensors(schedule, 1, B, 2, torch.bfloat16)
+        input = torch.randn(T, B, 2, device=CUDA, dtype=torch.bfloat16)
+        with torch.no_grad():
+            done = BACKENDS["triton"].run(input, *weights, h0, schedule, 0, "tanh")
+            output, final = done.hold(), done.final()
+            assert output.numel() > 2**31
+            assert sum(module.values.numel() for module in done.modules) > 2**31
+            del done
+            for b in (0, 7, 8, 1051, 2048, 2099):
+                alone = BACKENDS["triton"].run(input[:, b : b + 1], *weights, h0[b : b + 1], schedule, 0, "tanh")
+                assert torch.equal(alone.hold()[:, 0], output[:, b])
+                assert torch.equal(alone.final()[0], final[b])
+
+    @pytest.mark.parametrize("name", ["modules in one block", "one module in several blocks"])
+    def test_a_batch_of_10000_sequences_has_the_gradients_of_its_parts(self, name):
+        if torch.cuda.get_device_properties(CUDA).total_memory < 60e9:
+            pytest.skip("it needs 60 GB of memory")
+        schedule, T, B = SIZES[name], 9, 10_000
+        values = make_tensors(schedule, T, B, 10, torch.float32)
+        cotangent = torch.randn(T, B, schedule.hidden_size, device=CUDA)
+        doubles = [value.double() for value in values]
+        exact = differentiate(lambda *leaves: clockwork_reference(*leaves, schedule), doubles, cotangent)
+        found = differentiate(run_kernel(schedule), values, cotangent)
+        for value, right in zip(found, exact, strict=True):
+            assert measure_distance(value, right) < 1e-5
+        input, weight_ih, weight_hh, bias, h0 = values
+        for b in (0, 15, 9999):
+            one = slice(b, b + 1)
+            alone = differentiate(
+                run_kernel(schedule), [input[:, one], weight_ih, weight_hh, bias, h0[one]], cotangent[:, one]
+            )
+            # output, and the gradients of the input and of h0
+            for place, axis in ((0, 1), (1, 1), (5, 0)):
+                assert torch.equal(alone[place], found[place].narrow(axis, b, 1))
