@@ -1,14 +1,17 @@
-"""The GPU kernel: the whole recurrence, forward and backward, in a few launches of Triton programs.
+"""The GPU kernel: the whole recurrence, forward and backward, in a few launches.
+
+Simple cells (tanh, relu) run by CUDA programs (scan.py, gradients.py), and so do small networks of all cells
+(small.py). Larger networks of gated cells (LSTM, GRU) run by Triton programs (programs/), which this file starts.
 
 On a GPU, waiting takes the time: for a launch, for memory, for the step before. Therefore
 
-* all modules run at once, in one launch. One program computes the recurrence of one module for a few sequences, and
-  keeps its K x K weights, those of all gates, in registers over all time (of large modules in tf32, half of them in
-  shared memory). Another program computes the messages of that module to the faster ones, some rows at a time. The
-  programs wait for each other by flags in memory, always for a program that began to run earlier. A slow module never
-  waits for a fast one, and with nested periods it is soon far ahead, so that the whole launch takes little longer than
-  the fastest module alone;
-* the numbers that a tick needs are loaded two ticks before it (one tick for the gated cells, which have more of them);
+* all modules run at once, in one launch. One block of threads computes the recurrence of one module for a few
+  sequences, and keeps its K x K weights, those of all gates, in registers over all time (of large modules of gated
+  cells in tf32, half of them in shared memory; those of a large module of a simple cell, in several blocks). Another
+  block computes the messages of that module to the faster ones, some rows at a time. The blocks wait for each other by
+  flags in memory, always for a block that began to run earlier. A slow module never waits for a fast one, and with
+  nested periods it is soon far ahead, so that the whole launch takes little longer than the fastest module alone;
+* the numbers that a tick needs are loaded some ticks before it (one tick for the gated cells, which have more of them);
 * everything that can be computed for all time at once is computed before or after: the drive, the hold, the gradients
   of the weights.
 
@@ -46,14 +49,14 @@ from .tables import BLOCK_SIZE, Plan, make_plan, make_weight_tables
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 REGISTER_BYTES = 128 * 1024
-"""Bytes of K x K weights that stay in a program's registers. In tf32, as many again stay in its shared memory. Larger
-weights are read again at every tick."""
+"""Bytes of K x K weights of a gated cell that stay in a block's registers. In tf32, as many again stay in its shared
+memory. Larger weights are read again at every tick."""
 TILE = 8
-"""Sequences that one program runs together."""
+"""Sequences that one block runs together."""
 SHARED_BYTES = 144 * 1024
-"""Bytes of shared memory that a program may need."""
+"""Bytes of shared memory that a block may need."""
 SHARED_SCRATCH = 8 * 1024
-"""Bytes of shared memory that a gated cell's program needs beside its weights, if a part of them stays there."""
+"""Bytes of shared memory that a gated cell's block needs beside its weights, if a part of them stays there."""
 OLDEST_TRITON = (3, 6)
 """The oldest Triton that the programs were tested with. Older ones refuse products of eight columns."""
 SMALL_NETWORK = 128
@@ -183,7 +186,7 @@ def forward(
     options = _choose_options(schedule, weight_hh, cell)
     tiles = _count_blocks(B, options["BT"])
     sizes = _count_tiled(plan, B, tiles, options)
-    kept = h0.new_empty((*lead, count_kept(schedule, t0, T, B, cell))) if keep_gates and gates > 1 else None
+    kept = h0.new_empty((*lead, count_kept(schedule, t0, T, B, cell))) if keep_gates else None
     if S * B == 0:
         return final, states, held, kept
     drive, messages = (
@@ -191,7 +194,7 @@ def forward(
     )  # fmt: skip
     end = plan.table if lengths is None else lengths
     with torch.cuda.device_of(input):
-        lines, width = B if gates == 1 else tiles * options["BT"], _fit_block(max(schedule.sizes), 64)
+        lines, width = tiles * options["BT"], _fit_block(max(schedule.sizes), 64)
         blocks = sum(_count_blocks(n * lines, 64) for n in plan.ticks)
         if blocks > 0:
             programs.compute_drive[blocks, gates * _count_blocks(max(schedule.sizes), width), S](
@@ -281,8 +284,6 @@ def backward(
     if S * B == 0:
         return results
     plan = make_plan(schedule, t0, T, B, input.device)
-    options = _choose_options(schedule, weight_hh, cell)
-    tiles = _count_blocks(B, options["BT"])
     if gates == 1:
         with torch.cuda.device_of(input):
             index, limit = input.device.index or 0, _count_shared_bytes(input.device)
@@ -302,10 +303,11 @@ def backward(
         return results
     from .programs import backward as programs
 
+    options = _choose_options(schedule, weight_hh, cell)
+    tiles = _count_blocks(B, options["BT"])
     sizes = _count_tiled(plan, B, tiles, options)
-    planes = 1 if gates == 1 else 4
     g_outside, g_faster = (ticks.new_empty(S * sizes.states, dtype=torch.float32) for _ in range(2))
-    g_messages = ticks.new_empty(S * planes * sizes.g_messages)
+    g_messages = ticks.new_empty(S * PLANES * sizes.g_messages)
     end = plan.table if lengths is None else lengths
     with torch.cuda.device_of(input):
         width = _fit_block(max(schedule.sizes), 128)
@@ -317,7 +319,7 @@ def backward(
             plan.table, *(ticks if tensor is None else tensor for tensor in (g_held, g_ticks, g_final)), end, g_outside,
             T, B, N, G, tiles, *held_strides, plan.states_size, sizes.states, BT=8, BB=8, BN=width,
             HELD=g_held is not None, STATES=g_ticks is not None, FINAL=g_final is not None, LENGTHS=lengths is not None,
-            PARTS=parts, TILE=0 if gates == 1 else options["BT"],
+            PARTS=parts, TILE=options["BT"],
         )  # fmt: skip
         weight_hh = _round_weights(weight_hh, options)
         turns, flags = _make_flags(S, 2 * G * tiles, input.device)
@@ -329,10 +331,9 @@ def backward(
             ticks if g_h0 is None else g_h0, g_outside if g_peephole is None else g_peephole, end,
             B, N, G, tiles, _replica_stride(weight_hh, lead),
             0 if weight_ch is None else _replica_stride(weight_ch, lead),
-            plan.states_size, 5 * sizes.states, sizes.states, planes * sizes.g_messages, flags.stride(0),
+            plan.states_size, 5 * sizes.states, sizes.states, PLANES * sizes.g_messages, flags.stride(0),
             **options, FAST=options["PRECISION"] == "tf32" or ticks.dtype != torch.float32, INITIAL=g_h0 is not None,
-            FINAL=gates > 1 and g_final is not None, LENGTHS=gates > 1 and lengths is not None,
-            PEEPHOLES=weight_ch is not None,
+            FINAL=g_final is not None, LENGTHS=lengths is not None, PEEPHOLES=weight_ch is not None,
         )  # fmt: skip
         del g_outside, g_faster
         if g_weight_ch is not None and g_peephole is not None:
@@ -349,14 +350,14 @@ def _finish_backward(
     lengths: Tensor | None,
     ticks: Tensor,
     g_messages: Tensor,
-    gradients: Sequence[Tensor | None],
+    results: Sequence[Tensor | None],
     tiles: int,
     options: dict[str, Any],
 ) -> None:
-    """Write the gradients of the input, the weights and the bias from those of the messages."""
+    """Write a gated cell's gradients of the input, the weights and the bias from those of the messages."""
     from .programs import backward as programs
 
-    g_input, g_weight_ih, g_weight_hh, g_bias, *_ = gradients
+    g_input, g_weight_ih, g_weight_hh, g_bias, *_ = results
     lead = ticks.shape[:-1]
     T, B, I = input.shape[-3:]
     N, G, gates = schedule.hidden_size, schedule.modules, options["GATES"]
@@ -400,8 +401,12 @@ def _align(tensor: Tensor, *strides: int) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
+PLANES = 4
+"""The planes of the gradients of a gated cell's messages: `programs/gated_backward.py` says which."""
+
+
 class _Sizes(NamedTuple):
-    """How many numbers one gate of a replica has in tensors that only the programs read."""
+    """How many numbers one gate of a replica has in tensors that only the programs of gated cells read."""
 
     states: int
     messages: int
@@ -409,9 +414,9 @@ class _Sizes(NamedTuple):
 
 
 def _count_tiled(plan: Plan, B: int, tiles: int, options: dict[str, Any]) -> _Sizes:
-    """The sizes of those tensors: those of gated cells are made of whole tiles of sequences."""
+    """The sizes of those tensors, which are made of whole tiles of sequences."""
     sizes = _Sizes(plan.states_size, plan.messages_size, plan.g_messages_size)
-    if options["GATES"] == 1 or B == 0:
+    if B == 0:
         return sizes
     return _Sizes(*(max(size // B, 1) * tiles * options["BT"] for size in sizes))
 
@@ -429,24 +434,21 @@ def _compute_weight_gradients(
     tiles: int,
     options: dict[str, Any],
 ) -> None:
-    """Write the gradients of the weights and the bias, except those that are None, from the gradients of messages."""
+    """Write a gated cell's gradients of the weights and the bias, except those that are None."""
     from .programs import backward as programs
     from .programs import gated_backward
 
     lead = ticks.shape[:-1]
     S = lead.numel()
-    T, B, I = input.shape[-3:]
+    B, I = input.shape[-2:]
     recurrent, of_inputs = g_weight_hh is not None, g_weight_ih is not None or g_bias is not None
     gates, tile = options["GATES"], options["BT"]
-    planes, lines = (1, B) if gates == 1 else (4, tiles * tile)
     # larger blocks read every row less often
-    block = (
-        2 * BLOCK_SIZE if gates > 1 and min(schedule.sizes) > BLOCK_SIZE and ticks.element_size() == 2 else BLOCK_SIZE
-    )
-    parts, blocks = make_weight_tables(schedule, plan.ticks, lines, I, recurrent, of_inputs, input.device, block)
+    block = 2 * BLOCK_SIZE if min(schedule.sizes) > BLOCK_SIZE and ticks.element_size() == 2 else BLOCK_SIZE
+    parts, blocks = make_weight_tables(schedule, plan.ticks, tiles * tile, I, recurrent, of_inputs, input.device, block)
     count = len(parts)
-    products = torch.empty(S, planes, count, block, block, dtype=torch.float32, device=input.device)
-    sums = torch.empty(S, planes, count, block, dtype=torch.float32, device=input.device)
+    products = torch.empty(S, PLANES, count, block, block, dtype=torch.float32, device=input.device)
+    sums = torch.empty(S, PLANES, count, block, dtype=torch.float32, device=input.device)
     arguments = (
         plan.table,
         parts,
@@ -468,16 +470,12 @@ def _compute_weight_gradients(
         "BM": block, "BN": block, "BL": 64,
         "LENGTHS": lengths is not None, "PRECISION": options["PRECISION"], "num_stages": 3,
     }  # fmt: skip
-    if count > 0 and gates == 1:
-        programs.compute_weight_parts[count, S](
-            *arguments, T, B, I, *strides, **constants, num_warps=8 if block > 64 else 4
-        )
-    elif count > 0:
-        gated_backward.compute_gated_weight_parts[count, S, planes](
+    if count > 0:
+        gated_backward.compute_gated_weight_parts[count, S, PLANES](
             *arguments, B, I, tiles, *strides, **constants, BT=tile, GATES=gates, ALIGN=options["ALIGN"],
             num_warps=8 if block > 64 else 4,
         )  # fmt: skip
-    programs.add_weight_parts[len(blocks), S, planes](
+    programs.add_weight_parts[len(blocks), S, PLANES](
         plan.table, blocks, products, sums,
         *(g_messages if tensor is None else tensor for tensor in (g_weight_ih, g_weight_hh, g_bias)),
         schedule.hidden_size, I, count, BM=block, BN=block,
@@ -486,7 +484,7 @@ def _compute_weight_gradients(
 
 
 def _choose_options(schedule: Schedule, weight: Tensor, cell: str) -> dict[str, Any]:
-    """The compile-time constants of the programs that run the recurrence, and how many warps and stages they use."""
+    """The compile-time constants of the programs of gated cells, and how many warps and stages they use."""
     size = _power_of_two(max(16, *schedule.sizes))
     gates = CELLS[cell].gates
     bytes = gates * size * size * weight.element_size()
@@ -509,15 +507,14 @@ def _choose_options(schedule: Schedule, weight: Tensor, cell: str) -> dict[str, 
         "num_warps": 8 if wide else 4,
         "num_stages": 1,
     }
-    if gates > 1:
-        half = weight.element_size() == 2
-        if resident == 2 and bytes + SHARED_SCRATCH > _count_shared_bytes(weight.device):
-            options["RESIDENT"] = 0
-        if half or precision == "tf32":
-            # as many warps as a product of 16 rows each keeps busy: then a warp loads the numbers that it multiplies
-            options |= {"num_warps": min(size // 16, 8), "BU": min(size, 128 if half else 64), "BI": min(size, 128)}
-        aligned = all(number % 16 == 0 for number in (*schedule.sizes, *weight.stride()[:-2]))
-        options["ALIGN"] = 16 if aligned else 1
+    half = weight.element_size() == 2
+    if resident == 2 and bytes + SHARED_SCRATCH > _count_shared_bytes(weight.device):
+        options["RESIDENT"] = 0
+    if half or precision == "tf32":
+        # as many warps as a product of 16 rows each keeps busy: then a warp loads the numbers that it multiplies
+        options |= {"num_warps": min(size // 16, 8), "BU": min(size, 128 if half else 64), "BI": min(size, 128)}
+    aligned = all(number % 16 == 0 for number in (*schedule.sizes, *weight.stride()[:-2]))
+    options["ALIGN"] = 16 if aligned else 1
     return options
 
 

@@ -1,7 +1,8 @@
 """The tables that the programs of the GPU kernel read, and the sizes of the memory that they fill.
 
 A table is made once for each shape and phase of the clock, and kept. Its columns are the fields of a row's class. The
-programs read them by the numbers in `MODULE`, `PART` and `BLOCK`, so that a field can be added or moved here alone.
+Triton programs read them by the numbers in `MODULE`, `PART` and `BLOCK`. For the CUDA programs, `Module` in
+cuda/modules.cuh lists the fields of `ModuleRow` in the same order. Only gated cells use the tables of parts and blocks.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from torch import Tensor
 from ...schedule import Schedule
 
 BLOCK_SIZE = 64
-"""Rows and columns of a block of the weights' gradients, of an Elman cell or of small modules."""
+"""Rows and columns of a block of the weights' gradients of a gated cell. In half precision, large modules have larger
+ones."""
 FRAGMENT_UNITS = 16
 """Units of a fragment of the CUDA programs."""
 PART_LINES = 4096

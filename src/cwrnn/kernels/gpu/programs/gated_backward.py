@@ -1,9 +1,10 @@
-"""The backward scan of the GPU kernel's gated cells, in Triton: the LSTM and the GRU. `backward.py` has all the rest.
+"""The backward scan of LSTM and GRU on a GPU, in Triton, and the parts of the weights' gradients.
 
-The names are those of the Elman cells' backward scan. All gradients of states and messages lie as the drive does in
-`gated_forward.py`: tile after tile, row after row, plane after plane, unit after unit, sequence after sequence. A row
-of `g_messages` has four planes: the gradients of i, f, g, o (LSTM), or of r, z, the reset product before r, and n (GRU).
-The last one of a GRU belongs to the drive alone, and only the module's own units have it.
+`backward.py` has all the rest. The names are those of `forward.py` and `backward.py`. All gradients of states and
+messages lie as the drive does in `gated_forward.py`: tile after tile, row after row, plane after plane, unit after
+unit, sequence after sequence. A row of `g_messages` has four planes: the gradients of i, f, g, o (LSTM), or of r, z,
+the reset product before r, and n (GRU). The last one of a GRU belongs to the drive alone, and only the module's own
+units have it.
 """
 
 import triton

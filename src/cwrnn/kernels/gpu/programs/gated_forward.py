@@ -1,7 +1,6 @@
-"""The forward scan of the GPU kernel's gated cells, in Triton: the LSTM and the GRU. `forward.py` has all the rest.
+"""The forward scan of LSTM and GRU on a GPU, in Triton. `forward.py` has all the rest.
 
-The names are those of the Elman cells' scan. Drive, messages and kept gates lie in the order in which the scan reads
-them: tile after tile, in a tile row after row, in a row gate after gate (a *plane*), in a plane unit after unit, in a
+The names are those of `forward.py`. Drive, messages and kept gates lie in the order in which the scan reads them: tile after tile, in a tile row after row, in a row gate after gate (a *plane*), in a plane unit after unit, in a
 unit the BT sequences of the tile. So a thread loads the numbers of several sequences at once, in the layout in which
 the product leaves its results. The gates are i, f, g, o (LSTM) or r, z, n (GRU); a GRU's messages to n are those inside
 the reset product.

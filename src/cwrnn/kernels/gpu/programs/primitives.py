@@ -130,23 +130,3 @@ def round_operand(x, PRECISION: tl.constexpr):
         # NaN is left as it is: the device's NaN has all bits set, and rounding would turn it into zero
         x = tl.where(x == x, ((bits + 0x1000) & ~0x1FFF).to(tl.float32, bitcast=True), x)
     return x
-
-
-@triton.jit
-def split_rows(h):
-    """The first half of the rows of h, and the second half."""
-    return tl.split(tl.permute(tl.reshape(h, (2, h.shape[0] // 2, h.shape[1])), (1, 2, 0)))
-
-
-@triton.jit
-def multiply_add(W, W2, h, a, PRECISION: tl.constexpr):
-    """a + W h if W2 is None; else a + [W, W2] h, where W = None leaves out the first half of the columns."""
-    h = round_operand(h, PRECISION)
-    if W2 is None:
-        a = tl.dot(W, h, a, input_precision=PRECISION)
-    else:
-        first, second = split_rows(h)
-        if W is not None:
-            a = tl.dot(W, first, a, input_precision=PRECISION)
-        a = tl.dot(W2, second, a, input_precision=PRECISION)
-    return a
