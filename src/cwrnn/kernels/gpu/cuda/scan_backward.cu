@@ -216,7 +216,7 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
 #endif
             join_workers();
             /* rows from row on are there, and row - 1, unless it is copied later */
-            if (announced && thread == 0 && (done % CHUNK == 0 || row <= 2 * CHUNK)) announce_rows(flag, counted, done);
+            if (announced && thread == 0 && done % CHUNK == 0) announce_rows(flag, counted, done);
             char *swap = before;
             before = after;
             after = swap;
@@ -293,12 +293,9 @@ DEVICE void gather_gradients(const Call &call, int64 s, int64 j, int64 tile, int
         await_all(scan_flag(call, s, i, tile), parts_of(call.table[i].size), (int)call.table[i].ticks + 1, none);
     }
 #endif
-    /* the last chunks are small, so that the module need not wait long for the last rows */
-    int rows;
-    for (int64 last = n; last >= 0; last -= rows) {
+    for (int64 last = n; last >= 0; last -= CHUNK) {
         /* rows last, down to last - rows + 1 */
-        const int left = (int)last + 1;
-        rows = left > CHUNK ? (left % CHUNK > 0 ? left % CHUNK : CHUNK) : max(1, left / 2);
+        const int rows = (int)(last + 1 < CHUNK ? last + 1 : CHUNK);
         float sums[CHUNK][WIDTH][4] = {}, small[CHUNK][WIDTH][4] = {};
         for (int64 i = 0; i < j; i++) {
             /* with nested periods, the next faster module has added up the gradients of all faster ones */

@@ -47,9 +47,6 @@ DEVICE void await_parts(const int *flag, const Call &call, int count, int &ready
     ready = least;
 }
 
-/* True if the first `rows` rows are whole chunks of a message. */
-DEVICE bool ends_chunk(int rows) { return rows < CHUNK ? (rows & (rows - 1)) == 0 : rows % CHUNK == 0; }
-
 DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part, char *memory) {
     const Module m = call.table[j];
     const int64 B = call.B, K = m.size, row_size = B * K;
@@ -233,7 +230,7 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
 #endif
             join_workers();
             /* a row that is copied later is not there yet */
-            if (announced && thread == 0 && ends_chunk(row + 1 - DEFERRED)) announce_rows(flag, counted, row + 1 - DEFERRED);
+            if (announced && thread == 0 && (row + 1 - DEFERRED) % CHUNK == 0) announce_rows(flag, counted, row + 1 - DEFERRED);
             char *swap = before;
             before = after;
             after = swap;
@@ -269,11 +266,8 @@ DEVICE void send_messages(const Call &call, int64 s, int64 j, int64 tile, int pa
     const int64 own_row = call.tiles * m.first_block * FRAGMENT, their_row = call.tiles * m2.first_block * FRAGMENT;
     const int parts = parts_of(K);
     int ready = 0;
-    /* the first chunks are small, so that the receivers need not wait long for the first rows */
-    for (int64 first = 0, end; first <= n; first = end) {
-        end = first < CHUNK ? max((int64)1, 2 * first) : first + CHUNK;
-        if (end > n + 1) end = n + 1;
-        const int rows = (int)(end - first);
+    for (int64 first = 0; first <= n; first += CHUNK) {
+        const int rows = (int)(n + 1 - first < CHUNK ? n + 1 - first : CHUNK);
         await_all(scan_flag(call, s, j, tile), parts, (int)first + rows, ready);
         copy_rows(memory, states + first * B * K, rows * SEQUENCES, B * K, K, tile * SEQUENCES, B, K);
         join_workers();
