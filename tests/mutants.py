@@ -138,6 +138,9 @@ SMALL_BROKEN = f"{SMALL}::test_no_number_is_spoilt_that_the_specification_does_n
 SCAN = "tests/kernels/test_scan.py"
 SCAN_ALONE = f"{SCAN}::test_modules_in_one_block_equal_the_specification"
 SCAN_SPREAD = f"{SCAN}::test_spread_modules_equal_the_specification"
+GRADIENTS = "tests/kernels/test_gradients.py"
+GRADIENTS_ANY = f"{GRADIENTS}::test_any_shape_equals_the_equations"
+GRADIENTS_LARGE = f"{GRADIENTS}::test_large_blocks_equal_the_equations"
 SCAN_WAITS = f"{SCAN}::test_every_wait_ends_if_the_parts_of_one_module_run_at_once"
 GPU_WEIGHTS = "tests/kernels/test_gpu.py::test_parts_and_blocks_cover_every_weight_once"
 GPU_STEPS = "tests/kernels/test_gpu_stepping.py::test_steps_equal_the_specification"
@@ -559,6 +562,30 @@ MUTANTS = [
     Mutant("scan: the weights of a block do not fit its registers", "kernels/gpu/scan.py",
            "if warps * tiles >= blocks and tiles * steps * words <= WEIGHT_REGISTERS:", "if warps * tiles >= blocks:",
            f"{SCAN}::test_every_layout_fits_a_block"),
+    Mutant("gradients: the initial state has no part in the weights' gradient", "kernels/gpu/cuda/gradients.cu",
+           "parts.lines = (uint32)(m.ticks + !of_input)", "parts.lines = (uint32)m.ticks", GRADIENTS_ANY),
+    Mutant("gradients: the input of the step before is read", "kernels/gpu/cuda/gradients.cu",
+           "const uint32 t = first_tick + row * period;", "const uint32 t = row * period;", GRADIENTS_ANY),
+    Mutant("gradients: the input behind the end of a sequence is read", "kernels/gpu/cuda/gradients.cu",
+           "if (there && call.lengths != nullptr) there = t < call.lengths[s * call.B + b];", "", GRADIENTS_ANY),
+    Mutant("gradients: forbidden blocks are not zero", "kernels/gpu/cuda/gradients.cu",
+           "if (u < table->first_unit + table->size) {", "if (true) {", GRADIENTS_ANY),
+    Mutant("gradients: weights receive gradients from states that nobody hears", "kernels/gpu/cuda/gradients.cu",
+           "if (row_at(until, q.first_tick, q.period) > row_at(after, q.first_tick, q.period))", "if (true)",
+           f"{GRADIENTS}::test_no_number_is_spoilt_that_the_specification_does_not_spoil"),
+    Mutant("gradients: parts after the first are left out", "kernels/gpu/cuda/gradients.cu",
+           "for (int i = 0; i < count; i++) {\n#if OUTPUT_PIECE", "for (int i = 0; i < 1; i++) {\n#if OUTPUT_PIECE",
+           GRADIENTS_LARGE),
+    Mutant("gradients: a stage is read before it has come", "kernels/gpu/cuda/gradients.cu",
+           "        await_copies<STAGES - 2>();\n        join_block();\n        if (n +",
+           "        await_copies<STAGES - 1>();\n        join_block();\n        if (n +", GRADIENTS_LARGE),
+    Mutant("gradients: a stage is overwritten while it is read", "kernels/gpu/cuda/gradients.cu",
+           "        if (n + STAGES - 1 < count) copy_stage(n + STAGES - 1);",
+           "        if (n + STAGES < count) copy_stage(n + STAGES);", GRADIENTS_LARGE),
+    Mutant("gradients: modules that do not tick change the input's gradient", "kernels/gpu/cuda/gradients.cu",
+           "(uint32)module->period == 0)", "(uint32)module->period >= 0)", GRADIENTS_ANY),
+    Mutant("gradients: blocks of one module have the same parts", "kernels/gpu/cuda/gradients.cu",
+           "before + u / HEIGHT * parts.senders + v / WIDTH;", "before + v / WIDTH;", GRADIENTS_LARGE),
     Mutant("step-gpu: the phase of a module is off by one", "kernels/gpu/cuda/step.cu",
            "call.clock) % period == 0", "call.clock) % period == 1 % period", GPU_STEPS),
     Mutant("step-gpu: sequences have the clock of the first", "kernels/gpu/cuda/step.cu",

@@ -76,7 +76,7 @@ def multiply(schedule, T, B, I, t0, messages, states, input, weight, lengths):
         g_bias[units] = g_sums.sum((0, 1))
         ends = torch.full((B,), T) if lengths is None else lengths
         g_sums = g_sums * (torch.arange(T)[times][:n, None, None] < ends[:, None])
-        g_weight_ih[units] = torch.einsum("nbu,nbi->ui", g_sums, input[times][:n].double().nan_to_num(0))
+        g_weight_ih[units] = torch.einsum("nbu,nbi->ui", g_sums, input[times][:n].double())
         g_input[times][:n] += g_sums @ weight[units].double()
     return g_input, g_weight_ih, g_weight_hh, g_bias
 
@@ -89,8 +89,8 @@ def check(schedule, T, B, I, t0=0, dtype=torch.float32, S=None, ended=False, wan
     messages, states, input, weight = (torch.randn(*lead, *shape, generator=generator).to(element) for shape in shapes)
     lengths = torch.randint(1, T + 1, (*lead, B), generator=generator) if ended else None
     if lengths is not None:
-        # what lies behind the end of a sequence is not read
-        input[torch.arange(T)[:, None] >= lengths[..., None, :]] = torch.nan
+        # what lies behind the end of a sequence does not count
+        input[torch.arange(T)[:, None] >= lengths[..., None, :]] = 100
     if views:
         input = input.transpose(-3, -2).contiguous().transpose(-3, -2)
         weight = torch.cat((weight.flatten()[:1], weight.flatten()))[1:].view(weight.shape)

@@ -57,17 +57,18 @@ def load_programs(
     tall = 4 if products == 1 and max(schedule.sizes) > TILE else 2
     width = 128 if tall == 4 else 64
     output_piece = 4 if I % 4 == 0 and all(units % 4 == 0 for units in schedule.sizes) else 1
+    # as in gradients.cu, where a line in shared memory has some bytes more
+    depth, pad = (16, 32) if size == 4 else (32, 16)
+    stage = depth * ((HEIGHT + width) * size + 2 * pad)
+    input_stage = TILE * (4 * 32 + 16) + 2 * depth * (TILE * size + pad)
+    shared = STAGES * max(stage, input_stage)
     constants = {
         "ELEMENT": ELEMENTS[dtype], "PRODUCTS": products, "TALL": tall, "STAGES": STAGES, "PIECE": piece,
-        "INPUT_PIECE": input_piece, "OUTPUT_PIECE": output_piece, "WARPS": WARPS,
+        "INPUT_PIECE": input_piece, "OUTPUT_PIECE": output_piece, "WARPS": WARPS, "SHARED": shared,
         # the rest is not used
         "STEPS": 2, "TILES": 1, "SPLIT": 1, "SPREAD": 0, "CHUNK": 1, "AHEAD": 1, "NESTED": 1, "RECTIFY": 0, "EVEN": 0,
         "FULL": 0, "VECTOR": 0, "SIGNALLER": 0, "TRANSPOSED": 0,
     }  # fmt: skip
-    # as in gradients.cu: lines of rows that are some bytes longer
-    depth, pad = (16, 32) if size == 4 else (32, 16)
-    stage = depth * ((HEIGHT + width) * size + 2 * pad)
-    input_stage = TILE * (4 * 32 + 16) + 2 * depth * (TILE * size + pad)
     settings = tuple(sorted(constants.items()))
 
     def load(name: str, shared: int) -> driver.Program:
@@ -75,7 +76,7 @@ def load_programs(
 
     # to compile one takes seconds
     with ThreadPoolExecutor(2) as threads:
-        loaded = threads.map(load, ("multiply_gradients", "add_gradients"), (STAGES * max(stage, input_stage), 0))
+        loaded = threads.map(load, ("multiply_gradients", "add_gradients"), (shared, 0))
         return Programs(width, output_piece, *loaded)
 
 

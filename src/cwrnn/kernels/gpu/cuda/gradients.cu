@@ -6,7 +6,7 @@
  *
  * Constants beside those of modules.cuh: TALL fragments of 16 receiving units of a warp; STAGES of lines that are in shared
  * memory or on their way to it; PIECE and INPUT_PIECE, the bytes that are copied at once, of states and of the input;
- * OUTPUT_PIECE, the numbers of a gradient that a thread adds up. */
+ * OUTPUT_PIECE, the numbers of a gradient that a thread adds up; SHARED, the bytes of shared memory. */
 
 #include "modules.cuh"
 
@@ -28,6 +28,8 @@
 #define UNIT_PITCH (UNITS_AT_ONCE * (int)sizeof(element) + 16)
 #define INPUT_PITCH PITCH_OF(TILE)
 #define INPUT_STAGE (TILE * UNIT_PITCH + UNITS_AT_ONCE * INPUT_PITCH)
+
+static_assert(STAGES * (STAGE > INPUT_STAGE ? STAGE : INPUT_STAGE) == SHARED, "gradients.py computes another size");
 
 struct Call {
     const Module *table;
