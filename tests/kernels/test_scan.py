@@ -348,6 +348,14 @@ def test_every_wait_ends_if_the_parts_of_one_module_run_at_once(device, monkeypa
     check(variant, Call(2 * variant.schedule.periods[-1] + 3, 9, 3, 1))
 
 
+def test_modules_that_no_block_can_compute_alone_equal_the_specification(device, monkeypatch):
+    variant = Variant(Schedule((2, 3), (300, 33)))
+    layout = scan.choose_layout(300, 4, 3)
+    assert layout.count_parts(300) > 1
+    monkeypatch.setattr(device, "slots", layout.count_parts(300))
+    check(variant, Call(7, 3, 4, 1))
+
+
 def run_all(variant, call, tensors, cotangents):
     """The outputs of a call, the gradients of the messages and of h0, all by the programs."""
     final, ticks, held = run_forward(variant, call, tensors)
