@@ -24,9 +24,9 @@ module's own next tick. Its product with the states is the gradient of the weigh
 the gradient of the states.
 
 float32 is multiplied as tf32 where torch allows this to cuDNN's recurrent layers (`torch.backends.cudnn.allow_tf32`),
-else as float32. In the first case the drive, and everything in a small network, is computed by three products of tf32,
-which are nearly as exact as float32. Products are added up in float32; the gradients of messages are rounded to the
-dtype of the weights. No sum depends on the order in which programs run: every run gives the same bits.
+else as three products of tf32, which are nearly as exact as float32, or in larger gated networks as float32. The drive is
+computed by three products even where one is allowed, and a small network in float32. Products are added up in float32;
+the gradients of messages are rounded to the dtype of the weights. No sum depends on the order in which programs run: every run gives the same bits.
 
 The tables that the programs read are made once for each shape and phase of the clock, and kept (tables.py). Run the
 same shapes once before you capture a CUDA graph. Tables that a captured graph reads are kept for ever.

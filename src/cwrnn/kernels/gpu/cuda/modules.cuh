@@ -116,11 +116,11 @@ DEVICE void multiply(float (&sums)[4], float (&small)[4], const Left &left, cons
 #endif
 }
 
-/* Adds the sums of the small products. They are NaN where an operand is infinite, and count for nothing there. */
+/* Adds the sums of the small products. They are NaN or infinite where an operand is infinite, and count for nothing there. */
 DEVICE void add_small(float (&sums)[4], const float (&small)[4]) {
 #if PRODUCTS == 3
 #pragma unroll
-    for (int i = 0; i < 4; i++) sums[i] += small[i] == small[i] ? small[i] : 0;
+    for (int i = 0; i < 4; i++) sums[i] += small[i] - small[i] == 0 ? small[i] : 0;
 #endif
 }
 
