@@ -461,3 +461,12 @@ def test_every_layout_fits_a_block(element_size, products):
         assert layout.registers <= scan.WEIGHT_REGISTERS
         assert layout.spread or layout.units >= largest
         assert layout.units * layout.count_parts(largest) >= largest
+
+
+@pytest.mark.parametrize(("element_size", "products"), [(2, 1), (4, 1), (4, 3)])
+def test_no_module_needs_more_blocks_than_every_device_has(element_size, products):
+    for largest in range(1, launch.LARGEST_MODULE + 1):
+        layout = scan.choose_layout(largest, element_size, products)
+        assert layout.count_parts(largest) <= launch.MOST_PARTS
+        assert layout.registers <= scan.WEIGHT_REGISTERS
+        assert layout.steps * scan.STEP_BYTES >= largest * element_size

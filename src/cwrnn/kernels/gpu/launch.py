@@ -55,6 +55,8 @@ TILE = 8
 """Sequences that one block runs together."""
 SHARED_BYTES = 144 * 1024
 """Bytes of shared memory that a block may need."""
+MOST_PARTS = 64
+"""The most blocks that a module is spread over. They wait for each other, so all of them must run at once."""
 SHARED_SCRATCH = 8 * 1024
 """Bytes of shared memory that a gated cell's block needs beside its weights, if a part of them stays there."""
 OLDEST_TRITON = (3, 6)
@@ -103,6 +105,8 @@ def _inspect_device(index: int | None) -> str | None:
     properties: Any = torch.cuda.get_device_properties(index)
     if properties.shared_memory_per_block_optin < SHARED_BYTES:
         return f"it needs a device with {SHARED_BYTES // 1024} KiB of shared memory for a block"
+    if properties.multi_processor_count < MOST_PARTS:
+        return f"it needs a device with {MOST_PARTS} multiprocessors"
     return driver.refuse()
 
 
