@@ -1,4 +1,4 @@
-"""The GPU kernel of small networks: at most 128 units.
+"""The GPU kernel of small networks: at most 128 units with the cells tanh and relu, at most 64 with LSTM and GRU.
 
 At these sizes the chain of ticks takes nearly all the time, so a tick must take as little as possible: one block
 computes one sequence, with all recurrent weights in its registers and the states in its shared memory. Forward is one
@@ -6,9 +6,6 @@ launch (cuda/small_forward.cu, cuda/small_gated_forward.cu). Backward is three: 
 (cuda/small_backward.cu, cuda/small_gated_backward.cu), which writes the gradient of every sum that was activated; the
 products of these gradients with states, inputs and weights; and the sum of the parts of the weights' gradients (both in
 cuda/small_gradients.cu).
-
-The weights of more than 64 units of an LSTM or a GRU are more than the registers of a block. A part of them stays in
-shared memory, and one more launch computes the drive of all steps before (cuda/small_drive.cu).
 
 float32 is multiplied as float32, whatever torch allows: products of tf32 would save no time here. All sums are sums of
 float32, in an order that depends on the shapes alone. Zeros stand in for the weights from modules that a module does
@@ -28,11 +25,8 @@ from ...schedule import Schedule
 from ..tensors import dense, pointer, whole, with_memory
 from . import driver
 
-MOST_UNITS = {"tanh": 128, "relu": 128, "lstm": 128, "gru": 128}
-"""The most units of a small network of each cell: the registers of a block must hold its weights, or those of LSTM and
-GRU with 163 KiB of shared memory, which all devices have that the kernel runs on."""
-MOST_UNITS_IN_REGISTERS = 64
-"""The most units of LSTM and GRU for which registers hold all weights and helpers compute the drive."""
+MOST_UNITS = {"tanh": 128, "relu": 128, "lstm": 64, "gru": 64}
+"""The most units of a small network of each cell: the registers of a block must hold its weights."""
 KEPT = {"lstm": 5, "gru": 4}
 """How many numbers per unit and tick forward keeps for backward, besides the ticks."""
 ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -50,12 +44,12 @@ TILE = 64
     FIELD_INPUT, FIELD_INPUT_S, FIELD_INPUT_T, FIELD_INPUT_B,
     FIELD_WEIGHT_IH, FIELD_WEIGHT_IH_S, FIELD_WEIGHT_HH, FIELD_WEIGHT_HH_S, FIELD_BIAS, FIELD_BIAS_S,
     FIELD_PEEPHOLES, FIELD_PEEPHOLES_S, FIELD_H0, FIELD_H0_S, FIELD_H0_B, FIELD_LENGTHS,
-    FIELD_FINAL, FIELD_HELD, FIELD_TICKS, FIELD_TICKS_S, FIELD_KEPT, FIELD_KEPT_S, FIELD_STATES_SIZE, FIELD_DRIVE,
+    FIELD_FINAL, FIELD_HELD, FIELD_TICKS, FIELD_TICKS_S, FIELD_KEPT, FIELD_KEPT_S, FIELD_STATES_SIZE,
     FIELD_G_HELD, FIELD_G_HELD_S, FIELD_G_HELD_T, FIELD_G_HELD_B, FIELD_G_HELD_N, FIELD_G_TICKS, FIELD_G_FINAL,
     FIELD_G_INPUT, FIELD_G_WEIGHT_IH, FIELD_G_WEIGHT_HH, FIELD_G_BIAS, FIELD_G_H0, FIELD_G_PEEPHOLES,
     FIELD_G_DRIVE, FIELD_BEFORE, FIELD_PARTS, FIELD_G_PEEPHOLE_PARTS,
     FIELD_PART_COUNT, FIELD_PART_LINES, FIELD_FIRST_COLUMN, FIELD_COLUMNS, FIELD_MODULES,
-) = range(51)  # fmt: skip
+) = range(50)  # fmt: skip
 MODULE_FIELDS, MOST_MODULES = 3, 128
 """The 64-bit integers of a structure `Module` (period and first tick, first unit and size, states), and how many there
 are."""
@@ -108,14 +102,8 @@ def forward(
         call[FIELD_FINAL], call[FIELD_HELD] = final.data_ptr(), pointer(held)
         call[FIELD_TICKS], call[FIELD_KEPT] = pointer(ticks), pointer(kept)
         call[FIELD_KEPT_S] = KEPT.get(cell, 0) * states_size
-        device, dtype, gates = input.get_device(), weight_hh.dtype, CELLS[cell].gates
-        if _is_large(N, gates) and T > 0:
-            rows = gates * _round_up(N, 16)
-            drive = torch.empty(blocks * T * rows, dtype=torch.float32, device=input.device)
-            call[FIELD_DRIVE] = drive.data_ptr()
-            tiles = _count_blocks(T * B, TILE) * _count_blocks(rows, TILE)
-            _launch(_load_drive(gates, dtype, device), blocks // B * tiles, call, device)
-        _launch(_load_forward(N, input.shape[-1], dtype, cell, device), blocks, call, device)
+        device = input.get_device()
+        _launch(_load_forward(N, input.shape[-1], weight_hh.dtype, cell, device), blocks, call, device)
     return final, ticks, held, kept
 
 
@@ -268,12 +256,7 @@ def _load_forward(N: int, I: int, dtype: torch.dtype, cell: str, device: int) ->
         return _load("small_forward.cu", "run_small_forward", dtype, scan + helpers, numbers, device,
                      **constants, RELU=cell == "relu")  # fmt: skip
     rows = gates * units
-    if _is_large(N, gates):
-        held, shared = _place_weights(units, dtype)
-        numbers = shared + 3 * units + 8 * _round_up(rows, 32) + 8
-        return _load("small_gated_forward.cu", "run_small_forward", dtype, 4 * units, numbers, device,
-                     GATES=gates, UNITS=units, IN_REGISTERS=held)  # fmt: skip
-    numbers = 5 * units + 65 * _round_up(rows, 32) + 8 + constants["INPUTS"] * (rows + 40)
+    numbers = 5 * units + 65 * _round_up(rows, 32) + 4 + constants["INPUTS"] * (rows + 40)
     threads = 4 * units + _round_up(rows // 2, 32)
     return _load("small_gated_forward.cu", "run_small_forward", dtype, threads, numbers, device, **constants)
 
@@ -285,31 +268,8 @@ def _load_backward(N: int, dtype: torch.dtype, cell: str, device: int) -> driver
     if gates == 1:
         return _load("small_backward.cu", "run_small_backward", dtype, 2 * helpers, 70 * helpers + 32, device,
                      GATES=gates, UNITS=units, RELU=cell == "relu")  # fmt: skip
-    if _is_large(N, gates):
-        held, shared = _place_weights(units, dtype)
-        numbers = shared + 67 * units + 64
-        return _load("small_gated_backward.cu", "run_small_backward", dtype, 4 * units, numbers, device,
-                     GATES=gates, UNITS=units, IN_REGISTERS=held)  # fmt: skip
     return _load("small_gated_backward.cu", "run_small_backward", dtype, 4 * units + helpers,
                  235 * units + helpers + 32, device, GATES=gates, UNITS=units)  # fmt: skip
-
-
-def _is_large(N: int, gates: int) -> bool:
-    """Whether a part of the weights stays in shared memory, and the drive is computed before."""
-    return gates > 1 and N > MOST_UNITS_IN_REGISTERS
-
-
-def _place_weights(units: int, dtype: torch.dtype) -> tuple[int, int]:
-    """How many groups of 16 columns stay in registers, and how many numbers of 4 bytes the others take."""
-    groups = units // 16
-    # up to 96 units a thread may have 168 registers, above 128
-    held = 5 if units <= 96 else 4
-    return held, 16 * (groups - held) * 4 * units * dtype.itemsize // 4
-
-
-@lru_cache(maxsize=1024)
-def _load_drive(gates: int, dtype: torch.dtype, device: int) -> driver.Program:
-    return _load("small_drive.cu", "compute_small_drive", dtype, 256, 2 * 16 * (TILE + 4), device, GATES=gates)
 
 
 @lru_cache(maxsize=1024)

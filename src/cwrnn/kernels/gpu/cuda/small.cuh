@@ -6,10 +6,7 @@
  *
  * Four neighbouring threads compute the sums of four rows together: thread q of the four multiplies the columns 16 c + 4 q
  * to 16 c + 4 q + 3, for c = 0, 1, ..., by their weights, which stay in its registers. Its row k is row q ^ k of the four,
- * so that three exchanges add up all rows at once. The rows are four units, or forward in a gated cell the gates of one.
- *
- * With more than 64 units of a gated cell, small_drive.cu computes the drive of all steps before, there are no helpers, and
- * only the weights of the first IN_REGISTERS groups of 16 columns stay in registers, the others in shared memory. */
+ * so that three exchanges add up all rows at once. The rows are four units, or forward in a gated cell the gates of one. */
 
 #ifndef CWRNN_SMALL
 #define CWRNN_SMALL
@@ -53,7 +50,6 @@ struct Call {
     int64 ticks_s;
     element *kept; /* (S, kept_s): see small_gated_forward.cu */
     int64 kept_s, states_size; /* how many numbers the states of all modules have in a replica */
-    float *drive; /* (S, T, B, ROWS), for LARGE networks: W_ih x + b, the gates of a unit side by side */
     const element *g_held;
     int64 g_held_s, g_held_t, g_held_b, g_held_n;
     const element *g_ticks; /* as `ticks` */
@@ -91,14 +87,6 @@ DEVICE int64 length_of(const Call &call, int64 s, int64 b) {
 #define ROUND_UP(count, multiple) ((count + multiple - 1) / multiple * multiple)
 #define SCAN (GATES == 1 ? ROUND_UP(UNITS, 32) : 4 * UNITS)
 #define GROUPS (UNITS / 16)
-/* The rows of the drive W_ih x + b: the gates of the first unit, those of the second unit, ... */
-#define ROWS (GATES * UNITS)
-#define DRIVE_WIDTH ROUND_UP(ROWS, 32)
-/* Is there no room for all weights as floats in registers, nor for all that prepares the drive in shared memory? */
-#define LARGE (GATES > 1 && UNITS > 64)
-#ifndef IN_REGISTERS
-#define IN_REGISTERS GROUPS
-#endif
 
 /* Waits for the threads that compute the recurrence. */
 DEVICE void join_scan() {
@@ -115,91 +103,26 @@ DEVICE void join_helpers() {
         join_others<HELPERS>();
 }
 
-#if ELEMENT == 0
-typedef float4 four_elements;
-#else
-typedef uint2 four_elements;
-#endif
-
-/* The weights that a thread multiplies: of four rows, four columns of every group of 16. */
-struct Weights {
-    float in_registers[4][IN_REGISTERS][4];
-    four_elements *in_shared; /* those of the other groups; behind each lie those of the next threads */
-
-    DEVICE void set(int row, int group, const element (&x)[4]) {
-        if (group < IN_REGISTERS) {
-            for (int i = 0; i < 4; i++) in_registers[row][group][i] = to_float(x[i]);
-            return;
-        }
-#if ELEMENT == 0
-        const four_elements four = {x[0], x[1], x[2], x[3]};
-#else
-        const four_elements four = {x[0] | (uint32)x[1] << 16, x[2] | (uint32)x[3] << 16};
-#endif
-        in_shared[((group - IN_REGISTERS) * 4 + row) * SCAN] = four;
-    }
-
-    DEVICE float4 get(int row, int group) const {
-        const float(&x)[4] = in_registers[row][group];
-        return make_float4(x[0], x[1], x[2], x[3]);
-    }
-
-    DEVICE float4 get_shared(int row, int group) const {
-        const four_elements x = in_shared[((group - IN_REGISTERS) * 4 + row) * SCAN];
-#if ELEMENT == 0
-        return x;
-#else
-        return make_float4(to_float((element)x.x), to_float((element)(x.x >> 16)), to_float((element)x.y),
-                           to_float((element)(x.y >> 16)));
-#endif
-    }
-};
-
-/* Calls load(row, group) for all weights. */
-template <class Load> DEVICE void for_all_weights(const Load &load) {
-#pragma unroll
-    for (int c = GROUPS - 1; c >= 0; c--) {
-#pragma unroll
-        for (int k = 0; k < 4; k++) load(k, c);
-        /* else the compiler loads more weights at once than there are registers */
-        if (LARGE && c % 2 == 0) join_block();
-    }
-}
-
-/* sums += the products of the four rows' weights with four numbers. */
-DEVICE void add_products(float (&sums)[4], const float4 (&weights)[4], const float4 &x) {
-#pragma unroll
-    for (int k = 0; k < 4; k++) sums[k] += weights[k].x * x.x;
-#pragma unroll
-    for (int k = 0; k < 4; k++) sums[k] += weights[k].y * x.y;
-#pragma unroll
-    for (int k = 0; k < 4; k++) sums[k] += weights[k].z * x.z;
-#pragma unroll
-    for (int k = 0; k < 4; k++) sums[k] += weights[k].w * x.w;
-}
-
 /* start + the product of this thread's row with the first COUNT * 4 * WIDE of the `numbers` in shared memory, as far as
  * four threads of WIDE neighbours multiply them. `meanwhile` runs while they are loaded. */
 template <int COUNT, int WIDE, class Work>
-DEVICE float multiply(float start, const Weights &weights, const float *numbers, const Work &meanwhile) {
-    constexpr int in_registers = COUNT < IN_REGISTERS ? COUNT : IN_REGISTERS;
+DEVICE float multiply(float start, const float (&weights)[4][GROUPS][4], const float *numbers, const Work &meanwhile) {
     const float4 *from = (const float4 *)numbers + thread_number() % WIDE;
-    float4 values[in_registers];
+    float4 values[COUNT];
 #pragma unroll
-    for (int c = 0; c < in_registers; c++) values[c] = from[WIDE * c];
+    for (int c = 0; c < COUNT; c++) values[c] = from[WIDE * c];
     meanwhile();
     float sums[4] = {start, 0, 0, 0};
 #pragma unroll
-    for (int c = 0; c < in_registers; c++) {
-        const float4 w[4] = {weights.get(0, c), weights.get(1, c), weights.get(2, c), weights.get(3, c)};
-        add_products(sums, w, values[c]);
-    }
-    /* in a loop, because the compiler would load more at once than there are registers */
-#pragma unroll 1
-    for (int c = in_registers; c < COUNT; c++) {
-        const float4 w[4] = {weights.get_shared(0, c), weights.get_shared(1, c), weights.get_shared(2, c),
-                             weights.get_shared(3, c)};
-        add_products(sums, w, from[WIDE * c]);
+    for (int c = 0; c < COUNT; c++) {
+#pragma unroll
+        for (int k = 0; k < 4; k++) sums[k] += weights[k][c][0] * values[c].x;
+#pragma unroll
+        for (int k = 0; k < 4; k++) sums[k] += weights[k][c][1] * values[c].y;
+#pragma unroll
+        for (int k = 0; k < 4; k++) sums[k] += weights[k][c][2] * values[c].z;
+#pragma unroll
+        for (int k = 0; k < 4; k++) sums[k] += weights[k][c][3] * values[c].w;
     }
     const float one = shuffle_xor(sums[1], 1), two = shuffle_xor(sums[2], 2), three = shuffle_xor(sums[3], 3);
     return (sums[0] + one) + (two + three);
@@ -215,31 +138,12 @@ template <int COUNT> DEVICE uint32 join_bits(uint32 word) {
     return word;
 }
 
-/* The ticks of a unit over one chunk after the other. */
-struct Countdown {
-    int period, left; /* left < 0: there is no such unit */
-
-    DEVICE Countdown(const Call &call, int unit) : period(1), left(-1) {
-        if (unit < call.N) {
-            const Module &module = find_module(call, unit);
-            period = module.period, left = module.first_tick;
-        }
-    }
-
-    /* Bit k: the unit ticks at step k of the next chunk. */
-    DEVICE uint32 next() {
-        uint32 ticks = 0;
-        if (left >= 0) {
-            for (; left < CHUNK; left += period) ticks |= 1u << left;
-            left -= CHUNK;
-        }
-        return ticks;
-    }
-};
-
 #ifdef INPUTS
 
-/* A helper computes TALL rows and 8 steps of the drive, INPUTS inputs at a time. */
+/* The drive W_ih x + b. Its rows are the gates of the first unit, those of the second unit, ... A helper computes TALL rows
+ * and 8 steps of it, INPUTS inputs at a time. */
+#define ROWS (GATES * UNITS)
+#define DRIVE_WIDTH ROUND_UP(ROWS, 32)
 
 /* A helper's sequence. */
 struct Source {
@@ -323,72 +227,28 @@ DEVICE void compute_drive(const Call &call, const Source &source, Operands &oper
     }
 }
 
-#endif
-#endif
+/* The ticks of a unit over one chunk after the other. */
+struct Countdown {
+    int period, left; /* left < 0: there is no such unit */
 
-#ifdef TILE
-
-/* Products of matrices, of which a block computes TILE x TILE numbers. */
-#define DEPTH 16
-#define THREADS 256
-
-/* The shared memory: the operands of DEPTH outer products. Its size is SHARED. */
-struct Memory {
-    float left[DEPTH][TILE + 4];
-    float right[DEPTH][TILE + 4];
-};
-
-static_assert(sizeof(Memory) == SHARED, "small.py computes another size");
-
-/* sums += the outer products, and total += the left operands. This thread has 4 x 4 of the sums. */
-DEVICE void add_products(float (&sums)[4][4], float (&total)[4], const Memory &memory) {
-    const int row = thread_number() / 16 * 4, column = thread_number() % 16 * 4;
-#pragma unroll
-    for (int k = 0; k < DEPTH; k++) {
-        const float4 a = *(const float4 *)&memory.left[k][row], b = *(const float4 *)&memory.right[k][column];
-        const float left[4] = {a.x, a.y, a.z, a.w}, right[4] = {b.x, b.y, b.z, b.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            total[i] += left[i];
-#pragma unroll
-            for (int j = 0; j < 4; j++) sums[i][j] += left[i] * right[j];
+    DEVICE Countdown(const Call &call, int unit) : period(1), left(-1) {
+        if (unit < call.N) {
+            const Module &module = find_module(call, unit);
+            period = module.period, left = module.first_tick;
         }
     }
-}
 
-/* Stores operands in shared memory and multiplies them, while the next ones are loaded: `load(n, left, right)` loads
- * number n of `count`, of which this thread has four of each side, and `place(i, left, right)` says where they belong. */
-template <class Load, class Place>
-DEVICE void multiply(int64 count, float (&sums)[4][4], float (&total)[4], Memory &memory, const Load &load, const Place &place) {
-    float left[4], right[4];
-    load(0, left, right);
-    for (int64 n = 0; n < count; n++) {
-        join_block();
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float *one, *two;
-            place(i, one, two);
-            *one = left[i], *two = right[i];
+    /* Bit k: the unit ticks at step k of the next chunk. */
+    DEVICE uint32 next() {
+        uint32 ticks = 0;
+        if (left >= 0) {
+            for (; left < CHUNK; left += period) ticks |= 1u << left;
+            left -= CHUNK;
         }
-        join_block();
-        if (n + 1 < count) load(n + 1, left, right);
-        add_products(sums, total, memory);
+        return ticks;
     }
-}
-
-/* The lines of a replica as steps and sequences. */
-struct Lines {
-    int64 B, first_step;
-    uint32 first_sequence;
-
-    DEVICE Lines(const Call &call, int64 first) : B(call.B), first_step(first / call.B), first_sequence(first % call.B) {}
-    DEVICE int64 step(uint32 offset) const { return first_step + (first_sequence + offset) / (uint32)B; }
-    DEVICE int64 sequence(uint32 offset) const { return (first_sequence + offset) % (uint32)B; }
 };
 
-DEVICE bool ends_before(const Call &call, int64 s, int64 b, int64 t) {
-    return call.lengths != nullptr && t >= call.lengths[s * call.B + b];
-}
-
+#endif
 #endif
 #endif

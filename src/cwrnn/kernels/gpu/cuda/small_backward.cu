@@ -38,7 +38,7 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
     const bool there = unit < N;
     const element *weight = call.weight_hh + s * call.weight_hh_s;
     const int first_row = unit / 4 * 4, lane = unit % 4;
-    Weights weights;
+    float weights[4][GROUPS][4];
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         const int sender = first_row + (lane ^ k), end = sender < N ? memory.end[sender] : 0;
@@ -47,7 +47,7 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int receiver = 16 * c + 4 * lane + i;
-                weights.in_registers[k][c][i] = receiver < end ? to_float(weight[receiver * N + sender]) : 0;
+                weights[k][c][i] = receiver < end ? to_float(weight[receiver * N + sender]) : 0;
             }
     }
     float *g_drive = there ? call.g_drive + (s * T * B + b) * N + unit + T * B * N : nullptr;

@@ -35,7 +35,7 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
     const bool there = unit < N;
     const element *weight = call.weight_hh + s * call.weight_hh_s;
     const int first_row = unit / 4 * 4, lane = unit % 4;
-    Weights weights;
+    float weights[4][GROUPS][4];
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         const int row = first_row + (lane ^ k), start = row < N ? memory.start[row] : (int)N;
@@ -44,7 +44,7 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int column = 16 * c + 4 * lane + i;
-                weights.in_registers[k][c][i] = column >= start && column < N ? to_float(weight[row * N + column]) : 0;
+                weights[k][c][i] = column >= start && column < N ? to_float(weight[row * N + column]) : 0;
             }
     }
     float state = there && call.h0 != nullptr ? to_float(call.h0[s * call.h0_s + b * call.h0_b + unit]) : 0;

@@ -4,11 +4,10 @@
  * Sixteen neighbouring threads compute four units, a gate of a unit each: thread l has unit l % 4 and gate l / 4. In the
  * products each thread multiplies the gates of every sixteenth unit. A GRU has no fourth gate; its fourth plane is n's.
  *
- * The helpers load the gradients that come from outside and what forward kept, and write the states before each step. With
- * more than 64 units they would take registers from the weights: the four threads of a unit do this for a step each. */
+ * The helpers load the gradients that come from outside and what forward kept, and write the states before each step. */
 
-#define CHUNK (LARGE ? 4 : 16)
-#define HELPERS (LARGE ? 0 : ROUND_UP(UNITS, 32))
+#define CHUNK 16
+#define HELPERS ROUND_UP(UNITS, 32)
 #define AT_ONCE 8 /* steps that a helper loads at a time */
 #define AT_MOST(groups) (GROUPS < groups ? GROUPS : groups)
 
@@ -25,22 +24,15 @@ struct Tick {
 
 /* The shared memory. Its size is SHARED. */
 struct Memory {
-#if GROUPS > IN_REGISTERS
-    four_elements weights[4 * (GROUPS - IN_REGISTERS)][SCAN];
-#endif
     float g[2][4 * UNITS]; /* gate after gate of each unit */
     float4 gates[2][CHUNK][UNITS];
     float first[2][CHUNK][UNITS];
     float second[2][CHUNK][UNITS];
     float outside[2][CHUNK][UNITS];
-    uint32 due[2][UNITS]; /* bit k: the unit ticked at step k of the chunk, and its gradient counts */
-    int end[UNITS];       /* beyond the last unit that hears the unit */
-#if LARGE
-    uint32 groups[2][32]; /* of each warp, bit 8 k + c: a unit of group c of 16 units is due at step k */
-#else
+    uint32 due[2][UNITS];   /* bit k: the unit ticked at step k of the chunk, and its gradient counts */
     uint32 group_due[HELPERS]; /* the same of 16 units */
-    int reach[2][CHUNK];       /* beyond the last group of 16 units of which one is due */
-#endif
+    int reach[2][CHUNK];    /* beyond the last group of 16 units of which one is due */
+    int end[UNITS];         /* beyond the last unit that hears the unit */
 };
 
 static_assert(sizeof(Memory) == SHARED, "small.py computes another size");
@@ -78,128 +70,43 @@ DEVICE Gradients reverse_tick(const Tick &tick, float g, float g_c, bool has_pee
     return d;
 }
 
-#if LARGE
-
-/* What a thread loads for one step of its unit. */
-struct Loaded {
-    const Module &module;
-    int unit, step;       /* the thread's step of each chunk */
-    bool there, is_known; /* does step t exist? */
-    bool ticked, counts;
-    int t;
-    element outside, of_tick, gates[4], h, c, c_new;
-
-    DEVICE Loaded(const Call &call, int unit, int step)
-        : module(find_module(call, min(unit, (int)call.N - 1))), unit(unit), step(step), there(unit < call.N) {}
-
-    DEVICE void load(const Call &call, int64 s, int64 b, int first, int length) {
-        const int64 N = call.N, B = call.B;
-        t = first + step;
-        is_known = there && t < call.T;
-        ticked = counts = false;
-        outside = of_tick = h = c = c_new = 0;
-        gates[0] = gates[1] = gates[2] = gates[3] = 0;
-        if (!is_known) return;
-        /* beyond its end a sequence has gradients only if its ticks have some */
-        counts = t < length || call.g_ticks != nullptr;
-        if (call.g_held != nullptr && t < length)
-            outside = call.g_held[s * call.g_held_s + t * call.g_held_t + b * call.g_held_b + unit * call.g_held_n];
-        const int since = t - module.first_tick, row = since >= 0 ? since / module.period + 1 : 0;
-        ticked = since >= 0 && since % module.period == 0;
-        const int64 row_size = B * module.size;
-        const int64 at = module.states + row * row_size + b * module.size + (unit - module.first_unit);
-        const int64 before = ticked ? at - row_size : at;
-        h = call.ticks[s * call.ticks_s + before];
-        const element *kept = call.kept + s * call.kept_s, *kept_c = kept + 4 * call.states_size;
-        if (LSTM) c = kept_c[before];
-        if (ticked) {
-            if (call.g_ticks != nullptr) of_tick = call.g_ticks[s * call.ticks_s + at];
-#pragma unroll
-            for (int i = 0; i < 4; i++) gates[i] = kept[4 * at + i];
-            if (LSTM) c_new = kept_c[at];
-        }
-    }
-
-    DEVICE void store(const Call &call, Memory &memory, int64 s, int64 b, int length) const {
-        const int buffer = (t - step) / CHUNK % 2;
-        float g = to_float(outside);
-        if (is_known && t == length - 1 && call.g_final != nullptr)
-            g += to_float(call.g_final[(s * call.B + b) * PARTS * call.N + unit]);
-        memory.outside[buffer][step][unit] = g + to_float(of_tick);
-        memory.gates[buffer][step][unit] =
-            make_float4(to_float(gates[0]), to_float(gates[1]), to_float(gates[2]), to_float(gates[3]));
-        memory.first[buffer][step][unit] = LSTM ? tanh_of<ELEMENT != 0>(to_float(c_new)) : to_float(h);
-        memory.second[buffer][step][unit] = to_float(c);
-        if (is_known && call.before != nullptr)
-            call.before[((s * call.T + t) * call.B + b) * call.N + unit] = counts ? h : 0;
-        const bool is_due = ticked && counts;
-        uint32 due = is_due ? 1u << step : 0;
-        due |= bits_of(shuffle_xor(float_of(due), 4));
-        due |= bits_of(shuffle_xor(float_of(due), 8));
-        if (step == 0) memory.due[buffer][unit] = due;
-        const uint32 groups = join_bits<32>(is_due ? 1u << (8 * step + unit / 16) : 0);
-        if (thread_number() % 32 == 0) memory.groups[buffer][thread_number() / 32] = groups;
-    }
-};
-
-#endif
-
 /* Computes one gate of one unit in reverse; `unit` may be one that the network does not have. */
 DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread) {
-    const int64 N = call.N, B = call.B;
-    const int T = (int)call.T, length = (int)min(call.T, length_of(call, s, b));
+    const int64 T = call.T, N = call.N, B = call.B, length = min(T, length_of(call, s, b));
     const int first_row = thread / 16 * 4, lane = thread % 4, unit = first_row + lane, gate = thread / 4 % 4;
     const bool there = unit < N;
     const element *weight = call.weight_hh + s * call.weight_hh_s;
-    Weights weights;
-#if GROUPS > IN_REGISTERS
-    weights.in_shared = memory.weights[0] + thread;
-#endif
-    const auto load_weights = [&](int k, int c) {
-        const int sender = first_row + (lane ^ k), end = sender < N ? memory.end[sender] : 0;
-        element x[4];
+    float weights[4][GROUPS][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int receiver = 16 * c + thread % 16;
-            const bool hears = receiver < end && i < GATES;
-            x[i] = hears ? weight[(i * N + receiver) * N + sender] : 0;
-        }
-        weights.set(k, c, x);
-    };
-    for_all_weights(load_weights);
+    for (int k = 0; k < 4; k++) {
+        const int sender = first_row + (lane ^ k), end = sender < N ? memory.end[sender] : 0;
+#pragma unroll
+        for (int c = 0; c < GROUPS; c++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int receiver = 16 * c + thread % 16;
+                const bool hears = receiver < end && i < GATES;
+                weights[k][c][i] = hears ? to_float(weight[(i * N + receiver) * N + sender]) : 0;
+            }
+    }
     const bool has_peepholes = LSTM && call.peepholes != nullptr;
     float peepholes[3] = {0, 0, 0};
     if (has_peepholes && there)
         for (int i = 0; i < 3; i++) peepholes[i] = to_float(call.peepholes[s * call.peepholes_s + i * N + unit]);
     const int64 step_size = B * PLANES * N;
-    float *g_drive = there ? call.g_drive + ((s + 1) * call.T * B + b) * (PLANES * N) + gate * N + unit : nullptr;
-    float carried = 0, carried_c = 0, c = 0, g_peephole = 0;
-    const bool has_final_c = LSTM && there && call.g_final != nullptr;
-    const auto load_final_c = [&]() {
-        return has_final_c ? to_float(call.g_final[(s * B + b) * 2 * N + N + unit]) : 0;
-    };
-    /* with few registers it is loaded when it is needed */
-    const float g_final_c = LARGE ? 0 : load_final_c();
+    float *g_drive = there ? call.g_drive + ((s * T + T) * B + b) * (PLANES * N) + gate * N + unit : nullptr;
+    float carried = 0, carried_c = 0, g_final_c = 0, c = 0, g_peephole = 0;
     if (LSTM && there) {
+        if (call.g_final != nullptr) g_final_c = to_float(call.g_final[(s * B + b) * 2 * N + N + unit]);
         const Module &module = find_module(call, unit);
         const int64 row = count_ticks(module, T) * B + b;
         c = to_float(call.kept[s * call.kept_s + 4 * call.states_size + module.states + row * module.size +
                                (unit - module.first_unit)]);
     }
-#if LARGE
-    Loaded loaded(call, unit, gate);
-    if (T > 0) {
-        loaded.load(call, s, b, (T - 1) / CHUNK * CHUNK, length);
-        loaded.store(call, memory, s, b, length);
-    }
-#endif
-    for (int first = (T - 1) / CHUNK * CHUNK; first >= 0 && T > 0; first -= CHUNK) {
+    for (int64 first = (T - 1) / CHUNK * CHUNK; first >= 0 && T > 0; first -= CHUNK) {
         join_block();
-        const int buffer = first / CHUNK % 2, count = min(T - first, CHUNK);
+        const int buffer = first / CHUNK % 2, count = (int)min(T - first, (int64)CHUNK);
         const uint32 due = memory.due[buffer][unit];
-#if LARGE
-        const uint32 groups_due = join_bits<32>(thread % 32 < SCAN / 32 ? memory.groups[buffer][thread % 32] : 0);
-#endif
         Tick tick;
         float outside;
         int reach;
@@ -209,20 +116,14 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread)
             tick.first = memory.first[buffer][k][unit];
             if (LSTM) tick.second = memory.second[buffer][k][unit];
             outside = memory.outside[buffer][k][unit];
-#if LARGE
-            reach = groups_due >> 8 * k & 255;
-            reach = reach < 2 ? reach : reach < 4 ? 2 : reach < 16 ? 4 : 8;
-#else
             reach = memory.reach[buffer][k];
-#endif
         };
-        if (!LARGE) load(count - 1);
+        load(count - 1);
         for (int k = count - 1; k >= 0; k--) {
-            if (LARGE) load(k); /* not before: the registers of its numbers have others */
             float *numbers = memory.g[k % 2];
             const bool is_due = due >> k & 1;
             const float whole = carried + outside;
-            if (LSTM && first + k == length - 1) carried_c += LARGE ? load_final_c() : g_final_c;
+            if (LSTM && first + k == length - 1) carried_c += g_final_c;
             const Gradients d = reverse_tick(tick, whole, carried_c, has_peepholes, peepholes);
             float own = gate == 0 ? d.planes[0] : gate == 1 ? d.planes[1] : gate == 2 ? d.planes[2] : d.planes[3];
             if (!is_due) own = 0;
@@ -234,7 +135,7 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread)
             }
             if (LSTM) c = tick.second;
             const int groups = reach;
-            if (!LARGE && k > 0) load(k - 1);
+            if (k > 0) load(k - 1);
             join_scan();
             const auto store_gradient = [&]() {
                 if (there) {
@@ -249,8 +150,6 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread)
                 sum = multiply<1, 16>(0, weights, numbers, store_gradient);
             else if (groups <= 2 || GROUPS <= 2)
                 sum = multiply<AT_MOST(2), 16>(0, weights, numbers, store_gradient);
-            else if (LARGE && groups <= 4)
-                sum = multiply<AT_MOST(4), 16>(0, weights, numbers, store_gradient);
             else
                 sum = multiply<GROUPS, 16>(0, weights, numbers, store_gradient);
             sum += shuffle_xor(sum, 4);
@@ -258,17 +157,12 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread)
             if (sum != sum) {
                 /* zero times a number of a unit that does not hear this one, or does not tick, may be NaN */
                 sum = 0;
-#pragma unroll 1
                 for (int i = 0; there && i < memory.end[unit]; i++)
                     if (memory.due[buffer][i] >> k & 1)
-#pragma unroll 1
                         for (int j = 0; j < GATES; j++) sum += to_float(weight[(j * N + i) * N + unit]) * numbers[4 * i + j];
             }
             carried = direct + sum;
         }
-#if LARGE
-        if (first > 0) loaded.load(call, s, b, first - CHUNK, length), loaded.store(call, memory, s, b, length);
-#endif
     }
     if (!there) return;
     if (LSTM && call.g_peephole_parts != nullptr && gate != 2)
@@ -280,13 +174,11 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread)
     }
     if (call.g_final != nullptr && length == 0) {
         carried += to_float(call.g_final[(s * B + b) * PARTS * N + unit]);
-        if (LSTM) carried_c += load_final_c();
+        carried_c += g_final_c;
     }
     call.g_h0[(s * B + b) * PARTS * N + unit] = to_element(carried);
     if (LSTM) call.g_h0[(s * B + b) * 2 * N + N + unit] = to_element(carried_c);
 }
-
-#if !LARGE
 
 /* Prepares one chunk after the other, the last one first. */
 DEVICE void help(const Call &call, Memory &memory, int64 s, int64 b, int helper) {
@@ -383,8 +275,6 @@ DEVICE void help(const Call &call, Memory &memory, int64 s, int64 b, int helper)
     }
 }
 
-#endif
-
 PROGRAM(SCAN + HELPERS) run_small_backward(CALL(Call, call)) {
     SHARED_MEMORY(shared);
     Memory &memory = *(Memory *)shared;
@@ -395,12 +285,8 @@ PROGRAM(SCAN + HELPERS) run_small_backward(CALL(Call, call)) {
         memory.end[thread] = module.first_unit + module.size;
     }
     join_block();
-#if LARGE
-    scan(call, memory, s, b, thread);
-#else
     if (thread < SCAN)
         scan(call, memory, s, b, thread);
     else
         help(call, memory, s, b, thread - SCAN);
-#endif
 }

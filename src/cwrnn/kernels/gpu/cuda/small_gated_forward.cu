@@ -6,9 +6,9 @@
  * The first one has four numbers where `ticks` has one: i, f, g and o, or r, z, n and the reset product before r. The second
  * one, of an LSTM alone, has c where `ticks` has h. */
 
-#define CHUNK (LARGE ? 4 : 32)
+#define CHUNK 32
 #define TALL 8
-#define HELPERS (LARGE ? 0 : ROUND_UP(GATES *UNITS / 2, 32))
+#define HELPERS ROUND_UP(GATES *UNITS / 2, 32)
 
 #include "small.cuh"
 
@@ -16,18 +16,12 @@
 
 /* The shared memory. Its size is SHARED. */
 struct Memory {
-#if GROUPS > IN_REGISTERS
-    four_elements weights[4 * (GROUPS - IN_REGISTERS)][SCAN];
-#endif
-    int64 s, b; /* the sequence; they take no registers here */
     float h[2][UNITS];
     float drive[2][CHUNK][DRIVE_WIDTH];
-    float beyond[LARGE ? 4 : DRIVE_WIDTH + 4]; /* is read, but not used */
+    float beyond[DRIVE_WIDTH + 4]; /* is read, but not used */
+    uint32 ticks[2][UNITS];        /* bit k: the unit ticks at step k of the chunk */
     int start[UNITS];              /* the first unit that the unit hears */
-#if !LARGE
-    uint32 ticks[2][UNITS]; /* bit k: the unit ticks at step k of the chunk */
     Operands operands;
-#endif
 };
 
 static_assert(sizeof(Memory) == SHARED, "small.py computes another size");
@@ -46,41 +40,24 @@ DEVICE float activate(float x, bool is_tanh) {
 
 DEVICE float round_to_element(float x) { return to_float(to_element(x)); }
 
-#if LARGE
-
-/* Loads the drive of a chunk that begins at step `first` in the background: each thread four numbers of one step. */
-DEVICE void load_drive(const Call &call, Memory &memory, int first) {
-    const int k = thread_number() % CHUNK, row = thread_number() / CHUNK * 4;
-    const float *drive = call.drive + ((memory.s * call.T + first + k) * call.B + memory.b) * ROWS + row;
-    if (row < ROWS) copy_later<16>(&memory.drive[first / CHUNK % 2][k][row], drive, first + k < call.T);
-    end_copies();
-}
-
-#endif
-
 /* Computes one gate of one unit; `unit` may be one that the network does not have. */
 DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread) {
-    const int64 N = call.N, B = call.B;
-    const int T = (int)call.T, length = (int)min(call.T, length_of(call, s, b));
+    const int64 T = call.T, N = call.N, B = call.B, length = length_of(call, s, b);
     const int unit = thread / 4, gate = thread % 4;
     const bool there = unit < N, writes = there && gate == 0;
     const element *weight = call.weight_hh + s * call.weight_hh_s;
-    Weights weights;
-#if GROUPS > IN_REGISTERS
-    weights.in_shared = memory.weights[0] + thread;
-#endif
+    float weights[4][GROUPS][4];
     const int start = there ? memory.start[unit] : (int)N;
-    const auto load_weights = [&](int k, int c) {
-        element x[4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int column = 16 * c + 4 * gate + i, row = gate ^ k;
-            const bool is_heard = column >= start && column < N && row < GATES;
-            x[i] = is_heard ? weight[(row * N + unit) * N + column] : 0;
-        }
-        weights.set(k, c, x);
-    };
-    for_all_weights(load_weights);
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+        for (int c = 0; c < GROUPS; c++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int column = 16 * c + 4 * gate + i, row = gate ^ k;
+                const bool is_heard = column >= start && column < N && row < GATES;
+                weights[k][c][i] = is_heard ? to_float(weight[(row * N + unit) * N + column]) : 0;
+            }
     /* of a GRU, the sum of gate n begins with a bias of its own, and its drive is outside of the reset product */
     const bool is_reset = !LSTM && gate == 2;
     const float inner_bias =
@@ -99,8 +76,7 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread)
         if (LSTM) c = to_float(from[N]);
     }
     if (gate == 0) memory.h[0][unit] = h;
-    element *kept = nullptr, *held = nullptr;
-    element *ticks = nullptr; /* where gate 0 writes h, and gate 1 writes c behind `kept` */
+    element *ticks = nullptr, *kept = nullptr, *kept_c = nullptr, *held = nullptr, *final = nullptr;
     int64 ticks_step = 0;
     if (there) {
         const Module &module = find_module(call, unit);
@@ -109,23 +85,23 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread)
         if (call.kept != nullptr) {
             kept = call.kept + s * call.kept_s + 4 * at + gate;
             if (LSTM && gate == 1) {
-                ticks = call.kept + s * call.kept_s + 4 * call.states_size + at;
-                *ticks = to_element(c);
+                kept_c = call.kept + s * call.kept_s + 4 * call.states_size + at;
+                *kept_c = to_element(c);
             }
         }
         if (writes) {
-            if (call.held != nullptr) held = call.held + (s * call.T * B + b) * N + unit;
+            final = call.final + (s * B + b) * (PARTS * N) + unit;
+            if (call.held != nullptr) held = call.held + (s * T * B + b) * N + unit;
             if (call.ticks != nullptr) {
                 ticks = call.ticks + s * call.ticks_s + at;
                 *ticks = to_element(h);
             }
         }
     }
-    int t = 0;
+    int64 t = 0;
     /* stores the state that was reached before step t */
     const auto store_state = [&]() {
-        if (writes && t == length) {
-            element *final = call.final + (memory.s * B + memory.b) * (PARTS * N) + unit;
+        if (final != nullptr && t == length) {
             *final = to_element(h);
             if (LSTM) final[N] = to_element(c);
         }
@@ -135,28 +111,17 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread)
         }
     };
     const int row = GATES * unit + gate;
-#if LARGE
-    Countdown countdown(call, unit);
-    load_drive(call, memory, 0);
-#endif
-    for (int first = 0; first < T; first += CHUNK) {
-        const int buffer = first / CHUNK % 2, count = min(T - first, CHUNK);
-#if LARGE
-        const uint32 mine = countdown.next(), any = join_bits<32>(mine);
-        await_copies<0>();
+    for (int64 first = 0; first < T; first += CHUNK) {
         join_block();
-        load_drive(call, memory, first + CHUNK);
-#else
-        join_block();
+        const int buffer = first / CHUNK % 2, count = (int)min(T - first, (int64)CHUNK);
         const uint32 mine = memory.ticks[buffer][unit], any = join_bits<32>(mine);
-#endif
         const float *drive = &memory.drive[buffer][0][row];
         float next = *drive;
         for (int k = 0; k < count; k++, t++) {
             const float *states = memory.h[k % 2];
-            const float own = LARGE ? *drive : next;
+            const float own = next;
             drive += DRIVE_WIDTH;
-            if (!LARGE) next = *drive;
+            next = *drive;
             if (any >> k & 1) {
                 const float begin = LSTM ? own : is_reset ? inner_bias : own;
                 float sum = multiply<GROUPS, 4>(begin, weights, states, store_state);
@@ -164,9 +129,7 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread)
                 if (is_due && gate < GATES && sum != sum) {
                     /* zero times a state that the unit does not hear may be NaN */
                     sum = begin;
-                    const element *of_row = call.weight_hh + memory.s * call.weight_hh_s + (gate * N + unit) * N;
-#pragma unroll 1
-                    for (int j = memory.start[unit]; j < (int)N; j++) sum += to_float(of_row[j]) * states[j];
+                    for (int j = start; j < N; j++) sum += to_float(weight[(gate * N + unit) * N + j]) * states[j];
                 }
                 float h_new, c_new = 0, keeps;
                 if (LSTM) {
@@ -192,10 +155,14 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread)
                     if (kept != nullptr) {
                         kept += 4 * ticks_step;
                         *kept = to_element(keeps);
+                        if (kept_c != nullptr) {
+                            kept_c += ticks_step;
+                            *kept_c = to_element(c);
+                        }
                     }
                     if (ticks != nullptr) {
                         ticks += ticks_step;
-                        *ticks = to_element(gate == 0 ? h : c);
+                        *ticks = to_element(h);
                     }
                 }
             } else
@@ -206,8 +173,6 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int thread)
     }
     store_state();
 }
-
-#if !LARGE
 
 /* Prepares one chunk after the other. */
 DEVICE void help(const Call &call, Memory &memory, int64 s, int64 b, int helper) {
@@ -222,22 +187,15 @@ DEVICE void help(const Call &call, Memory &memory, int64 s, int64 b, int helper)
     }
 }
 
-#endif
-
 PROGRAM(SCAN + HELPERS) run_small_forward(CALL(Call, call)) {
     SHARED_MEMORY(shared);
     Memory &memory = *(Memory *)shared;
     const int thread = thread_number();
     const int64 s = block_number() / call.B, b = block_number() % call.B;
-    if (thread == 0) memory.s = s, memory.b = b;
     if (thread < call.N) memory.start[thread] = find_module(call, thread).first_unit;
     join_block();
-#if LARGE
-    scan(call, memory, s, b, thread);
-#else
     if (thread < SCAN)
         scan(call, memory, s, b, thread);
     else
         help(call, memory, s, b, thread - SCAN);
-#endif
 }
