@@ -464,9 +464,20 @@ def test_every_layout_fits_a_block(element_size, products):
 
 
 @pytest.mark.parametrize(("element_size", "products"), [(2, 1), (4, 1), (4, 3)])
-def test_no_module_needs_more_blocks_than_every_device_has(element_size, products):
+def test_all_blocks_of_a_module_fit_half_of_a_large_device(element_size, products):
     for largest in range(1, launch.LARGEST_MODULE + 1):
         layout = scan.choose_layout(largest, element_size, products)
-        assert layout.count_parts(largest) <= launch.MOST_PARTS
+        assert layout.count_parts(largest) <= 64
         assert layout.registers <= scan.WEIGHT_REGISTERS
         assert layout.steps * scan.STEP_BYTES >= largest * element_size
+
+
+def test_a_device_that_cannot_run_all_blocks_of_a_module_is_refused(monkeypatch):
+    monkeypatch.setattr(launch, "_count_multiprocessors", lambda device: 9)
+    monkeypatch.setattr(launch.scan, "load_forward", lambda *_: launch.scan.ForwardPrograms(
+        launch.scan.choose_layout(1024, 4, 3), *[None] * 4))  # fmt: skip
+    schedule, input, weight_ih = Schedule((1,), (1024,)), torch.zeros(2, 1, 2), torch.zeros(1024, 2)
+    with pytest.raises(
+        RuntimeError, match="1024 units in torch.float32 needs 64 multiprocessors at once, and cpu has 9"
+    ):
+        launch._load_forward(schedule, "tanh", input, weight_ih)

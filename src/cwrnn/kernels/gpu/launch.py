@@ -23,10 +23,12 @@ message: the gradients of all faster modules' ticks that read the row while it w
 module's own next tick. Its product with the states is the gradient of the weights, and its product with the weights is
 the gradient of the states.
 
-float32 is multiplied as tf32 where torch allows this to cuDNN's recurrent layers (`torch.backends.cudnn.allow_tf32`),
-else as three products of tf32, which are nearly as exact as float32, or in larger gated networks as float32. The drive is
-computed by three products even where one is allowed, and a small network in float32. Products are added up in float32;
-the gradients of messages are rounded to the dtype of the weights. No sum depends on the order in which programs run: every run gives the same bits.
+float32 is multiplied as tf32 where torch allows this to cuDNN's recurrent layers (`torch.backends.cudnn.allow_tf32`).
+Otherwise simple cells take three products of tf32, which are nearly as exact as float32, and larger gated networks
+float32. The drive takes three products even where one is allowed. A small network is always multiplied in float32.
+
+Products are added up in float32. The gradients of messages are rounded to the dtype of the weights. No sum depends on
+the order in which programs run: every run gives the same bits.
 
 The tables that the programs read are made once for each shape and phase of the clock, and kept (tables.py). Run the
 same shapes once before you capture a CUDA graph. Tables that a captured graph reads are kept for ever.
@@ -55,8 +57,6 @@ TILE = 8
 """Sequences that one block runs together."""
 SHARED_BYTES = 144 * 1024
 """Bytes of shared memory that a block may need."""
-MOST_PARTS = 64
-"""The most blocks that a module is spread over. They wait for each other, so all of them must run at once."""
 SHARED_SCRATCH = 8 * 1024
 """Bytes of shared memory that a gated cell's block needs beside its weights, if a part of them stays there."""
 OLDEST_TRITON = (3, 6)
@@ -105,8 +105,6 @@ def _inspect_device(index: int | None) -> str | None:
     properties: Any = torch.cuda.get_device_properties(index)
     if properties.shared_memory_per_block_optin < SHARED_BYTES:
         return f"it needs a device with {SHARED_BYTES // 1024} KiB of shared memory for a block"
-    if properties.multi_processor_count < MOST_PARTS:
-        return f"it needs a device with {MOST_PARTS} multiprocessors"
     return driver.refuse()
 
 
@@ -293,8 +291,8 @@ def backward(
             index, limit = input.device.index or 0, _count_shared_bytes(input.device)
             products = _count_products(input.dtype, schedule.hidden_size)
             cuda = scan.load_backward(schedule, cell, input.dtype, products, index, limit)
-            g_held = None if g_held is None else _align(g_held, *g_held.stride()[:-1])
-            g_ticks, g_final = (None if tensor is None else _align(tensor) for tensor in (g_ticks, g_final))
+            g_held = None if g_held is None else _align(g_held, 2, *g_held.stride()[:-1])
+            g_ticks, g_final = (None if tensor is None else _align(tensor, 2) for tensor in (g_ticks, g_final))
             g_input, g_weight_ih, g_weight_hh, g_bias, g_h0, _ = results
             g_messages = scan.backward(
                 plan, schedule, cuda, weight_hh, lengths, T, B, ticks, g_held, g_ticks, g_final, g_h0,
@@ -389,7 +387,14 @@ def _load_forward(schedule: Schedule, cell: str, input: Tensor, weight_ih: Tenso
     )
     products = _count_products(input.dtype, schedule.hidden_size)
     index, limit = input.device.index or 0, _count_shared_bytes(input.device)
-    return scan.load_forward(schedule, cell, input.dtype, products, even, index, limit)
+    programs = scan.load_forward(schedule, cell, input.dtype, products, even, index, limit)
+    parts, most = programs.layout.count_parts(max(schedule.sizes)), _count_multiprocessors(input.device)
+    if parts > most:
+        raise RuntimeError(
+            f"a module of {max(schedule.sizes)} units in {input.dtype} needs {parts} multiprocessors at once, and "
+            f"{input.device} has {most}: pass backend='torch'"
+        )
+    return programs
 
 
 def _count_products(dtype: torch.dtype, N: int) -> int:
@@ -397,10 +402,10 @@ def _count_products(dtype: torch.dtype, N: int) -> int:
     return 3 if dtype == torch.float32 and _choose_precision(dtype, N) != "tf32" else 1
 
 
-def _align(tensor: Tensor, *strides: int) -> Tensor:
-    """`tensor`, or a copy if its memory or its strides do not allow to read 16 bytes at once."""
+def _align(tensor: Tensor, numbers: int, *strides: int) -> Tensor:
+    """`tensor`, or a copy if it does not begin at a multiple of that many numbers, or has other strides."""
     size = tensor.element_size()
-    if tensor.data_ptr() % 16 == 0 and all(stride * size % 16 == 0 for stride in strides):
+    if tensor.data_ptr() % (numbers * size) == 0 and all(stride % numbers == 0 for stride in strides):
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
 
@@ -520,6 +525,15 @@ def _choose_options(schedule: Schedule, weight: Tensor, cell: str) -> dict[str, 
     aligned = all(number % 16 == 0 for number in (*schedule.sizes, *weight.stride()[:-2]))
     options["ALIGN"] = 16 if aligned else 1
     return options
+
+
+@cache
+def _count_multiprocessors(device: torch.device) -> int:
+    """The number of blocks of a large module that run at once on that device; they wait for each other."""
+    if device.type != "cuda":
+        return 1 << 30
+    properties: Any = torch.cuda.get_device_properties(device)
+    return int(properties.multi_processor_count)
 
 
 @cache

@@ -56,7 +56,7 @@ class Layout(NamedTuple):
         return self.steps * STEP_BYTES + 16
 
     def count_parts(self, size: int, units: int | None = None) -> int:
-        """The number of blocks that a module of `size` units is spread over."""
+        """The number of blocks for a module of `size` units, each of which computes `units` of them."""
         return -(-size // (units or self.units))
 
     @property
@@ -80,7 +80,7 @@ class Layout(NamedTuple):
     def has_signaller(self) -> bool:
         """Whether one warp more announces rows: where a thread of it can have the registers that it needs.
 
-        Forward, the fastest module announces nothing, and the others have time.
+        Forward has none: the fastest module sends no messages, and the slower modules have time to announce their rows.
         """
         return not self.spread and self.registers <= WEIGHT_REGISTERS // 2
 
@@ -147,7 +147,7 @@ DRIVE_WARPS, DRIVE_TALL = 4, 4
 PACK_WARPS = 4
 """Warps of a block that packs weights."""
 HOLD_WARPS, HOLD_STEPS, SUM_WIDTH = 4, 16, 2
-"""Warps of a block that holds states, and its time steps; fragments of a warp that collects gradients."""
+"""Warps and time steps of a block that holds states, and fragments of a warp that collects gradients."""
 
 
 class _Loader:
@@ -254,6 +254,7 @@ class _Sizes(NamedTuple):
 def _count_sizes(
     schedule: Schedule, ticks: tuple[int, ...], B: int, element_size: int, layout: Layout, backward: bool
 ) -> _Sizes:
+    """The sizes for a schedule whose modules have that many ticks, and B sequences."""
     sizes, G = schedule.sizes, schedule.modules
     tiles, largest = -(-B // SEQUENCES), max(sizes)
     blocks = [-(-size // ROWS) for size in sizes]

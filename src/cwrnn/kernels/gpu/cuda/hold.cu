@@ -10,7 +10,7 @@
 struct Call {
     const Module *table;
     const int64 *lengths; /* (S, B), or NULL */
-    element *states;      /* per module (ticks + 1, B, K) */
+    const element *states;/* per module (ticks + 1, B, K) */
     element *held;        /* (S, T, B, N) */
     const element *g_held, *g_states, *g_final; /* or NULL */
     float *g_outside;                           /* fragments, of all rows */

@@ -245,7 +245,7 @@ DEVICE void await_all(const int *flags, int parts, int count, int &ready) {
 
 /* The parts of a module exchange the numbers of a row through memory: each lane sends its four numbers of a fragment in
  * LINES times 16 bytes, in which every 8 bytes have a number, or two of half precision, and a tag. A part that finds the tag
- * of the row knows that the number has come; nobody needs to wait until memory is consistent. Rows use two places by turns: a
+ * of the row knows that the number has come, so no fence is needed. Rows use two places by turns: a
  * part sends a row only when it has received the one before, so nobody still waits for the one before that. */
 #define LINES (ELEMENT == 0 ? 2 : 1)
 
@@ -289,6 +289,7 @@ DEVICE void receive_fragments(char *rows, uint32 *exchange, int blocks, int firs
                     if (begin + i * WARPS < blocks - count)
                         complete = complete && words[i][line].y == (uint32)tag && words[i][line].w == (uint32)tag;
         } while (!complete);
+        join_warp();
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) {
             const int other = begin + i * WARPS, block = other < first ? other : other + count;

@@ -1,7 +1,7 @@
 /* What the CUDA programs share: elements of each dtype, products of the matrix unit, copies, and waiting.
  *
  * ELEMENT says what tensors consist of: 0 float, 1 bfloat16, 2 half. Everything that the compiler of the device must
- * provide stands here, behind functions: tests/kernels/emulated.h has the same functions for a CPU.
+ * provide stands here, behind functions: tests/kernels/emulator/emulated.h has the same functions for a CPU.
  *
  * A fragment is the part of a matrix that one thread of a warp has, as the matrix unit wants it. With lane = 4 g + c:
  *   left operand, 16 rows x 32 bytes: rows g and g + 8 at byte 4 c, then the same rows at byte 4 c + 16
@@ -160,7 +160,8 @@ DEVICE uint4 load_through(const uint4 *from) { return __ldcg(from); }
 DEVICE uint32 load_through(const uint32 *from) { return __ldcg(from); }
 DEVICE uint16 load_through(const uint16 *from) { return __ldcg(from); }
 
-/* A number that other blocks wait for: they see both halves of 8 bytes at once. */
+/* Numbers that other blocks wait for. A number and its tag, 8 bytes, arrive together: PTX does not promise this of a vector,
+ * but all devices do it, and NCCL relies on it as well. */
 DEVICE void send_words(uint4 *to, uint4 x) {
     asm volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }

@@ -111,6 +111,7 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
     auto load_ahead = [&](float4(&values)[TILES], element(&state)[TILES][4]) {
         if (issued >= 0 && owner) {
             if (j > 0 && ready <= n - issued) await_flag(gathered, n + 1 - issued, ready);
+            join_warp();
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
                 if (there[i]) values[i] = load_through((const float4 *)(gradients + i * FRAGMENT));

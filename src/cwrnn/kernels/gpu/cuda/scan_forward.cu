@@ -134,6 +134,7 @@ DEVICE void scan_module(const Call &call, int64 s, int64 j, int64 tile, int part
         if (slower) {
             if (time >= next2) row2++, next2 += m2.period, messages2 += message_row;
             if (ready <= row2) await_parts(flag2, call, row2 + 1, ready);
+            join_warp();
 #pragma unroll
             for (int i = 0; i < TILES; i++)
                 if (there[i]) sent[i] = load_through((const float4 *)(messages2 + i * FRAGMENT));
@@ -286,6 +287,7 @@ DEVICE void send_messages(const Call &call, int64 s, int64 j, int64 tile, int pa
                 for (int i = 0; i < CHUNK; i++)
                     if (i < rows) last = held[i];
                 await_flag(message_flag(call, s, j + 1, r, tile) + part * call.tiles * FLAG_STRIDE, last + 1, none);
+                join_warp();
             }
             for (int block = (warp * (int)call.message_parts + part) * WIDE; block < blocks;
                  block += WARPS * (int)call.message_parts * WIDE) {
