@@ -468,8 +468,6 @@ def test_all_blocks_of_a_module_fit_half_of_a_large_device(element_size, product
     for largest in range(1, launch.LARGEST_MODULE + 1):
         layout = scan.choose_layout(largest, element_size, products)
         assert layout.count_parts(largest) <= 64
-        assert layout.registers <= scan.WEIGHT_REGISTERS
-        assert layout.steps * scan.STEP_BYTES >= largest * element_size
 
 
 def test_a_device_that_cannot_run_all_blocks_of_a_module_is_refused(monkeypatch):
