@@ -562,8 +562,6 @@ MUTANTS = [
     Mutant("scan: the weights of a block do not fit its registers", "kernels/gpu/scan.py",
            "if warps * tiles >= blocks and tiles * steps * words <= WEIGHT_REGISTERS:", "if warps * tiles >= blocks:",
            f"{SCAN}::test_every_layout_fits_a_block"),
-    Mutant("gradients: the initial state has no part in the weights' gradient", "kernels/gpu/cuda/gradients.cu",
-           "parts.lines = (uint32)(m.ticks + !of_input)", "parts.lines = (uint32)m.ticks", GRADIENTS_ANY),
     Mutant("gradients: the input of the step before is read", "kernels/gpu/cuda/gradients.cu",
            "const uint32 t = first_tick + row * period;", "const uint32 t = row * period;", GRADIENTS_ANY),
     Mutant("gradients: the input behind the end of a sequence is read", "kernels/gpu/cuda/gradients.cu",
