@@ -512,7 +512,7 @@ MUTANTS = [
     Mutant("small: the weights' gradient reads the state after the step", "kernels/gpu/cuda/small_backward.cu",
            "state = to_float(earlier[k]);", "", SMALL_EQUALS),
     Mutant("small: a part of the weights' gradients is left out", "kernels/gpu/small.py",
-           "count = _count_blocks(lines, part_lines)", "count = max(lines // part_lines, 1)",
+           "count = count_blocks(lines, part_lines)", "count = max(lines // part_lines, 1)",
            f"{SMALL}::test_long_sequences_are_summed_in_parts"),
     Mutant("scan delay: a message is heard at the tick that sends it", "kernels/gpu/cuda/scan_forward.cu",
            "int64 time = m.first_tick - 1,", "int64 time = m.first_tick,", SCAN_ALONE),

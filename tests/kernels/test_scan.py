@@ -103,11 +103,11 @@ def running(variant):
             warps, tiles, split, message_parts = variant.cut
 
             def choose_layout(largest, element_size, products):
-                steps = scan._round_up(-(-largest * element_size // scan.STEP_BYTES), 2 * split)
+                steps = scan.round_up(-(-largest * element_size // scan.STEP_BYTES), 2 * split)
                 return scan.Layout(steps, warps, tiles, split, products, True)
 
             patch.setattr(scan, "choose_layout", choose_layout)
-            patch.setattr(scan, "_count_message_parts", lambda layout, largest: message_parts)
+            patch.setattr(scan, "_count_message_parts", lambda largest: message_parts)
         forget_programs()
         yield
         forget_programs()
@@ -461,12 +461,7 @@ def test_every_layout_fits_a_block(element_size, products):
         assert layout.registers <= scan.WEIGHT_REGISTERS
         assert layout.spread or layout.units >= largest
         assert layout.units * layout.count_parts(largest) >= largest
-
-
-@pytest.mark.parametrize(("element_size", "products"), [(2, 1), (4, 1), (4, 3)])
-def test_all_blocks_of_a_module_fit_half_of_a_large_device(element_size, products):
-    for largest in range(1, launch.LARGEST_MODULE + 1):
-        layout = scan.choose_layout(largest, element_size, products)
+        # a device must run all of them at once
         assert layout.count_parts(largest) <= 64
 
 

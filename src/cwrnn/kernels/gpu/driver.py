@@ -16,6 +16,8 @@ import torch
 
 FOLDER = Path(__file__).parent / "cuda"
 HEADERS = ("primitives.cuh", "modules.cuh", "small.cuh")
+ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+"""The numbers of the dtypes in cuda/primitives.cuh."""
 Constants = tuple[tuple[str, int], ...]
 """The macros of a program, by name."""
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from ...schedule import Schedule
 from ..tensors import pointer
 from . import driver
-from .scan import ELEMENTS
-from .tables import Plan
+from .tables import Plan, count_blocks
 
 WARPS = 8
 """Warps of a block."""
@@ -63,7 +62,7 @@ def load_programs(
     input_stage = TILE * (4 * 32 + 16) + 2 * depth * (TILE * size + pad)
     shared = STAGES * max(stage, input_stage)
     constants = {
-        "ELEMENT": ELEMENTS[dtype], "PRODUCTS": products, "TALL": tall, "STAGES": STAGES, "PIECE": piece,
+        "ELEMENT": driver.ELEMENTS[dtype], "PRODUCTS": products, "TALL": tall, "STAGES": STAGES, "PIECE": piece,
         "INPUT_PIECE": input_piece, "OUTPUT_PIECE": output_piece, "WARPS": WARPS, "SHARED": shared,
         # the rest is not used
         "STEPS": 2, "TILES": 1, "SPLIT": 1, "SPREAD": 0, "CHUNK": 1, "AHEAD": 1, "NESTED": 1, "RECTIFY": 0, "EVEN": 0,
@@ -142,23 +141,19 @@ def count_parts(
     schedule: Schedule, ticks: tuple[int, ...], B: int, I: int, width: int, lines: int | None = None
 ) -> tuple[int, int, int]:
     """The lines of a part, and the numbers of parts of the gradients of weight_hh and weight_ih."""
-    wide = max(_divide_up(I, width), 1)
+    wide = max(count_blocks(I, width), 1)
     modules = [
-        (n, _divide_up(units.stop, HEIGHT) * _divide_up(size, width), _divide_up(size, HEIGHT) * wide)
+        (n, count_blocks(units.stop, HEIGHT) * count_blocks(size, width), count_blocks(size, HEIGHT) * wide)
         for n, size, units in zip(ticks, schedule.sizes, schedule.slices, strict=True)
     ]
     if lines is None:
         total = sum((n + 1) * B * recurrent + n * B * inputs for n, recurrent, inputs in modules)
-        lines = min(max(_divide_up(total, PARTS * 64) * 64, FEWEST_LINES), MOST_LINES)
+        lines = min(max(count_blocks(total, PARTS * 64) * 64, FEWEST_LINES), MOST_LINES)
     return (
         lines,
-        sum(_divide_up((n + 1) * B, lines) * recurrent for n, recurrent, _ in modules),
-        sum(_divide_up(n * B, lines) * inputs for n, _, inputs in modules),
+        sum(count_blocks((n + 1) * B, lines) * recurrent for n, recurrent, _ in modules),
+        sum(count_blocks(n * B, lines) * inputs for n, _, inputs in modules),
     )
-
-
-def _divide_up(number: int, by: int) -> int:
-    return -(-number // by)
 
 
 def _choose_piece(size: int, *numbers: int) -> int:

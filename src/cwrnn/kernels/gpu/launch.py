@@ -47,7 +47,7 @@ from ...held import count_rows
 from ...schedule import Schedule
 from ..tensors import dense, whole, with_memory
 from . import driver, gradients, scan, small
-from .tables import BLOCK_SIZE, Plan, make_plan, make_weight_tables
+from .tables import BLOCK_SIZE, Plan, count_blocks, make_plan, make_weight_tables
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 REGISTER_BYTES = 128 * 1024
@@ -186,7 +186,7 @@ def forward(
 
     h0 = input.new_zeros((*lead, B, parts * N)) if h0 is None else h0
     options = _choose_options(schedule, weight_hh, cell)
-    tiles = _count_blocks(B, options["BT"])
+    tiles = count_blocks(B, options["BT"])
     sizes = _count_tiled(plan, B, tiles, options)
     kept = h0.new_empty((*lead, count_kept(schedule, t0, T, B, cell))) if keep_gates else None
     if S * B == 0:
@@ -197,9 +197,9 @@ def forward(
     end = plan.table if lengths is None else lengths
     with torch.cuda.device_of(input):
         lines, width = tiles * options["BT"], _fit_block(max(schedule.sizes), 64)
-        blocks = sum(_count_blocks(n * lines, 64) for n in plan.ticks)
+        blocks = sum(count_blocks(n * lines, 64) for n in plan.ticks)
         if blocks > 0:
-            programs.compute_drive[blocks, gates * _count_blocks(max(schedule.sizes), width), S](
+            programs.compute_drive[blocks, gates * count_blocks(max(schedule.sizes), width), S](
                 plan.table, input, weight_ih, weight_hh if bias is None else bias, end, drive,
                 B, I, N, tiles, _replica_stride(input, lead), input.stride(-3), input.stride(-2),
                 _replica_stride(weight_ih, lead), 0 if bias is None else _replica_stride(bias, lead),
@@ -223,8 +223,8 @@ def forward(
         )  # fmt: skip
         if held is not None and T > 0:
             width = _fit_block(max(schedule.sizes), 128)
-            blocks = sum(_count_blocks(size, width) for size in schedule.sizes)
-            programs.hold_states[_count_blocks(T, 16) * _count_blocks(B, 16), blocks, S](
+            blocks = sum(count_blocks(size, width) for size in schedule.sizes)
+            programs.hold_states[count_blocks(T, 16) * count_blocks(B, 16), blocks, S](
                 plan.table, states, held, end, T, B, N, plan.states_size,
                 BT=16, BB=16, BN=width, LENGTHS=lengths is not None,
             )  # fmt: skip
@@ -238,7 +238,7 @@ def count_kept(schedule: Schedule, t0: int, T: int, B: int, cell: str) -> int:
     if CELLS[cell].gates == 1:
         return 0
     states = sum(rows * size for rows, size in zip(count_rows(schedule.periods, t0, T), schedule.sizes, strict=True))
-    return 5 * states * _count_blocks(B, TILE) * TILE
+    return 5 * states * count_blocks(B, TILE) * TILE
 
 
 def backward(
@@ -306,7 +306,7 @@ def backward(
     from .programs import backward as programs
 
     options = _choose_options(schedule, weight_hh, cell)
-    tiles = _count_blocks(B, options["BT"])
+    tiles = count_blocks(B, options["BT"])
     sizes = _count_tiled(plan, B, tiles, options)
     g_outside, g_faster = (ticks.new_empty(S * sizes.states, dtype=torch.float32) for _ in range(2))
     g_messages = ticks.new_empty(S * PLANES * sizes.g_messages)
@@ -317,7 +317,7 @@ def backward(
         held_strides = (
             (0, 0, 0) if g_held is None else (_replica_stride(g_held, lead), g_held.stride(-3), g_held.stride(-2))
         )
-        programs.collect_gradients[rows * _count_blocks(B, 8), _count_blocks(max(schedule.sizes), width), S](
+        programs.collect_gradients[rows * count_blocks(B, 8), count_blocks(max(schedule.sizes), width), S](
             plan.table, *(ticks if tensor is None else tensor for tensor in (g_held, g_ticks, g_final)), end, g_outside,
             T, B, N, G, tiles, *held_strides, plan.states_size, sizes.states, BT=8, BB=8, BN=width,
             HELD=g_held is not None, STATES=g_ticks is not None, FINAL=g_final is not None, LENGTHS=lengths is not None,
@@ -370,7 +370,7 @@ def _finish_backward(
         )
     if g_input is not None and g_input.numel() > 0:
         tall = _fit_block(B, 64)
-        programs.compute_input_gradient[T * _count_blocks(B, tall), _count_blocks(I, 64), lead.numel()](
+        programs.compute_input_gradient[T * count_blocks(B, tall), count_blocks(I, 64), lead.numel()](
             plan.table, g_messages, weight_ih, end, g_input,
             B, I, N, G, tiles, _replica_stride(weight_ih, lead), g_messages.numel() // lead.numel(),
             BB=tall, BN=64, BI=_fit_block(max(schedule.sizes), 64), LENGTHS=lengths is not None,
@@ -565,7 +565,7 @@ def _round_weights(weight: Tensor, options: dict[str, Any]) -> Tensor:
 
     rounded = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
     lead, size = weight.shape[:-2], weight.shape[-2:].numel()
-    programs.round_weights[_count_blocks(size, 4096), lead.numel()](
+    programs.round_weights[count_blocks(size, 4096), lead.numel()](
         weight, rounded, size, _replica_stride(weight, lead), BN=4096
     )
     return rounded
@@ -581,11 +581,6 @@ def _make_flags(S: int, count: int, device: torch.device) -> tuple[Tensor, Tenso
 def _replica_stride(tensor: Tensor, lead: Sequence[int]) -> int:
     """The stride between the replicas of `tensor`; 0 if there are none (`lead` is empty)."""
     return tensor.stride(0) if lead else 0
-
-
-def _count_blocks(n: int, size: int) -> int:
-    """The number of blocks of `size` that cover n."""
-    return -(-n // size)
 
 
 def _fit_block(n: int, largest: int) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor
 from ...schedule import Schedule
 from ..tensors import pointer
 from . import driver
-from .tables import Plan
+from .tables import Plan, round_up
 
 SEQUENCES = 8
 """Sequences of a tile, which one block computes together."""
@@ -31,8 +31,6 @@ STEP_BYTES = 32
 """Bytes of a state that one product of the matrix unit takes."""
 WEIGHT_REGISTERS = 128
 """Registers of a thread that weights may take."""
-ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-"""The numbers of the dtypes in primitives.cuh."""
 
 
 class Layout(NamedTuple):
@@ -105,22 +103,17 @@ def choose_layout(largest: int, element_size: int, products: int) -> Layout:
     words = 8 if products == 3 else 4
     blocks = -(-largest // ROWS)
     # the programs take two steps at a time
-    steps = _round_up(-(-largest * element_size // STEP_BYTES), 2)
+    steps = round_up(-(-largest * element_size // STEP_BYTES), 2)
     # a block computes the whole module, if its weights fit
     for warps, tiles in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2)):
         if warps * tiles >= blocks and tiles * steps * words <= WEIGHT_REGISTERS:
             return Layout(steps, warps, tiles, 1, products, False)
     for split in (1, 2, 4, 8):
-        steps = _round_up(steps, 2 * split)
+        steps = round_up(steps, 2 * split)
         for tiles in (2, 1):
             if tiles * (steps // split) * words <= WEIGHT_REGISTERS:
                 return Layout(steps, 8, tiles, split, products, True)
     raise ValueError(f"modules of {largest} units are too large")
-
-
-def _round_up(number: int, step: int) -> int:
-    """The smallest multiple of `step` that is not below `number`."""
-    return -(-number // step) * step
 
 
 class ForwardPrograms(NamedTuple):
@@ -159,7 +152,7 @@ class _Loader:
         self.layout = layout = choose_layout(max(schedule.sizes), dtype.itemsize, products)
         self.index, self.limit = index, limit
         self.constants = {
-            "ELEMENT": ELEMENTS[dtype], "STEPS": layout.steps, "WARPS": layout.warps, "TILES": layout.tiles,
+            "ELEMENT": driver.ELEMENTS[dtype], "STEPS": layout.steps, "WARPS": layout.warps, "TILES": layout.tiles,
             "SPLIT": layout.split, "PRODUCTS": products, "SPREAD": int(layout.spread), "CHUNK": 1, "AHEAD": 1,
             "TRANSPOSED": 0, "SIGNALLER": 0, "RECTIFY": int(cell == "relu"),
             "NESTED": int(all(slow % fast == 0 for fast, slow in pairwise(schedule.periods))),
@@ -268,7 +261,7 @@ def _count_sizes(
         flags = G * others
         packed = sum(count * (j + 1) for j, count in enumerate(blocks))
     else:
-        others = _count_message_parts(layout, largest)
+        others = _count_message_parts(largest)
         wide = 2 if element_size == 4 else 4
         tall = DRIVE_WARPS * DRIVE_TALL
         first_blocks = sum(-(-n * tiles // tall) * -(-count // wide) for n, count in zip(ticks, blocks, strict=True))
@@ -390,7 +383,7 @@ def _place(*counts: int) -> tuple[int, ...]:
     places, end = [], 0
     for count in counts:
         places.append(4 * end)
-        end += _round_up(count, 128)
+        end += round_up(count, 128)
     return *places, end
 
 
@@ -405,7 +398,7 @@ def _pack(
     )), stream)  # fmt: skip
 
 
-def _count_message_parts(layout: Layout, largest: int) -> int:
+def _count_message_parts(largest: int) -> int:
     """How many blocks share the messages of a module."""
     return max(1, largest // 256)
 

@@ -24,13 +24,12 @@ from ...held import count_rows
 from ...schedule import Schedule
 from ..tensors import dense, pointer, whole, with_memory
 from . import driver
+from .tables import count_blocks, round_up
 
 MOST_UNITS = {"tanh": 128, "relu": 128, "lstm": 64, "gru": 64}
 """The most units of a small network of each cell: the registers of a block must hold its weights."""
 KEPT = {"lstm": 5, "gru": 4}
 """How many numbers per unit and tick forward keeps for backward, besides the ticks."""
-ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-"""ELEMENT in cuda/primitives.cuh."""
 PART_LINES = 128
 """The fewest lines (a step of a sequence) that a part of the weights' gradients is the sum of."""
 MOST_PARTS = 128
@@ -175,21 +174,21 @@ def backward(
     if g_weight_ih is not None or g_weight_hh is not None or g_bias is not None:
         first, end = 0 if g_weight_hh is not None else N, N + I if g_weight_ih is not None else N
         columns = end - first
-        part_lines = max(PART_LINES, _count_blocks(lines, 16 * MOST_PARTS) * 16)
-        count = _count_blocks(lines, part_lines)
+        part_lines = max(PART_LINES, count_blocks(lines, 16 * MOST_PARTS) * 16)
+        count = count_blocks(lines, part_lines)
         g_parts = g_drive.new_empty(S * count * planes * N * (columns + 1))
         call[FIELD_PARTS], call[FIELD_PART_COUNT], call[FIELD_PART_LINES] = g_parts.data_ptr(), count, part_lines
         call[FIELD_FIRST_COLUMN], call[FIELD_COLUMNS] = first, columns
         call[FIELD_G_WEIGHT_IH], call[FIELD_G_WEIGHT_HH] = pointer(g_weight_ih), pointer(g_weight_hh)
         call[FIELD_G_BIAS] = pointer(g_bias)
-        products = count * _count_blocks(planes * N, TILE) * max(_count_blocks(columns, TILE), 1)
-        sums = _count_blocks(planes * N * (columns + 1), 32)
+        products = count * count_blocks(planes * N, TILE) * max(count_blocks(columns, TILE), 1)
+        sums = count_blocks(planes * N * (columns + 1), 32)
     if g_peepholes is not None:
         call[FIELD_G_PEEPHOLES] = g_peepholes.data_ptr()
-        sums += _count_blocks(PEEPHOLES * N, 32)
+        sums += count_blocks(PEEPHOLES * N, 32)
     if g_input is not None and I > 0:
         call[FIELD_G_INPUT] = g_input.data_ptr()
-        products += _count_blocks(lines, TILE) * _count_blocks(I, TILE)
+        products += count_blocks(lines, TILE) * count_blocks(I, TILE)
     if products > 0:
         _launch(multiply, S * products, call, device)
     if sums > 0:
@@ -248,23 +247,23 @@ def _describe_modules(
 
 @lru_cache(maxsize=1024)
 def _load_forward(N: int, I: int, dtype: torch.dtype, cell: str, device: int) -> driver.Program:
-    gates, units = CELLS[cell].gates, _round_up(N, 16)
+    gates, units = CELLS[cell].gates, round_up(N, 16)
     constants = {"GATES": gates, "UNITS": units, "INPUTS": 4 if I <= 4 else 16 if I <= 16 else 64}
     if gates == 1:
-        scan = helpers = _round_up(units, 32)
+        scan = helpers = round_up(units, 32)
         numbers = 7 * scan + 65 * scan + constants["INPUTS"] * (units + 40)
         return _load("small_forward.cu", "run_small_forward", dtype, scan + helpers, numbers, device,
                      **constants, RELU=cell == "relu")  # fmt: skip
     rows = gates * units
-    numbers = 5 * units + 65 * _round_up(rows, 32) + 4 + constants["INPUTS"] * (rows + 40)
-    threads = 4 * units + _round_up(rows // 2, 32)
+    numbers = 5 * units + 65 * round_up(rows, 32) + 4 + constants["INPUTS"] * (rows + 40)
+    threads = 4 * units + round_up(rows // 2, 32)
     return _load("small_gated_forward.cu", "run_small_forward", dtype, threads, numbers, device, **constants)
 
 
 @lru_cache(maxsize=1024)
 def _load_backward(N: int, dtype: torch.dtype, cell: str, device: int) -> driver.Program:
-    gates, units = CELLS[cell].gates, _round_up(N, 16)
-    helpers = _round_up(units, 32)
+    gates, units = CELLS[cell].gates, round_up(N, 16)
+    helpers = round_up(units, 32)
     if gates == 1:
         return _load("small_backward.cu", "run_small_backward", dtype, 2 * helpers, 70 * helpers + 32, device,
                      GATES=gates, UNITS=units, RELU=cell == "relu")  # fmt: skip
@@ -284,16 +283,12 @@ def _load(
 ) -> driver.Program:
     """The program `name` of a file in `cuda/`, whose shared memory has `numbers` of 4 bytes."""
     shared = 4 * numbers
-    pairs = (("ELEMENT", ELEMENTS[dtype]), ("SHARED", shared), *((key, int(value)) for key, value in constants.items()))
+    pairs = (
+        ("ELEMENT", driver.ELEMENTS[dtype]),
+        ("SHARED", shared),
+        *((key, int(value)) for key, value in constants.items()),
+    )
     return driver.load_program(file, name, pairs, threads, shared, device)
-
-
-def _round_up(count: int, multiple: int) -> int:
-    return _count_blocks(count, multiple) * multiple
-
-
-def _count_blocks(count: int, size: int) -> int:
-    return -(-count // size)
 
 
 def _launch(program: driver.Program, blocks: int, call: "array[int]", device: int) -> None:

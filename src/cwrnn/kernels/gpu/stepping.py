@@ -29,8 +29,6 @@ from . import driver
 
 logger = logging.getLogger("cwrnn")
 
-ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-"""The numbers of the dtypes in cuda/primitives.cuh."""
 CELL_NUMBERS = {"tanh": 0, "relu": 1, "lstm": 2, "gru": 3}
 """The numbers of the cells in cuda/step.cu."""
 CAPACITIES = (8, 32, 128)
@@ -88,7 +86,7 @@ class PreparedStep:
         groups, table = _list_modules(schedule, units)
         capacity = min(size for size in CAPACITIES if size >= schedule.modules)
         constants = (
-            ("ELEMENT", ELEMENTS[input.dtype]), ("CELL", CELL_NUMBERS[cell]), ("UNITS", units),
+            ("ELEMENT", driver.ELEMENTS[input.dtype]), ("CELL", CELL_NUMBERS[cell]), ("UNITS", units),
             ("SEQUENCES", sequences), ("MODULES", capacity),
         )  # fmt: skip
         self.program: Any = driver.load_program("step.cu", "compute_step", constants, 32 * WARPS, 0, self.index)
@@ -240,7 +238,7 @@ def _can_launch(input: Tensor, h: Tensor, schedule: Schedule, t: Any) -> bool:
     """Whether the program takes a step; it computes those of real streams."""
     return (
         input.dim() == h.dim() == 2
-        and input.dtype in ELEMENTS
+        and input.dtype in driver.ELEMENTS
         and 0 < input.shape[0] <= LARGEST
         and max(input.shape[1], schedule.hidden_size) <= LARGEST
         and schedule.modules <= CAPACITIES[-1]

@@ -103,6 +103,16 @@ class Plan(NamedTuple):
     """How many numbers the gradients of the messages of all modules have in one replica."""
 
 
+def count_blocks(n: int, size: int) -> int:
+    """The number of blocks of `size` that cover n."""
+    return -(-n // size)
+
+
+def round_up(n: int, size: int) -> int:
+    """The smallest multiple of `size` that is not below n."""
+    return count_blocks(n, size) * size
+
+
 def make_plan(schedule: Schedule, t0: int, T: int, B: int, device: torch.device) -> Plan:
     """The plan for a sequence that starts at `t0`; streams in the same phase of the clock share it."""
     # a module that does not tick has no phase

@@ -355,6 +355,16 @@ DEVICE int64 take_number_of_block(int *counter, char *memory) {
     return number;
 }
 
+/* Where a block's shared memory has the number of rows that were announced. */
+DEVICE int *counter_of_rows(char *memory) {
+    return (int *)(memory + 2 * SEQUENCES * PITCH + (SPLIT - 1) * (WARPS / SPLIT * TILES * 32) * 16);
+}
+
+/* The flag of the first part of a module's recurrence. Those of its other parts follow. */
+template <class Call> DEVICE int *scan_flag(const Call &call, int64 s, int64 j, int64 tile) {
+    return call.flags + s * call.flags_s + (j * call.tiles + tile) * call.parts * FLAG_STRIDE;
+}
+
 /* Announces that `count` rows can be read, to those who wait for `flag`. One thread calls this, after a barrier; `counted`
  * has the number of rows that were announced before.
  *

@@ -157,7 +157,6 @@ template <int COUNT> DEVICE void await_copies() { asm volatile("cp.async.wait_gr
 DEVICE float4 load_through(const float4 *from) { return __ldcg(from); }
 DEVICE float load_through(const float *from) { return __ldcg(from); }
 DEVICE uint4 load_through(const uint4 *from) { return __ldcg(from); }
-DEVICE uint32 load_through(const uint32 *from) { return __ldcg(from); }
 DEVICE uint16 load_through(const uint16 *from) { return __ldcg(from); }
 
 /* Numbers that other blocks wait for. A number and its tag, 8 bytes, arrive together: PTX does not promise this of a vector,

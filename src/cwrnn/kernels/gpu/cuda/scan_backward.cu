@@ -26,15 +26,6 @@ struct Call {
     int64 weight_s, states_s, g_outside_s, g_messages_s, flags_s, exchange_s;
 };
 
-/* Where a block's shared memory has the number of rows that were announced. */
-DEVICE int *counter_of_rows(char *memory) {
-    return (int *)(memory + 2 * SEQUENCES * PITCH + (SPLIT - 1) * (WARPS / SPLIT * TILES * 32) * 16);
-}
-
-DEVICE int *scan_flag(const Call &call, int64 s, int64 j, int64 tile) {
-    return call.flags + s * call.flags_s + (j * call.tiles + tile) * call.parts * FLAG_STRIDE;
-}
-
 DEVICE int *gather_flag(const Call &call, int64 s, int64 j, int64 tile) {
     return call.flags + s * call.flags_s + ((call.G * call.parts + j * call.gather_parts) * call.tiles + tile) * FLAG_STRIDE;
 }

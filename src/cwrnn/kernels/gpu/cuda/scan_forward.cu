@@ -22,15 +22,6 @@ struct Call {
     int64 weight_s, h0_s, h0_b, states_s, drive_s, messages_s, flags_s, exchange_s;
 };
 
-/* Where a block's shared memory has the number of rows that were announced. */
-DEVICE int *counter_of_rows(char *memory) {
-    return (int *)(memory + 2 * SEQUENCES * PITCH + (SPLIT - 1) * (WARPS / SPLIT * TILES * 32) * 16);
-}
-
-DEVICE int *scan_flag(const Call &call, int64 s, int64 j, int64 tile) {
-    return call.flags + s * call.flags_s + (j * call.tiles + tile) * call.parts * FLAG_STRIDE;
-}
-
 DEVICE int *message_flag(const Call &call, int64 s, int64 sender, int64 receiver, int64 tile) {
     const int64 number = call.G * call.parts + (sender * call.G + receiver) * call.message_parts;
     return call.flags + s * call.flags_s + (number * call.tiles + tile) * FLAG_STRIDE;
