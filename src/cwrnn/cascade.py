@@ -82,7 +82,7 @@ def _compute_states(
 ) -> tuple[tuple[HeldSignal, ...], tuple[HeldSignal, ...]]:
     """The states h of every module and the states c, if the cell has any, fastest module first."""
     gates, biases, parts = CELLS[cell]
-    inputs = _decimate(input, schedule, t0)
+    inputs = decimate(input, schedule, t0)
     initial = initial_state(h0, input, schedule, parts)
     hearers = _find_partly_heard(schedule, t0, input.shape[0], input.device)
 
@@ -244,7 +244,7 @@ def _hear(row: int, period: Any, faster: Any, before: Any, end: Any) -> Any:
     return ticks & (end // faster > end // period * period // faster)
 
 
-def _decimate(input: Tensor, schedule: Schedule, t0: int) -> list[Tensor]:
+def decimate(input: Tensor, schedule: Schedule, t0: int) -> list[Tensor]:
     """The input at each module's ticks, taken from that of the next faster module where it contains them all."""
     inputs: list[Tensor] = []
     for i, period in enumerate(schedule.periods):

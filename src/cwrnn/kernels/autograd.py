@@ -44,7 +44,7 @@ class Kernel(Protocol):
         `keep_gates`, and None for other cells.
         """
 
-    def count_kept(self, schedule: Schedule, t0: int, T: int, B: int, cell: str) -> int:
+    def count_kept(self, schedule: Schedule, t0: int, T: int, B: int, cell: str, dtype: torch.dtype) -> int:
         """How many numbers the fourth result of `forward` has; 0 for cells that need none. T and B may be symbols."""
 
     def backward(

@@ -44,15 +44,15 @@ BACKWARD_SCHEMA = (
     "Tensor? weight_ch=None, Tensor? kept=None, Tensor? h0=None) -> Tensor[]"
 )
 
-Refuse = Callable[[torch.device, torch.dtype, Schedule], str | None]
+Refuse = Callable[[torch.device, torch.dtype, Schedule, str], str | None]
 
 
-def _refuse_on_cpu(device: torch.device, dtype: torch.dtype, schedule: Schedule) -> str | None:
+def _refuse_on_cpu(device: torch.device, dtype: torch.dtype, schedule: Schedule, cell: str) -> str | None:
     return loader.refuse(device, dtype)
 
 
-def _refuse_on_gpu(device: torch.device, dtype: torch.dtype, schedule: Schedule) -> str | None:
-    return launch.refuse(device, dtype) or launch.refuse_schedule(schedule)
+def _refuse_on_gpu(device: torch.device, dtype: torch.dtype, schedule: Schedule, cell: str) -> str | None:
+    return launch.refuse(device, dtype) or launch.refuse_schedule(schedule, device, dtype, cell)
 
 
 @lru_cache(maxsize=256)
@@ -86,7 +86,7 @@ def _forward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
         expected = _expect_network(input, weight_ih, weight_hh, bias, weight_ch, lengths, schedule.sizes, nonlinearity)
         expected["h0"] = h0, (input.shape[1], CELLS[nonlinearity].parts * schedule.hidden_size)
         _check_operands(input, expected, t0)
-        _check_kernel(input, schedule, refuse)
+        _check_kernel(input, schedule, nonlinearity, refuse)
         _check_lengths(lengths, input.shape[0])
         final, ticks, held, kept = kernel.forward(
             input, weight_ih, weight_hh, bias, h0, lengths, schedule, t0, nonlinearity, hold, keep_ticks, keep_ticks,
@@ -131,12 +131,12 @@ def _backward_of(kernel: Kernel, refuse: Refuse) -> Callable[..., list[Tensor]]:
         expected |= {"ticks": (ticks, (states,)), "g_ticks": (g_ticks, (states,))}
         parts = CELLS[nonlinearity].parts
         expected |= {"g_final": (g_final, (1, B, parts * N)), "g_held": (g_held, (T, B, N))}
-        size = kernel.count_kept(schedule, t0, T, B, nonlinearity)
+        size = kernel.count_kept(schedule, t0, T, B, nonlinearity, input.dtype)
         if (kept is None) != (size == 0):
             raise ValueError(f"kept must be the last output of recurrence for {nonlinearity!r}, got {kept}")
         expected["kept"] = kept, (size,)
         _check_operands(input, expected, t0)
-        _check_kernel(input, schedule, refuse)
+        _check_kernel(input, schedule, nonlinearity, refuse)
         gradients = kernel.backward(
             _check_wanted(wanted, bias, weight_ch), input, weight_ih, weight_hh, bias, lengths, ticks, g_final, g_ticks,
             g_held, schedule, t0, nonlinearity, weight_ch, kept,
@@ -207,8 +207,8 @@ def _check_wanted(wanted: Sequence[bool] | None, bias: Tensor | None, weight_ch:
     return wanted
 
 
-def _check_kernel(input: Tensor, schedule: Schedule, refuse: Refuse) -> None:
-    reason = refuse(input.device, input.dtype, schedule)
+def _check_kernel(input: Tensor, schedule: Schedule, cell: str, refuse: Refuse) -> None:
+    reason = refuse(input.device, input.dtype, schedule, cell)
     if reason is not None:
         raise RuntimeError(f"the kernel cannot run on {input.device} with {input.dtype}: {reason}")
 
@@ -305,7 +305,7 @@ def _describe_outputs(
         shapes.append((T, B, N))
     if keep_ticks:
         kernel = launch if input.is_cuda else sequence
-        kept = kernel.count_kept(_make_schedule(tuple(periods), tuple(sizes)), t0, T, B, nonlinearity)
+        kept = kernel.count_kept(_make_schedule(tuple(periods), tuple(sizes)), t0, T, B, nonlinearity, input.dtype)
         shapes += [(kept,)] if CELLS[nonlinearity].gates > 1 else []
     return [input.new_empty(shape) for shape in shapes]
 

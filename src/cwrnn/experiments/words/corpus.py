@@ -20,13 +20,14 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cache_folder import find_cache_folder
 from ...untrusted import escape_controls
 from .. import paper
 from ..errors import ArgumentError
 from ..file_names import replace_undecodable
 from ..progress import ProgressCallback
 from .clips import SPLITS, TEST, TRAIN, SourceContents
-from .feature_cache import find_user_cache, load_features
+from .feature_cache import load_features
 from .features import FeatureSettings
 from .folder import read_folder
 from .timit import read_timit
@@ -259,7 +260,7 @@ def load_corpus(
     if len(contents.problems) > MOST_PROBLEMS:
         # more than a person reads: what is wrong with the sounds is not looked for
         raise CorpusError(source, contents.problems)
-    folder = find_user_cache() if cache is None else cache or None
+    folder = find_cache_folder("words") if cache is None else cache or None
     features, problems = load_features(contents.clips, settings, cache=folder, progress=progress)
     if contents.problems or problems or contents.missing_words:
         # if the source has problems, they may be the reason why words are missing

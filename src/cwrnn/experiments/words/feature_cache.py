@@ -13,7 +13,6 @@ A cache file that is damaged in any way gives a warning, its features are comput
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -92,17 +91,6 @@ def load_features(
     if file is not None:
         _write_cache_file(file, ordered)
     return ordered, []
-
-
-def find_user_cache() -> Path | None:
-    """Return the folder of this user's cache, or None if there is no home folder."""
-    folder = os.environ.get("XDG_CACHE_HOME")
-    if folder:
-        return Path(folder) / "cwrnn" / "words"
-    try:
-        return Path.home() / ".cache" / "cwrnn" / "words"
-    except RuntimeError:
-        return None
 
 
 def _report(progress: ProgressCallback | None, done: int, total: int) -> None:

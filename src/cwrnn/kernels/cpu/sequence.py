@@ -122,7 +122,9 @@ def forward(
     final = input.new_empty(*replicas, 1, B, N * CELLS[cell].parts)
     ticks = empty(input, (*replicas, B * states)) if keep_ticks else None
     held = empty(input, (*replicas, T, B, N)) if hold else None
-    kept = empty(input, (*replicas, count_kept(schedule, t0, T, B, cell))) if keep_gates and cell in KEPT else None
+    kept = None
+    if keep_gates and cell in KEPT:
+        kept = empty(input, (*replicas, count_kept(schedule, t0, T, B, cell, input.dtype)))
     fields = template[:]
     safe = _describe_network(fields, input, weight_ih, weight_hh, bias, lengths, cell, weight_ch)
     fields[FIELD_FINAL] = final.data_ptr()
@@ -152,7 +154,7 @@ def forward(
     return final, ticks, held, kept
 
 
-def count_kept(schedule: Schedule, t0: int, T: int, B: int, cell: str) -> int:
+def count_kept(schedule: Schedule, t0: int, T: int, B: int, cell: str, dtype: torch.dtype) -> int:
     """How many numbers `forward` keeps for `backward` besides the ticks; 0 for cells that need none."""
     if cell not in KEPT:
         return 0

@@ -1,4 +1,4 @@
-"""The gradients of the weights, the bias and the input of simple cells on a GPU, by the CUDA programs in gradients.cu.
+"""The gradients of the weights, the bias and the input on a GPU, by the CUDA programs in gradients.cu.
 
 All of them follow from the gradients of the messages, which `scan.backward` computes. One launch multiplies these with
 states, inputs and weights, in parts; another one adds up the parts, in an order that depends on the shapes alone.
@@ -6,7 +6,8 @@ states, inputs and weights, in parts; another one adds up the parts, in an order
 
 from array import array
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from ...schedule import Schedule
 from ..tensors import pointer
 from . import driver
+from .scan import NEUTRAL, count_planes
 from .tables import Plan, count_blocks
 
 WARPS = 8
@@ -26,7 +28,7 @@ STAGES = 4
 TILE = 64
 """Sequences and inputs of a block of the input's gradient."""
 PARTS = 256
-"""About how many parts of the weights' gradients keep a large GPU busy."""
+"""About how many parts of the weights' gradients, of all planes, keep a large GPU busy."""
 FEWEST_LINES, MOST_LINES = 256, 4096
 """Lines (a row of a module in one sequence) of a part: each part begins with a wait, and long sums are less exact."""
 
@@ -42,9 +44,38 @@ class Programs(NamedTuple):
     add: driver.Program
 
 
+class Launches(NamedTuple):
+    """The launches for the gradients that a call wants, and the sizes that they read."""
+
+    programs: Programs
+    lines: int
+    """Lines of a part."""
+    recurrent_parts: int
+    """The parts of the gradient of weight_hh."""
+    parts: int
+    """All parts of the weights' gradients."""
+    inputs: int
+    """Columns of the gradient of weight_ih."""
+    first_sum: int
+    """How many numbers of memory come before the sums of the bias."""
+    numbers: int
+    """How many numbers of memory there are."""
+    blocks: int
+    """Blocks that multiply."""
+    adding_blocks: int
+    """Blocks that add up parts."""
+
+
 @lru_cache(maxsize=1024)
 def load_programs(
-    schedule: Schedule, dtype: torch.dtype, products: int, I: int, aligned: bool, input_piece: int, index: int
+    schedule: Schedule,
+    dtype: torch.dtype,
+    gates: int,
+    products: int,
+    I: int,
+    aligned: bool,
+    input_piece: int,
+    index: int,
 ) -> Programs:
     """The programs for a schedule and a dtype on a CUDA device.
 
@@ -61,12 +92,9 @@ def load_programs(
     stage = depth * ((HEIGHT + width) * size + 2 * pad)
     input_stage = TILE * (4 * 32 + 16) + 2 * depth * (TILE * size + pad)
     shared = STAGES * max(stage, input_stage)
-    constants = {
+    constants = NEUTRAL | {
         "ELEMENT": driver.ELEMENTS[dtype], "PRODUCTS": products, "TALL": tall, "STAGES": STAGES, "PIECE": piece,
-        "INPUT_PIECE": input_piece, "OUTPUT_PIECE": output_piece, "WARPS": WARPS, "SHARED": shared,
-        # the rest is not used
-        "STEPS": 2, "TILES": 1, "SPLIT": 1, "SPREAD": 0, "CHUNK": 1, "AHEAD": 1, "NESTED": 1, "RECTIFY": 0, "EVEN": 0,
-        "FULL": 0, "VECTOR": 0, "SIGNALLER": 0, "TRANSPOSED": 0,
+        "INPUT_PIECE": input_piece, "OUTPUT_PIECE": output_piece, "WARPS": WARPS, "SHARED": shared, "GATES": gates,
     }  # fmt: skip
     settings = tuple(sorted(constants.items()))
 
@@ -82,6 +110,7 @@ def load_programs(
 def compute(
     plan: Plan,
     schedule: Schedule,
+    gates: int,
     products: int,
     input: Tensor,
     weight_ih: Tensor,
@@ -92,53 +121,88 @@ def compute(
     g_weight_ih: Tensor | None,
     g_weight_hh: Tensor | None,
     g_bias: Tensor | None,
-    stream: int,
 ) -> None:
-    """Fills the gradients that are not None. The tensors must be dense; a leading axis of S replicas may be there."""
+    """Fills the gradients that are not None, of a cell with so many gates.
+
+    The tensors must be dense; a leading axis of S replicas may be there.
+    """
     if g_input is not None and g_input.numel() == 0:
         g_input = None
     if g_input is None and g_weight_ih is None and g_weight_hh is None and g_bias is None:
         return
-    lead, (T, B, I), N, size = ticks.shape[:-1], input.shape[-3:], schedule.hidden_size, input.element_size()
-    S = lead.numel()
+    lead, I, size = input.dim() > 3, input.shape[-1], input.element_size()
+    S = input.shape[0] if lead else 1
     address, input_address, weight_address = ticks.data_ptr(), input.data_ptr(), weight_ih.data_ptr()
     input_strides = input.stride()[:-1]
     weight_s = weight_ih.stride(0) if lead else 0
-    strides = (stride * size for stride in (I, weight_s, *input_strides))
+    strides = [stride * size for stride in (I, weight_s, *input_strides)]
     input_piece = _choose_piece(size, input_address, weight_address, *strides)
-    index = input.device.index or 0
-    programs = load_programs(schedule, input.dtype, products, I, address % 16 == 0, input_piece, index)
-    recurrent, of_inputs = g_weight_hh is not None, g_weight_ih is not None or g_bias is not None
-    lines, recurrent_parts, input_parts = count_parts(schedule, plan.ticks, B, I, programs.width)
-    inputs = 0 if g_weight_ih is None else I
-    if inputs == 0 and of_inputs:
-        _, _, input_parts = count_parts(schedule, plan.ticks, B, 0, programs.width, lines)
-    recurrent_parts, input_parts = recurrent_parts * recurrent, input_parts * of_inputs
-    parts, block = recurrent_parts + input_parts, HEIGHT * programs.width
-    products_and_sums = torch.empty(
-        S * (parts * block + input_parts * HEIGHT), dtype=torch.float32, device=input.device
-    )
+    index = input.get_device()
+    launches = _prepare(
+        plan, schedule, I, S, input.dtype, gates, products, address % 16 == 0, input_piece, index,
+        g_input is not None, g_weight_ih is not None, g_weight_hh is not None, g_bias is not None,
+    )  # fmt: skip
+    products_and_sums = torch.empty(launches.numbers, dtype=torch.float32, device=input.device)
     at = products_and_sums.data_ptr()
     fields = array("q", (
         plan.table.data_ptr(), g_messages.data_ptr(), address, input_address, weight_address,
-        pointer(lengths), at, at + 4 * S * parts * block,
+        pointer(lengths), at, at + 4 * launches.first_sum,
         pointer(g_input), pointer(g_weight_ih), pointer(g_weight_hh), pointer(g_bias),
-        T, B, I, N, schedule.modules, lines, recurrent_parts, parts, inputs,
-        plan.g_messages_size, plan.states_size, input_strides[0] if lead else 0, input_strides[-2], input_strides[-1],
-        weight_s,
+        plan.T, plan.B, I, schedule.hidden_size, schedule.modules, launches.lines, launches.recurrent_parts,
+        launches.parts, launches.inputs, plan.g_messages_size, plan.states_size,
+        input_strides[0] if lead else 0, input_strides[-2], input_strides[-1], weight_s,
     ))  # fmt: skip
-    blocks = parts if g_input is None else parts + T * -(-B // TILE) * -(-I // TILE)
-    if blocks > 0:
-        driver.launch(programs.multiply, blocks, S, fields, stream)
-    piece = programs.output_piece
-    numbers = N * (recurrent * (N // piece) + (g_weight_ih is not None) * (I // piece) + (g_bias is not None))
-    if numbers > 0:
-        driver.launch(programs.add, -(-numbers // (32 * WARPS)), S, fields, stream)
+    if launches.blocks > 0:
+        driver.launch_on(index, launches.programs.multiply, launches.blocks, S, fields)
+    if launches.adding_blocks > 0:
+        driver.launch_on(index, launches.programs.add, launches.adding_blocks, S * count_planes(gates), fields)
 
 
 @lru_cache(maxsize=4096)
+def _prepare(
+    plan: Plan,
+    schedule: Schedule,
+    I: int,
+    S: int,
+    dtype: torch.dtype,
+    gates: int,
+    products: int,
+    aligned: bool,
+    input_piece: int,
+    index: int,
+    of_input: bool,
+    of_weight_ih: bool,
+    of_weight_hh: bool,
+    of_bias: bool,
+) -> Launches:
+    """The launches for S replicas; the last four arguments say which gradients are wanted."""
+    programs = load_programs(schedule, dtype, gates, products, I, aligned, input_piece, index)
+    planes, N, B = count_planes(gates), schedule.hidden_size, plan.B
+    lines, recurrent_parts, input_parts = count_parts(schedule, plan.ticks, B, I, programs.width, planes)
+    inputs = I if of_weight_ih else 0
+    of_inputs = of_weight_ih or of_bias
+    if inputs == 0 and of_inputs:
+        _, _, input_parts = count_parts(schedule, plan.ticks, B, 0, programs.width, planes, lines)
+    recurrent_parts, input_parts = recurrent_parts * of_weight_hh, input_parts * of_inputs
+    parts = recurrent_parts + input_parts
+    first_sum = S * planes * parts * HEIGHT * programs.width
+    piece = programs.output_piece
+    added = N * (of_weight_hh * (N // piece) + of_weight_ih * (I // piece) + of_bias)
+    return Launches(
+        programs,
+        lines,
+        recurrent_parts,
+        parts,
+        inputs,
+        first_sum,
+        first_sum + S * planes * input_parts * HEIGHT,
+        planes * parts + (plan.T * count_blocks(B, TILE) * count_blocks(I, TILE) if of_input else 0),
+        count_blocks(added, 32 * WARPS),
+    )
+
+
 def count_parts(
-    schedule: Schedule, ticks: tuple[int, ...], B: int, I: int, width: int, lines: int | None = None
+    schedule: Schedule, ticks: tuple[int, ...], B: int, I: int, width: int, planes: int = 1, lines: int | None = None
 ) -> tuple[int, int, int]:
     """The lines of a part, and the numbers of parts of the gradients of weight_hh and weight_ih."""
     wide = max(count_blocks(I, width), 1)
@@ -148,7 +212,7 @@ def count_parts(
     ]
     if lines is None:
         total = sum((n + 1) * B * recurrent + n * B * inputs for n, recurrent, inputs in modules)
-        lines = min(max(count_blocks(total, PARTS * 64) * 64, FEWEST_LINES), MOST_LINES)
+        lines = min(max(count_blocks(total * planes, PARTS * 64) * 64, FEWEST_LINES), MOST_LINES)
     return (
         lines,
         sum(count_blocks((n + 1) * B, lines) * recurrent for n, recurrent, _ in modules),
@@ -158,7 +222,9 @@ def count_parts(
 
 def _choose_piece(size: int, *numbers: int) -> int:
     """How many bytes can be copied at once, of elements of `size` bytes that begin at multiples of these numbers."""
+    # a power of two divides all of them if it divides the bits of all
+    bits = reduce(or_, numbers)
     for piece in (16, 4):
-        if all(number % piece == 0 for number in numbers):
+        if bits % piece == 0:
             return piece
     return size

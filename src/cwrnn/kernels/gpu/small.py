@@ -1,11 +1,15 @@
-"""The GPU kernel of small networks: at most 128 units with the cells tanh and relu, at most 64 with LSTM and GRU.
+"""The GPU kernel of small networks: at most 128 units, LSTM and GRU in half precision 64.
 
 At these sizes the chain of ticks takes nearly all the time, so a tick must take as little as possible: one block
-computes one sequence, with all recurrent weights in its registers and the states in its shared memory. Forward is one
+computes one sequence, with the recurrent weights in its registers and the states in its shared memory. Forward is one
 launch (cuda/small_forward.cu, cuda/small_gated_forward.cu). Backward is three: the recurrence in reverse
 (cuda/small_backward.cu, cuda/small_gated_backward.cu), which writes the gradient of every sum that was activated; the
 products of these gradients with states, inputs and weights; and the sum of the parts of the weights' gradients (both in
 cuda/small_gradients.cu).
+
+The registers of a block cannot hold the weights of an LSTM or a GRU of more than 64 units. A part of them stays in
+shared memory, and one more launch first computes the drive of all steps (cuda/small_drive.cu). The drive takes 4 bytes
+of working memory for each gate of each unit, at each step of each sequence.
 
 float32 is multiplied as float32, whatever torch allows: products of tf32 would save no time here. All sums are sums of
 float32, in an order that depends on the shapes alone. Zeros stand in for the weights from modules that a module does
@@ -15,6 +19,7 @@ not hear. Zero times an infinite state would be NaN, so a sum that is NaN is com
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,10 +29,14 @@ from ...held import count_rows
 from ...schedule import Schedule
 from ..tensors import dense, pointer, whole, with_memory
 from . import driver
-from .tables import count_blocks, round_up
+from .tables import count_blocks, list_first_ticks, round_up
 
-MOST_UNITS = {"tanh": 128, "relu": 128, "lstm": 64, "gru": 64}
-"""The most units of a small network of each cell: the registers of a block must hold its weights."""
+MOST_UNITS = 128
+"""The most units of a small network: the registers of a block hold its weights, those of LSTM and GRU together with the
+shared memory."""
+MOST_UNITS_IN_REGISTERS = 64
+"""The most units of LSTM and GRU for which registers hold all weights and helpers compute the drive. In half precision,
+larger ones run faster by scan.py."""
 KEPT = {"lstm": 5, "gru": 4}
 """How many numbers per unit and tick forward keeps for backward, besides the ticks."""
 PART_LINES = 128
@@ -35,7 +44,7 @@ PART_LINES = 128
 MOST_PARTS = 128
 """The most parts of the weights' gradients."""
 TILE = 64
-"""Rows and columns of the products that a block of cuda/small_gradients.cu computes."""
+"""Rows and columns of the products that a block of cuda/small_gradients.cu and cuda/small_drive.cu computes."""
 
 # where the members of the structure `Call` in cuda/small.cuh stand in an array of 64-bit integers
 (
@@ -43,20 +52,22 @@ TILE = 64
     FIELD_INPUT, FIELD_INPUT_S, FIELD_INPUT_T, FIELD_INPUT_B,
     FIELD_WEIGHT_IH, FIELD_WEIGHT_IH_S, FIELD_WEIGHT_HH, FIELD_WEIGHT_HH_S, FIELD_BIAS, FIELD_BIAS_S,
     FIELD_PEEPHOLES, FIELD_PEEPHOLES_S, FIELD_H0, FIELD_H0_S, FIELD_H0_B, FIELD_LENGTHS,
-    FIELD_FINAL, FIELD_HELD, FIELD_TICKS, FIELD_TICKS_S, FIELD_KEPT, FIELD_KEPT_S, FIELD_STATES_SIZE,
+    FIELD_FINAL, FIELD_HELD, FIELD_HELD_STEP,
+    FIELD_TICKS, FIELD_TICKS_S, FIELD_KEPT, FIELD_KEPT_S, FIELD_STATES_SIZE, FIELD_DRIVE,
     FIELD_G_HELD, FIELD_G_HELD_S, FIELD_G_HELD_T, FIELD_G_HELD_B, FIELD_G_HELD_N, FIELD_G_TICKS, FIELD_G_FINAL,
     FIELD_G_INPUT, FIELD_G_WEIGHT_IH, FIELD_G_WEIGHT_HH, FIELD_G_BIAS, FIELD_G_H0, FIELD_G_PEEPHOLES,
-    FIELD_G_DRIVE, FIELD_BEFORE, FIELD_PARTS, FIELD_G_PEEPHOLE_PARTS,
+    FIELD_G_DRIVE, FIELD_G_DRIVE_STEP, FIELD_BEFORE, FIELD_PARTS, FIELD_G_PEEPHOLE_PARTS,
     FIELD_PART_COUNT, FIELD_PART_LINES, FIELD_FIRST_COLUMN, FIELD_COLUMNS, FIELD_MODULES,
-) = range(50)  # fmt: skip
+) = range(53)  # fmt: skip
 MODULE_FIELDS, MOST_MODULES = 3, 128
 """The 64-bit integers of a structure `Module` (period and first tick, first unit and size, states), and how many there
 are."""
 
 
-def takes(schedule: Schedule, cell: str) -> bool:
-    """Whether this kernel computes a network with that schedule and cell."""
-    return schedule.hidden_size <= MOST_UNITS[cell]
+def takes(schedule: Schedule, cell: str, dtype: torch.dtype) -> bool:
+    """Whether this kernel computes a network with that schedule, cell and dtype."""
+    exact = CELLS[cell].gates == 1 or dtype == torch.float32
+    return schedule.hidden_size <= (MOST_UNITS if exact else MOST_UNITS_IN_REGISTERS)
 
 
 def forward(
@@ -84,15 +95,17 @@ def forward(
     )
     input, weight_ih, weight_hh = dense(input, 1), dense(weight_ih, 2), dense(weight_hh, 2)
     bias, h0, lengths, weight_ch = dense(bias, 1), dense(h0, 1), whole(lengths), dense(weight_ch, 1)
-    *lead, T, B, _ = input.shape
-    N, parts = schedule.hidden_size, CELLS[cell].parts
-    call, states_size = _describe_call(schedule, t0, input, weight_ih, weight_hh, lengths, weight_ch)
+    *lead, T, B, I = input.shape
+    N, parts, device = schedule.hidden_size, CELLS[cell].parts, input.get_device()
+    sizes = _describe_modules(schedule, list_first_ticks(schedule, t0, T), T, B, I)
+    states_size = sizes[FIELD_STATES_SIZE]
     final = weight_hh.new_empty((*lead, 1, B, parts * N))
     ticks = weight_hh.new_empty((*lead, states_size)) if keep_ticks else None
     held = weight_hh.new_empty((*lead, T, B, N)) if hold else None
     kept = weight_hh.new_empty((*lead, KEPT[cell] * states_size)) if keep_gates and cell in KEPT else None
     blocks = B * weight_hh.shape[:-2].numel()
     if blocks > 0:
+        call = _describe_call(sizes, input, weight_ih, weight_hh, lengths, weight_ch)
         call[FIELD_BIAS], call[FIELD_H0] = pointer(bias), pointer(h0)
         if h0 is not None:
             call[FIELD_H0_B] = h0.stride(-2)
@@ -101,8 +114,15 @@ def forward(
         call[FIELD_FINAL], call[FIELD_HELD] = final.data_ptr(), pointer(held)
         call[FIELD_TICKS], call[FIELD_KEPT] = pointer(ticks), pointer(kept)
         call[FIELD_KEPT_S] = KEPT.get(cell, 0) * states_size
-        device = input.get_device()
-        _launch(_load_forward(N, input.shape[-1], weight_hh.dtype, cell, device), blocks, call, device)
+        dtype, gates = weight_hh.dtype, CELLS[cell].gates
+        if _is_large(N, gates) and T > 0:
+            rows = gates * round_up(N, 16)
+            drive = torch.empty(blocks * T * rows, dtype=torch.float32, device=input.device)
+            call[FIELD_DRIVE] = drive.data_ptr()
+            tiles = count_blocks(T * B, TILE) * count_blocks(rows, TILE)
+            driver.launch_on(device, _load_drive(gates, dtype, device), blocks // B * tiles, 1, call)
+        scan = _load_forward(N, I, dtype, cell, weight_ch is not None, device)
+        driver.launch_on(device, scan, blocks, 1, call)
     return final, ticks, held, kept
 
 
@@ -147,9 +167,14 @@ def backward(
     if blocks == 0:
         return gradients
     g_input, g_weight_ih, g_weight_hh, g_bias, g_h0, g_peepholes = gradients
-    call, states_size = _describe_call(schedule, t0, input, weight_ih, weight_hh, lengths, weight_ch)
-    call[FIELD_TICKS], call[FIELD_TICKS_S] = ticks.data_ptr(), states_size
-    call[FIELD_KEPT], call[FIELD_KEPT_S] = pointer(kept), KEPT.get(cell, 0) * states_size
+    device, dtype, S = input.get_device(), weight_hh.dtype, blocks // B
+    launches = _prepare_backward(
+        schedule, list_first_ticks(schedule, t0, T), T, B, I, dtype, cell, device,
+        g_input is not None, g_weight_ih is not None, g_weight_hh is not None, g_bias is not None,
+        g_peepholes is not None,
+    )  # fmt: skip
+    call = _describe_call(launches.sizes, input, weight_ih, weight_hh, lengths, weight_ch)
+    call[FIELD_TICKS], call[FIELD_KEPT] = ticks.data_ptr(), pointer(kept)
     call[FIELD_G_TICKS], call[FIELD_G_FINAL] = pointer(g_ticks), pointer(g_final)
     if g_held is not None:
         # the gradient of a sum is one number with strides of zero
@@ -157,61 +182,99 @@ def backward(
         call[FIELD_G_HELD] = g_held.data_ptr()
         *_, call[FIELD_G_HELD_T], call[FIELD_G_HELD_B], call[FIELD_G_HELD_N] = g_held.stride()
         call[FIELD_G_HELD_S] = g_held.stride(0) if lead else 0
-    device, dtype, S = input.get_device(), weight_hh.dtype, blocks // B
-    planes = 1 if gates == 1 else 4
-    g_drive = torch.empty(blocks * T * planes * N, dtype=torch.float32, device=weight_hh.device)
+    g_drive = torch.empty(blocks * T * launches.planes * N, dtype=torch.float32, device=weight_hh.device)
     before = None if g_weight_hh is None else weight_hh.new_empty(blocks * T * N)
     call[FIELD_G_DRIVE], call[FIELD_BEFORE], call[FIELD_G_H0] = g_drive.data_ptr(), pointer(before), pointer(g_h0)
     if g_peepholes is not None:
         g_peephole_parts = g_drive.new_empty(blocks * PEEPHOLES * N)
-        call[FIELD_G_PEEPHOLE_PARTS] = g_peephole_parts.data_ptr()
-    _launch(_load_backward(N, dtype, cell, device), blocks, call, device)
-    if T == 0:
-        return gradients
-    multiply, add = _load_gradients(gates, dtype, device)
-    lines = T * B
-    products = sums = 0
-    if g_weight_ih is not None or g_weight_hh is not None or g_bias is not None:
-        first, end = 0 if g_weight_hh is not None else N, N + I if g_weight_ih is not None else N
-        columns = end - first
-        part_lines = max(PART_LINES, count_blocks(lines, 16 * MOST_PARTS) * 16)
-        count = count_blocks(lines, part_lines)
-        g_parts = g_drive.new_empty(S * count * planes * N * (columns + 1))
-        call[FIELD_PARTS], call[FIELD_PART_COUNT], call[FIELD_PART_LINES] = g_parts.data_ptr(), count, part_lines
-        call[FIELD_FIRST_COLUMN], call[FIELD_COLUMNS] = first, columns
+        call[FIELD_G_PEEPHOLE_PARTS], call[FIELD_G_PEEPHOLES] = g_peephole_parts.data_ptr(), g_peepholes.data_ptr()
+    driver.launch_on(device, launches.scan, blocks, 1, call)
+    if launches.part_numbers > 0:
+        g_parts = g_drive.new_empty(S * launches.part_numbers)
+        call[FIELD_PARTS] = g_parts.data_ptr()
         call[FIELD_G_WEIGHT_IH], call[FIELD_G_WEIGHT_HH] = pointer(g_weight_ih), pointer(g_weight_hh)
         call[FIELD_G_BIAS] = pointer(g_bias)
-        products = count * count_blocks(planes * N, TILE) * max(count_blocks(columns, TILE), 1)
-        sums = count_blocks(planes * N * (columns + 1), 32)
-    if g_peepholes is not None:
-        call[FIELD_G_PEEPHOLES] = g_peepholes.data_ptr()
-        sums += count_blocks(PEEPHOLES * N, 32)
-    if g_input is not None and I > 0:
+    if g_input is not None:
         call[FIELD_G_INPUT] = g_input.data_ptr()
-        products += count_blocks(lines, TILE) * count_blocks(I, TILE)
-    if products > 0:
-        _launch(multiply, S * products, call, device)
-    if sums > 0:
-        _launch(add, S * sums, call, device)
+    if launches.products > 0:
+        driver.launch_on(device, launches.multiply, S * launches.products, 1, call)
+    if launches.sums > 0:
+        driver.launch_on(device, launches.add, S * launches.sums, 1, call)
     return gradients
 
 
-def _describe_call(
+class _Launches(NamedTuple):
+    """The launches of a backward call, and the sizes that they read."""
+
+    sizes: "array[int]"
+    """A call with its sizes and modules, and nothing else."""
+    planes: int
+    """Planes of the gradients of a step's sums."""
+    part_numbers: int
+    """How many numbers the parts of the weights' gradients have in a replica."""
+    scan: driver.Program
+    multiply: driver.Program
+    add: driver.Program
+    products: int
+    """Blocks of `multiply` for each replica."""
+    sums: int
+    """Blocks of `add` for each replica."""
+
+
+@lru_cache(maxsize=4096)
+def _prepare_backward(
     schedule: Schedule,
-    t0: int,
+    first_ticks: tuple[int, ...],
+    T: int,
+    B: int,
+    I: int,
+    dtype: torch.dtype,
+    cell: str,
+    device: int,
+    of_input: bool,
+    of_weight_ih: bool,
+    of_weight_hh: bool,
+    of_bias: bool,
+    of_peepholes: bool,
+) -> _Launches:
+    """The launches of a backward call; the last arguments say which gradients are wanted."""
+    N, gates, lines = schedule.hidden_size, CELLS[cell].gates, T * B
+    planes = 1 if gates == 1 else 4
+    sizes = _describe_modules(schedule, first_ticks, T, B, I)[:]
+    sizes[FIELD_KEPT_S] = KEPT.get(cell, 0) * sizes[FIELD_STATES_SIZE]
+    sizes[FIELD_G_DRIVE_STEP] = B * planes * N
+    part_numbers = products = sums = 0
+    # without steps, nothing is left to multiply
+    if lines > 0 and (of_weight_ih or of_weight_hh or of_bias):
+        first, end = 0 if of_weight_hh else N, N + I if of_weight_ih else N
+        columns = end - first
+        part_lines = max(PART_LINES, count_blocks(lines, 16 * MOST_PARTS) * 16)
+        count = count_blocks(lines, part_lines)
+        sizes[FIELD_PART_COUNT], sizes[FIELD_PART_LINES] = count, part_lines
+        sizes[FIELD_FIRST_COLUMN], sizes[FIELD_COLUMNS] = first, columns
+        part_numbers = count * planes * N * (columns + 1)
+        products = count * count_blocks(planes * N, TILE) * max(count_blocks(columns, TILE), 1)
+        sums = count_blocks(planes * N * (columns + 1), 32)
+    if lines > 0 and of_peepholes:
+        sums += count_blocks(PEEPHOLES * N, 32)
+    if of_input:
+        products += count_blocks(lines, TILE) * count_blocks(I, TILE)
+    multiply, add = _load_gradients(gates, dtype, device)
+    scan = _load_backward(N, dtype, cell, device)
+    return _Launches(sizes, planes, part_numbers, scan, multiply, add, products, sums)
+
+
+def _describe_call(
+    sizes: "array[int]",
     input: Tensor,
     weight_ih: Tensor,
     weight_hh: Tensor,
     lengths: Tensor | None,
     weight_ch: Tensor | None,
-) -> tuple["array[int]", int]:
-    """The fields that forward and backward share, and how many numbers the states of all modules have in a replica."""
-    *lead, T, B, _ = input.shape
-    # a module that does not tick has no phase
-    firsts = tuple([min(-t0 % period, T) for period in schedule.periods])
-    modules, states_size = _describe_modules(schedule, firsts, T, B, input.shape[-1])
-    call = modules[:]
-    *_, call[FIELD_INPUT_T], call[FIELD_INPUT_B], _ = input.stride()
+) -> "array[int]":
+    """A call with these sizes, and with the fields that forward and backward share."""
+    call = sizes[:]
+    *lead, call[FIELD_INPUT_T], call[FIELD_INPUT_B], _ = input.stride()
     call[FIELD_INPUT] = input.data_ptr()
     call[FIELD_WEIGHT_IH], call[FIELD_WEIGHT_HH] = weight_ih.data_ptr(), weight_hh.data_ptr()
     if lengths is not None:
@@ -220,19 +283,18 @@ def _describe_call(
         call[FIELD_PEEPHOLES] = weight_ch.data_ptr()
         call[FIELD_PEEPHOLES_S] = weight_ch.stride(0) if lead else 0
     if lead:
-        call[FIELD_INPUT_S], call[FIELD_WEIGHT_IH_S] = input.stride(0), weight_ih.stride(0)
-        call[FIELD_WEIGHT_HH_S], call[FIELD_TICKS_S] = weight_hh.stride(0), states_size
-    return call, states_size
+        call[FIELD_INPUT_S] = lead[0]
+        call[FIELD_WEIGHT_IH_S], call[FIELD_WEIGHT_HH_S] = weight_ih.stride(0), weight_hh.stride(0)
+    return call
 
 
 @lru_cache(maxsize=4096)
-def _describe_modules(
-    schedule: Schedule, first_ticks: tuple[int, ...], T: int, B: int, I: int
-) -> tuple["array[int]", int]:
-    """A call with its sizes and modules, and nothing else; and how many numbers the states have in a replica."""
+def _describe_modules(schedule: Schedule, first_ticks: tuple[int, ...], T: int, B: int, I: int) -> "array[int]":
+    """A call with its sizes and modules, and nothing else."""
     fields = array("q", bytes(8 * (FIELD_MODULES + MODULE_FIELDS * MOST_MODULES)))
     fields[FIELD_T], fields[FIELD_B], fields[FIELD_I] = T, B, I
     fields[FIELD_N], fields[FIELD_G] = schedule.hidden_size, schedule.modules
+    fields[FIELD_HELD_STEP] = B * schedule.hidden_size
     states, at = 0, FIELD_MODULES
     modules = zip(schedule.periods, schedule.sizes, schedule.slices, first_ticks, strict=True)
     for long_period, size, units, first in modules:
@@ -241,21 +303,27 @@ def _describe_modules(
         fields[at : at + MODULE_FIELDS] = array("q", [period | first << 32, units.start | size << 32, states])
         at += MODULE_FIELDS
         states += ((T - 1 - first) // period + 2 if first < T else 1) * B * size
-    fields[FIELD_STATES_SIZE] = states
-    return fields, states
+    fields[FIELD_STATES_SIZE] = fields[FIELD_TICKS_S] = states
+    return fields
 
 
 @lru_cache(maxsize=1024)
-def _load_forward(N: int, I: int, dtype: torch.dtype, cell: str, device: int) -> driver.Program:
+def _load_forward(N: int, I: int, dtype: torch.dtype, cell: str, peepholes: bool, device: int) -> driver.Program:
     gates, units = CELLS[cell].gates, round_up(N, 16)
     constants = {"GATES": gates, "UNITS": units, "INPUTS": 4 if I <= 4 else 16 if I <= 16 else 64}
     if gates == 1:
         scan = helpers = round_up(units, 32)
-        numbers = 7 * scan + 65 * scan + constants["INPUTS"] * (units + 40)
+        numbers = 5 * scan + 66 * scan + constants["INPUTS"] * (units + 40)
         return _load("small_forward.cu", "run_small_forward", dtype, scan + helpers, numbers, device,
                      **constants, RELU=cell == "relu")  # fmt: skip
     rows = gates * units
-    numbers = 5 * units + 65 * round_up(rows, 32) + 4 + constants["INPUTS"] * (rows + 40)
+    constants["PEEPHOLES"] = peepholes
+    if _is_large(N, gates):
+        held, shared = _place_weights(units, units // 16, gates)
+        numbers = shared + 3 * units + 16 * round_up(rows, 32) + 4
+        return _load("small_gated_forward.cu", "run_small_forward", dtype, 4 * units, numbers, device,
+                     GATES=gates, UNITS=units, IN_REGISTERS=held, PEEPHOLES=peepholes)  # fmt: skip
+    numbers = 5 * units + 66 * round_up(rows, 32) + 4 + constants["INPUTS"] * (rows + 40)
     threads = 4 * units + round_up(rows // 2, 32)
     return _load("small_gated_forward.cu", "run_small_forward", dtype, threads, numbers, device, **constants)
 
@@ -267,8 +335,33 @@ def _load_backward(N: int, dtype: torch.dtype, cell: str, device: int) -> driver
     if gates == 1:
         return _load("small_backward.cu", "run_small_backward", dtype, 2 * helpers, 70 * helpers + 32, device,
                      GATES=gates, UNITS=units, RELU=cell == "relu")  # fmt: skip
+    if _is_large(N, gates):
+        held, shared = _place_weights(units, count_blocks(gates * units, 64), 4)
+        numbers = shared + 67 * units + 64
+        return _load("small_gated_backward.cu", "run_small_backward", dtype, 4 * units, numbers, device,
+                     GATES=gates, UNITS=units, IN_REGISTERS=held)  # fmt: skip
     return _load("small_gated_backward.cu", "run_small_backward", dtype, 4 * units + helpers,
                  235 * units + helpers + 32, device, GATES=gates, UNITS=units)  # fmt: skip
+
+
+def _is_large(N: int, gates: int) -> bool:
+    """Whether a part of the weights stays in shared memory, and the drive is computed before."""
+    return gates > 1 and N > MOST_UNITS_IN_REGISTERS
+
+
+def _place_weights(units: int, groups: int, rows: int) -> tuple[int, int]:
+    """How many groups of columns a thread keeps in registers, and how many numbers the others of all threads have.
+
+    A group has four columns of each of the thread's `rows`.
+    """
+    # up to 96 units a thread may have 168 registers; with more units, 128
+    held = min(groups, (20 if units <= 96 else 18) // rows)
+    return held, 16 * rows * (groups - held) * units
+
+
+@lru_cache(maxsize=1024)
+def _load_drive(gates: int, dtype: torch.dtype, device: int) -> driver.Program:
+    return _load("small_drive.cu", "compute_small_drive", dtype, 256, 2 * 16 * (TILE + 4), device, GATES=gates)
 
 
 @lru_cache(maxsize=1024)
@@ -289,17 +382,6 @@ def _load(
         *((key, int(value)) for key, value in constants.items()),
     )
     return driver.load_program(file, name, pairs, threads, shared, device)
-
-
-def _launch(program: driver.Program, blocks: int, call: "array[int]", device: int) -> None:
-    """Starts a program on the current stream of a device. A negative number is a CPU, which tests emulate."""
-    if device < 0:
-        driver.launch(program, blocks, 1, call, 0)
-    elif device == torch._C._cuda_getDevice():
-        driver.launch(program, blocks, 1, call, torch._C._cuda_getCurrentRawStream(device))
-    else:
-        with torch.cuda.device(device):
-            driver.launch(program, blocks, 1, call, torch._C._cuda_getCurrentRawStream(device))
 
 
 def _replica_stride(tensor: Tensor | None) -> int:

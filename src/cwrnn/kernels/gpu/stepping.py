@@ -9,7 +9,6 @@ is read when the program runs: a captured graph then continues the stream from w
 """
 
 import logging
-import threading
 from array import array
 from collections.abc import Mapping
 from functools import cache, lru_cache
@@ -140,7 +139,7 @@ class PreparedStep:
             # a copy lives until the launch, and its memory is reused by later work of the same stream only
             clocks = t.to(self.device).contiguous()
             fields[FIELD_CLOCKS] = clocks.data_ptr()
-        _launch(self.program, self.columns, self.rows, fields, self.index)
+        driver.launch_on(self.index, self.program, self.columns, self.rows, fields)
         return output, after
 
     def step_if_unchanged(
@@ -267,18 +266,3 @@ def _check_devices_and_dtypes(input: Tensor, h: Tensor, *weights: Tensor | None)
             "Input and hidden tensors are not at the same device, "
             f"found input tensor at {input.device} and hidden tensor at {h.device}"
         )
-
-
-_thread = threading.local()
-
-
-def _launch(program: driver.Program, columns: int, rows: int, fields: "array[int]", index: int) -> None:
-    """Starts the program on the current stream of the CUDA device with that index."""
-    if not hasattr(_thread, "has_context"):
-        driver.make_current(index)
-        _thread.has_context = True
-    if torch._C._cuda_getDevice() == index:
-        driver.launch(program, columns, rows, fields, torch._C._cuda_getCurrentRawStream(index))
-    else:
-        with torch.cuda.device(index):
-            driver.launch(program, columns, rows, fields, torch._C._cuda_getCurrentRawStream(index))

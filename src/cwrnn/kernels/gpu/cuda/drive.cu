@@ -1,7 +1,7 @@
 /* The drive W_ih x + b at every tick of every module, as fragments that the recurrence reads.
  *
- * A warp computes TILES times 16 units, for TALL ticks of a tile of sequences. Constants as in modules.cuh, where EVEN
- * is about the inputs. */
+ * A warp computes TILES times 16 units, for TALL ticks of a tile of sequences. Every gate has blocks of its own. Constants
+ * as in modules.cuh, where EVEN is about the inputs. */
 
 #include "modules.cuh"
 
@@ -9,7 +9,7 @@
 
 struct Call {
     const Module *table;
-    const element *input, *weight, *bias; /* bias: (S, N), or NULL */
+    const element *input, *weight, *bias; /* weight: (S, GATES N, I); bias: (S, GATES N or more), or NULL */
     const int64 *lengths;                 /* (S, B), or NULL */
     float *drive;
     int64 B, I, N, tiles;
@@ -17,7 +17,7 @@ struct Call {
 };
 
 PROGRAM(THREADS) compute_drive(CALL(Call, call)) {
-    const int64 s = block_row(), I = call.I;
+    const int64 s = block_row() / GATES, gate = block_row() % GATES, I = call.I;
     const int thread = thread_number(), warp = thread / 32, lane = thread % 32, g = lane / 4;
     /* 32 bits suffice, and their quotients are quick */
     const uint32 tiles = (uint32)call.tiles;
@@ -42,7 +42,7 @@ PROGRAM(THREADS) compute_drive(CALL(Call, call)) {
         if (there[i] && call.lengths != nullptr) there[i] = t < call.lengths[s * call.B + b];
         columns[i] = call.input + s * call.input_s + t * call.input_t + b * call.input_b;
     }
-    const element *weight = call.weight + s * call.weight_s;
+    const element *weight = call.weight + s * call.weight_s + gate * call.N * I;
     float sums[TALL][TILES][4] = {}, small[TALL][TILES][4] = {};
     for (int k = 0; k < I; k += INNER) {
         uint32 right[TALL][2];
@@ -76,7 +76,7 @@ PROGRAM(THREADS) compute_drive(CALL(Call, call)) {
 #pragma unroll
         for (int low = 0; low < 2; low++) {
             const int64 u = (first_block + n) * ROWS + low * 8 + g;
-            bias[n][low] = call.bias != nullptr && u < m.size ? to_float(call.bias[s * call.bias_s + m.first_unit + u]) : 0;
+            bias[n][low] = call.bias != nullptr && u < m.size ? to_float(call.bias[s * call.bias_s + gate * call.N + m.first_unit + u]) : 0;
         }
 #pragma unroll
     for (int i = 0; i < TALL; i++) {
@@ -88,7 +88,7 @@ PROGRAM(THREADS) compute_drive(CALL(Call, call)) {
                     add_small(sums[i][n], small[i][n]);
                     /* row n is that of tick n, which counts from 1 */
                     int64 at = m.fragments * call.tiles + ((tick + 1) * call.tiles + tile) * blocks + first_block + n;
-                    *(float4 *)(call.drive + s * call.drive_s + at * FRAGMENT + lane * 4) =
+                    *(float4 *)(call.drive + block_row() * call.drive_s + at * FRAGMENT + lane * 4) =
                         make_float4(sums[i][n][0] + bias[n][0], sums[i][n][1] + bias[n][0], sums[i][n][2] + bias[n][1],
                                     sums[i][n][3] + bias[n][1]);
                 }

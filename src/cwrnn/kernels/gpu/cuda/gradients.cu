@@ -1,8 +1,9 @@
 /* The gradients of the weights, the bias and the input, from the gradients of the messages.
  *
  * A line is one row of a module in one sequence. The gradient of a module's weights is the product of the lines of
- * `g_messages` with its states, or with the input at its ticks. A block of threads computes HEIGHT x WIDTH numbers of it,
- * summed over `part_lines` lines; a second program adds up these parts. Other blocks compute the gradient of the input.
+ * `g_messages` with its states, or with the input at its ticks, for each plane of the cell's sums. A block of threads computes
+ * HEIGHT x WIDTH numbers of it, summed over `part_lines` lines; a second program adds up these parts. Other blocks compute the
+ * gradient of the input.
  *
  * Constants beside those of modules.cuh: TALL fragments of 16 receiving units of a warp; STAGES of lines that are in shared
  * memory or on their way to it; PIECE and INPUT_PIECE, the bytes that are copied at once, of states and of the input;
@@ -33,19 +34,25 @@ static_assert(STAGES * (STAGE > INPUT_STAGE ? STAGE : INPUT_STAGE) == SHARED, "g
 
 struct Call {
     const Module *table;
-    const element *g_messages; /* per module (ticks + 1, B, units of the module and of all faster ones) */
+    const element *g_messages; /* of every plane, per module (ticks + 1, B, units of the module and of all faster ones) */
     const element *states;     /* per module (ticks + 1, B, K) */
     const element *input;
-    const element *weight; /* (S, N, I) */
+    const element *weight; /* (S, GATES N, I) */
     const int64 *lengths;  /* (S, B), or NULL */
-    float *products;       /* (S, parts, HEIGHT, WIDTH) */
-    float *sums;           /* (S, parts of the input, HEIGHT), for the bias */
+    float *products;       /* (S, PLANES, parts, HEIGHT, WIDTH) */
+    float *sums;           /* (S, PLANES, parts of the input, HEIGHT), for the bias */
     element *g_input, *g_weight_ih, *g_weight_hh, *g_bias; /* or NULL */
     int64 T, B, I, N, G;
     int64 part_lines, recurrent_parts, parts;
     int64 inputs; /* those of the weights' gradient: I, or 0 if only the bias has one */
     int64 g_messages_s, states_s, input_s, input_t, input_b, weight_s;
 };
+
+/* The gate whose input has the gradients of a plane, or -1; and the other way round. The bias of a GRU has four parts, of which
+ * the last one belongs to the reset product, and no message has the gradients of its last plane. */
+DEVICE int input_gate_of(int plane) { return GATES == 3 && plane >= 2 ? (plane == 3 ? 2 : -1) : plane; }
+DEVICE int input_plane_of(int gate) { return GATES == 3 && gate == 2 ? 3 : gate; }
+DEVICE int bias_of(int plane) { return GATES == 3 && plane >= 2 ? 5 - plane : plane; }
 
 /* Steps of the matrix unit whose operands are loaded together: of float, more would take registers that there are not. */
 const int STEPS_AT_ONCE = ELEMENT == 0 ? 1 : 2;
@@ -139,14 +146,14 @@ DEVICE void load_right(uint32 (&right)[ACROSS][2], const char *lines, int pitch)
 /* The product of some lines for one receiving unit u and one sender v, over the lines that the unit hears.
  *
  * The gradient of a message that is not heard is 0, but 0 times a state that is infinite or NaN would be NaN. */
-DEVICE float multiply_heard(const Call &call, int64 s, const Module *module, bool of_input, int64 u, int64 v, uint32 line,
+DEVICE float multiply_heard(const Call &call, int64 s, int plane, const Module *module, bool of_input, int64 u, int64 v, uint32 line,
                             uint32 stop) {
     const Module m = *module;
     const Module *receiver = call.table;
     while (u >= receiver->first_unit + receiver->size) receiver++;
     const Module q = *receiver;
     const int64 end = m.first_unit + m.size;
-    const element *gradients = call.g_messages + s * call.g_messages_s + m.g_messages + u;
+    const element *gradients = call.g_messages + (s * PLANES + plane) * call.g_messages_s + m.g_messages + u;
     const element *states = call.states + s * call.states_s + m.states + v;
     const element *input = call.input + s * call.input_s + v;
     int64 row = line / (uint32)call.B, b = line % (uint32)call.B;
@@ -168,9 +175,10 @@ DEVICE float multiply_heard(const Call &call, int64 s, const Module *module, boo
     return sum;
 }
 
-/* Computes a part of the weights' gradients. */
-DEVICE void multiply_part(const Call &call, int64 s, uint32 number, char *memory) {
+/* Computes a part of the weights' gradients for a plane of the gradients. */
+DEVICE void multiply_part(const Call &call, int64 s, int plane, uint32 number, char *memory) {
     const bool of_input = number >= call.recurrent_parts;
+    if (!of_input && plane >= GATES) return;
     const int thread = thread_number(), warp = thread / 32, lane = thread % 32;
     uint32 rest = of_input ? number - (uint32)call.recurrent_parts : number;
     const Module *table = call.table;
@@ -185,7 +193,7 @@ DEVICE void multiply_part(const Call &call, int64 s, uint32 number, char *memory
     const int senders = (int)(of_input ? call.inputs : table->size);
     const uint32 first = rest / parts.blocks * (uint32)call.part_lines;
     const uint32 stop = min(first + (uint32)call.part_lines, parts.lines);
-    const element *gradients = call.g_messages + s * call.g_messages_s + table->g_messages + receiver;
+    const element *gradients = call.g_messages + (s * PLANES + plane) * call.g_messages_s + table->g_messages + receiver;
     const element *from = sender + (of_input ? call.input + s * call.input_s : call.states + s * call.states_s + table->states);
 
     /* copies the lines of stage n */
@@ -276,11 +284,12 @@ DEVICE void multiply_part(const Call &call, int64 s, uint32 number, char *memory
         if (thread < HEIGHT) {
             float total = 0;
             for (int i = 0; i < groups; i++) total += shared[i * HEIGHT + thread];
-            call.sums[(s * (call.parts - call.recurrent_parts) + number - call.recurrent_parts) * HEIGHT + thread] = total;
+            call.sums[((s * PLANES + plane) * (call.parts - call.recurrent_parts) + number - call.recurrent_parts) * HEIGHT + thread] =
+                total;
         }
     }
     if (!busy) return;
-    float *to = call.products + (s * call.parts + number) * (HEIGHT * WIDTH) + (row + lane / 4) * WIDTH + column + lane % 4 * 2;
+    float *to = call.products + ((s * PLANES + plane) * call.parts + number) * (HEIGHT * WIDTH) + (row + lane / 4) * WIDTH + column + lane % 4 * 2;
     bool right = true;
 #pragma unroll
     for (int k = 0; k < TALL; k++)
@@ -300,7 +309,7 @@ DEVICE void multiply_part(const Call &call, int64 s, uint32 number, char *memory
             float *number = to + k * 8 * WIDTH + i / 2 * 8 + i % 2;
             const int u = receiver + row + lane / 4 + k * 8, v = sender + column + lane % 4 * 2 + i / 2 * 8 + i % 2;
             if (*number != *number && u < end && v < senders)
-                *number = multiply_heard(call, s, table, of_input, u, v, first, stop);
+                *number = multiply_heard(call, s, plane, table, of_input, u, v, first, stop);
         }
 }
 
@@ -313,9 +322,9 @@ DEVICE void multiply_input(const Call &call, int64 s, uint32 number, char *memor
     const int64 *lengths = call.lengths == nullptr ? nullptr : call.lengths + s * call.B;
     const element *weight = call.weight + s * call.weight_s + first_input;
 
-    /* the units that are copied next: those of the modules that tick */
+    /* the units and the gate that are copied next: those of the modules that tick */
     const Module *module = call.table, *behind = call.table + call.G;
-    int unit = 0;
+    int unit = 0, gate = 0;
     auto find_units = [&]() {
         for (; module < behind; module++, unit = 0)
             if (unit < module->size && t >= module->first_tick && (t - (uint32)module->first_tick) % (uint32)module->period == 0)
@@ -326,9 +335,9 @@ DEVICE void multiply_input(const Call &call, int64 s, uint32 number, char *memor
         char *left = memory + n % STAGES * INPUT_STAGE, *right = left + TILE * UNIT_PITCH;
         const int end = (int)(module->first_unit + module->size), begin = (int)module->first_unit + unit, count = end - begin;
         const int64 tick = (t - (uint32)module->first_tick) / (uint32)module->period;
-        const element *gradients = call.g_messages + s * call.g_messages_s + module->g_messages + begin +
-                                   (tick * call.B + first) * end;
-        const element *weights = weight + (int64)begin * I;
+        const element *gradients = call.g_messages + (s * PLANES + input_plane_of(gate)) * call.g_messages_s +
+                                   module->g_messages + begin + (tick * call.B + first) * end;
+        const element *weights = weight + (gate * call.N + begin) * I;
         const int per = PIECE / (int)sizeof(element), across = UNITS_AT_ONCE / per;
 #pragma unroll 2
         for (int i = thread; i < TILE * across; i += THREADS) {
@@ -344,7 +353,7 @@ DEVICE void multiply_input(const Call &call, int64 s, uint32 number, char *memor
             copy_piece<INPUT_PIECE>(right + line * INPUT_PITCH + column * (int)sizeof(element),
                                     weights + (int64)line * I + column, line < count && first_input + column < I);
         }
-        unit += UNITS_AT_ONCE;
+        if (++gate == GATES) gate = 0, unit += UNITS_AT_ONCE;
     };
 
     const int row = warp % 4 * ROWS, column = warp / 4 * ACROSS * 8;
@@ -399,10 +408,11 @@ PROGRAM_BLOCKS(THREADS, 2) multiply_gradients(CALL(Call, call)) {
     SHARED_MEMORY(memory);
     const int64 s = block_row();
     const uint32 number = (uint32)block_number();
-    if (number < call.parts)
-        multiply_part(call, s, number, memory);
+    const uint32 parts = (uint32)call.parts * PLANES;
+    if (number < parts)
+        multiply_part(call, s, (int)(number / (uint32)call.parts), number % (uint32)call.parts, memory);
     else
-        multiply_input(call, s, number - (uint32)call.parts, memory);
+        multiply_input(call, s, number - parts, memory);
 }
 
 struct Piece {
@@ -435,9 +445,11 @@ DEVICE void store_piece(element *to, const Piece &piece) {
 #endif
 }
 
-/* Adds up the parts. A thread computes OUTPUT_PIECE numbers of a row of weight_hh or weight_ih, or a number of the bias. */
+/* Adds up the parts of a plane. A thread computes OUTPUT_PIECE numbers of a row of weight_hh or weight_ih, or a number of the
+ * bias. */
 PROGRAM(THREADS) add_gradients(CALL(Call, call)) {
-    const int64 s = block_row();
+    const int64 s = block_row() / PLANES;
+    const int plane = (int)(block_row() % PLANES), input_gate = input_gate_of(plane);
     const uint32 N = (uint32)call.N, I = (uint32)call.I;
     const uint32 recurrent = call.g_weight_hh == nullptr ? 0 : N / OUTPUT_PIECE;
     const uint32 inputs = call.g_weight_ih == nullptr ? 0 : I / OUTPUT_PIECE, biases = call.g_bias == nullptr ? 0 : 1;
@@ -447,10 +459,11 @@ PROGRAM(THREADS) add_gradients(CALL(Call, call)) {
     if (u >= N) return;
     const Module *table = call.table;
     uint32 before = 0;
-    const float *products = call.products + s * call.parts * (HEIGHT * WIDTH);
+    const float *products = call.products + block_row() * call.parts * (HEIGHT * WIDTH);
     if (column < recurrent) {
+        if (plane >= GATES) return;
         column *= OUTPUT_PIECE;
-        element *to = call.g_weight_hh + (s * N + u) * N + column;
+        element *to = call.g_weight_hh + ((s * GATES + plane) * N + u) * N + column;
         Parts parts = count_parts(call, *table, false);
         while (column >= table->first_unit + table->size) {
             before += parts.blocks * parts.count;
@@ -475,16 +488,17 @@ PROGRAM(THREADS) add_gradients(CALL(Call, call)) {
     const int64 part = before + row / HEIGHT * parts.senders;
     column -= recurrent;
     if (column < inputs) {
+        if (input_gate < 0) return;
         const uint32 v = column * OUTPUT_PIECE;
-        store_piece(call.g_weight_ih + (s * N + u) * I + v,
+        store_piece(call.g_weight_ih + ((s * GATES + input_gate) * N + u) * I + v,
                     add_parts(products + (call.recurrent_parts + part + v / WIDTH) * (HEIGHT * WIDTH) + row % HEIGHT * WIDTH +
                                   v % WIDTH,
                               (int)parts.count, (int64)parts.blocks * (HEIGHT * WIDTH)));
     } else {
-        const float *sums = call.sums + (s * (call.parts - call.recurrent_parts) + part) * HEIGHT + row % HEIGHT;
+        const float *sums = call.sums + (block_row() * (call.parts - call.recurrent_parts) + part) * HEIGHT + row % HEIGHT;
         float total = 0;
 #pragma unroll 8
         for (uint32 i = 0; i < parts.count; i++) total += sums[i * (int64)parts.blocks * HEIGHT];
-        call.g_bias[s * N + u] = to_element(total);
+        call.g_bias[(s * PLANES + bias_of(plane)) * N + u] = to_element(total);
     }
 }

@@ -133,7 +133,7 @@ PROGRAM(THREADS) collect_gradients(CALL(Call, call)) {
                 add_pair(x, y, call.g_states + s * call.states_s + m.states + (row * B + b) * K + u + i * ROWS, first[i],
                          second[i]);
             if (call.g_final != nullptr && row == final_row)
-                add_pair(x, y, call.g_final + (s * B + b) * call.N + m.first_unit + u + i * ROWS, first[i], second[i]);
+                add_pair(x, y, call.g_final + (s * B + b) * (PARTS * call.N) + m.first_unit + u + i * ROWS, first[i], second[i]);
         }
     }
     const int64 at = (m.fragments * call.tiles + (row * call.tiles + tile) * blocks + block) * FRAGMENT;

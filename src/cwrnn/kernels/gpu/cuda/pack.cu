@@ -5,8 +5,8 @@
 
 struct Call {
     const Module *table;
-    const element *weight; /* (S, N, N) */
-    uint32 *packed;        /* (S, fragments, 32, WORDS) */
+    const element *weight; /* (S, GATES N, N) */
+    uint32 *packed;        /* (S, GATES, fragments, 32, WORDS) */
     int *flags;            /* the counters and flags of the program that follows, to be set to zero */
     int64 N, fragments, weight_s, flag_count, columns;
 };
@@ -17,10 +17,10 @@ struct Call {
  * own units. Transposed, it has a fragment for every 16 units of its own, every module that it sends to, and every step of
  * that module's units. */
 PROGRAM(THREADS) pack_weights(CALL(Call, call)) {
-    const int64 s = block_row();
+    const int64 s = block_row() / GATES, gate = block_row() % GATES;
     const int lane = thread_number() % 32, g = lane / 4, c = lane % 4;
     const int64 number = block_number() * WARPS + thread_number() / 32;
-    if (s == 0)
+    if (block_row() == 0)
         for (int64 i = block_number() * THREADS + thread_number(); i < call.flag_count; i += call.columns * THREADS)
             call.flags[i] = 0;
     if (number >= call.fragments) return;
@@ -41,13 +41,13 @@ PROGRAM(THREADS) pack_weights(CALL(Call, call)) {
     const Module q = call.table[i];
     const int64 row = (within - q.first_block) * ROWS + g, rows = q.size, inner = m.size;
 #endif
-    const element *weight = call.weight + s * call.weight_s;
+    const element *weight = call.weight + s * call.weight_s + gate * call.N * call.N;
     auto load = [&](int64 u, int64 k) {
         if (u >= rows || k >= inner) return (element)0;
         const int64 receiver = q.first_unit + (TRANSPOSED ? k : u), sender = m.first_unit + (TRANSPOSED ? u : k);
         return weight[receiver * call.N + sender];
     };
-    uint32 *to = call.packed + ((s * call.fragments + number) * 32 + lane) * WORDS;
+    uint32 *to = call.packed + ((block_row() * call.fragments + number) * 32 + lane) * WORDS;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int64 u = row + i % 2 * 8;

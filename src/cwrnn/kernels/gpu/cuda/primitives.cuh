@@ -61,6 +61,17 @@ DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu
 /* x of another lane of the warp. */
 DEVICE float shuffle(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 
+/* Whether x is true in any thread of the warp. */
+DEVICE bool any_of_warp(bool x) { return __any_sync(0xffffffffu, x); }
+/* The bitwise or of the words of the warp. */
+DEVICE uint32 join_bits_of_warp(uint32 word) { return __reduce_or_sync(0xffffffffu, word); }
+/* x if `first`, else y, without a branch. */
+DEVICE float select(bool first, float x, float y) {
+    float chosen;
+    asm("{.reg .pred p; setp.ne.s32 p, %3, 0; selp.f32 %0, %1, %2, p;}" : "=f"(chosen) : "f"(x), "f"(y), "r"((int)first));
+    return chosen;
+}
+
 /* tanh by the device's instruction: as exact as half precision. */
 DEVICE float tanh_fast(float x) {
     float y;
@@ -68,10 +79,23 @@ DEVICE float tanh_fast(float x) {
     return y;
 }
 
-/* Not the quick exponential, whose error grows with x: gates that are nearly closed must be exact. */
-DEVICE float exponential(float x) { return expf(x); }
-DEVICE float quotient(float x, float y) { return __fdividef(x, y); }
+/* 2 to the power of x, and 1 / x, by the device's instructions: relative errors of 2^-22.5 and 2^-23. */
+DEVICE float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
+DEVICE float absolute(float x) { return fabsf(x); }
+/* x y + z in one instruction. For x = 2 or -2 the compiler would take two additions. */
+DEVICE float multiply_add(float x, float y, float z) { return __fmaf_rn(x, y, z); }
+DEVICE float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEVICE int count_bits(uint32 x) { return __popc(x); }
 DEVICE uint32 bits_of(float x) { return __float_as_uint(x); }
 DEVICE float float_of(uint32 x) { return __uint_as_float(x); }
 
@@ -179,6 +203,14 @@ DEVICE void add_to_flag(int *flag, int count) {
     asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.s32 [%0], %1;" ::"l"(flag), "r"(count) : "memory");
 }
 
+/* The flag's value, which may be old. Once it has arrived, what its writers wrote before can be read past the first cache:
+ * PTX promises this of an acquire only, but the rows lie in the second cache by then, and a warp issues its reads in order. */
+DEVICE int glance_at_flag(const int *flag) {
+    int value;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
+}
+
 /* The flag's value; what its writers wrote before can be read from now on. */
 DEVICE int read_flag(const int *flag) {
     int value;
@@ -192,8 +224,12 @@ DEVICE int read_flag(const int *flag) {
 typedef float element;
 DEVICE float to_float(element x) { return x; }
 DEVICE element to_element(float x) { return x; }
+DEVICE uint32 to_word(element x) { return bits_of(x); }
+DEVICE element to_element_of(uint32 word) { return float_of(word); }
 #else
 typedef uint16 element;
+DEVICE uint32 to_word(element x) { return x; }
+DEVICE element to_element_of(uint32 word) { return (element)word; }
 #if ELEMENT == 1
 DEVICE float to_float(element x) { return float_of((uint32)x << 16); }
 DEVICE element to_element(float x) { return float_to_bfloat16(x); }
@@ -220,15 +256,28 @@ DEVICE void await_flag(const int *flag, int count, int &ready) {
     while (ready < count) ready = read_flag(flag);
 }
 
-/* tanh(x); in half precision and tf32 by the device's instruction. */
-template <bool FAST> DEVICE float tanh_of(float x) {
-    if (FAST) return tanh_fast(x);
-    /* an exponential that overflows gives 1, and one that underflows gives -1; near zero, where the difference would lose
-     * digits, the series */
-    float large = 1 - quotient(2, exponential(2 * x) + 1);
-    float y = x * x;
-    float small = x + x * y * (-1.f / 3 + y * (2.f / 15 + y * (-17.f / 315 + y * (62.f / 2835 - y * (1382.f / 155925)))));
-    return x < 0.3f && x > -0.3f ? small : large;
+#define LOG2_E 1.44269504f
+
+/* The logistic function of x. The power's error grows with x, and so do those of the sums that x comes from. */
+DEVICE float logistic_of(float x) { return reciprocal(1 + power_of_two(-LOG2_E * x)); }
+
+/* tanh(x) for |x| < 0.3, by its series. */
+DEVICE float tanh_near_zero(float x) {
+    const float y = x * x;
+    return x + x * y * (-1.f / 3 + y * (2.f / 15 + y * (-17.f / 315 + y * (62.f / 2835 - y * (1382.f / 155925)))));
 }
+
+/* tanh(x); in half precision and tf32 by the device's instruction. It has two parts, so that other work can be done while the
+ * first one is on its way: tanh(x) is end_tanh(x, begin_tanh(x)). */
+template <bool FAST> DEVICE float begin_tanh(float x) { return FAST ? tanh_fast(x) : power_of_two(2 * LOG2_E * x); }
+
+template <bool FAST> DEVICE float end_tanh(float x, float begun) {
+    if (FAST) return begun;
+    /* a power that overflows gives 1, and one that underflows gives -1; near zero a difference would lose digits */
+    const float large = multiply_add(-2, reciprocal(1 + begun), 1), small = tanh_near_zero(x);
+    return absolute(x) < 0.3f ? small : large;
+}
+
+template <bool FAST> DEVICE float tanh_of(float x) { return end_tanh<FAST>(x, begin_tanh<FAST>(x)); }
 
 #endif

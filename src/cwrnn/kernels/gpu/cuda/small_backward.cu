@@ -17,8 +17,8 @@ struct Memory {
     float outside[2][CHUNK][SCAN];
     float slope[2][CHUNK][SCAN];
     uint32 due[2][SCAN];      /* bit k: the unit ticked at step k of the chunk, and its gradient counts */
-    uint32 group_due[SCAN];   /* the same of 16 units */
-    int reach[2][CHUNK];      /* beyond the last group of 16 units of which one is due */
+    uint32 group_due[SCAN];   /* the words of `due` of 16 units, joined */
+    uint32 reach[2][CHUNK];   /* of a step, bit c: a unit of group c of 16 units is due */
     int end[SCAN];            /* beyond the last unit that hears the unit */
 };
 
@@ -34,11 +34,12 @@ DEVICE float slope_of(float h) {
 
 /* Computes the recurrence of one unit in reverse; `unit` may be one that the network does not have. */
 DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
-    const int64 T = call.T, N = call.N, B = call.B;
-    const bool there = unit < N;
+    const int64 N = call.N, B = call.B;
+    const int T = (int)call.T;
+    const bool there = unit < (int)N;
     const element *weight = call.weight_hh + s * call.weight_hh_s;
     const int first_row = unit / 4 * 4, lane = unit % 4;
-    float weights[4][GROUPS][4];
+    Weights weights;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         const int sender = first_row + (lane ^ k), end = sender < N ? memory.end[sender] : 0;
@@ -47,22 +48,23 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int receiver = 16 * c + 4 * lane + i;
-                weights[k][c][i] = receiver < end ? to_float(weight[receiver * N + sender]) : 0;
+                weights.in_registers[k][c][i] = receiver < end ? to_float(weight[receiver * N + sender]) : 0;
             }
     }
-    float *g_drive = there ? call.g_drive + (s * T * B + b) * N + unit + T * B * N : nullptr;
-    const int64 g_step = B * N;
+    float *g_drive = there ? call.g_drive + ((s + 1) * T * B + b) * N + unit : nullptr;
     float carried = 0;
-    for (int64 first = (T - 1) / CHUNK * CHUNK; first >= 0 && T > 0; first -= CHUNK) {
+    for (int first = (T - 1) / CHUNK * CHUNK; first >= 0 && T > 0; first -= CHUNK) {
         join_block();
-        const int buffer = first / CHUNK % 2, count = (int)min(T - first, (int64)CHUNK);
+        const int buffer = first / CHUNK % 2, count = min(T - first, CHUNK);
         const uint32 due = memory.due[buffer][unit];
         const float *outside = &memory.outside[buffer][count - 1][unit], *slope = &memory.slope[buffer][count - 1][unit];
-        const int *reaches = &memory.reach[buffer][count - 1];
+        const uint32 *reaches = &memory.reach[buffer][count - 1];
         float g = *outside, factor = *slope;
-        int reach = *reaches;
+        /* All threads have the same reach. The compiler knows this only of a result of the whole warp, and then branches without
+         * reconverging. */
+        uint32 groups = join_bits_of_warp(*reaches), reach = groups;
         for (int k = count - 1; k >= 0; k--) {
-            float *numbers = memory.g[k % 2];
+            float *numbers = memory.g[k & 1];
             const bool is_due = due >> k & 1;
             const float whole = carried + g;
 #if RELU
@@ -72,7 +74,6 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
 #endif
             numbers[unit] = d;
             carried = is_due ? 0 : whole;
-            const int groups = reach;
             if (k > 0) {
                 g = *(outside -= SCAN), factor = *(slope -= SCAN);
                 reach = *--reaches;
@@ -80,26 +81,30 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
             join_scan();
             const auto store_gradient = [&]() {
                 if (there) {
-                    g_drive -= g_step;
+                    g_drive -= call.g_drive_step;
                     *g_drive = d;
                 }
             };
-            const float held = carried;
-            if (groups == 0)
-                store_gradient();
-            else if (groups <= 1)
-                carried = multiply<1, 4>(carried, weights, numbers, store_gradient);
-            else if (groups <= 2 || GROUPS <= 2)
-                carried = multiply<AT_MOST(2), 4>(carried, weights, numbers, store_gradient);
-            else if (groups <= 4 || GROUPS <= 4)
-                carried = multiply<AT_MOST(4), 4>(carried, weights, numbers, store_gradient);
+            const uint32 now = groups;
+            groups = join_bits_of_warp(reach); /* of the next step */
+            const float *own = numbers + 4 * lane, held = carried;
+            if (GROUPS > 4 && now >= 16)
+                carried = multiply<GROUPS, 4>(held, weights, own, store_gradient);
+            else if (GROUPS > 2 && now >= 4)
+                carried = multiply<AT_MOST(4), 4>(held, weights, own, store_gradient);
+            else if (now >= 2)
+                carried = multiply<AT_MOST(2), 4>(held, weights, own, store_gradient);
+            else if (now > 0)
+                carried = multiply<1, 4>(held, weights, own, store_gradient);
             else
-                carried = multiply<GROUPS, 4>(carried, weights, numbers, store_gradient);
-            if (carried != carried) {
+                store_gradient();
+            if (any_of_warp(carried != carried)) {
                 /* zero times a number of a unit that does not hear this one, or does not tick, may be NaN */
-                carried = held;
-                for (int i = 0; there && i < memory.end[unit]; i++)
-                    if (memory.due[buffer][i] >> k & 1) carried += to_float(weight[i * N + unit]) * numbers[i];
+                if (carried != carried) {
+                    carried = held;
+                    for (int i = 0; there && i < memory.end[unit]; i++)
+                        if (memory.due[buffer][i] >> k & 1) carried += to_float(weight[i * N + unit]) * numbers[i];
+                }
             }
         }
     }
@@ -109,7 +114,7 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
             carried += to_float(
                 call.g_ticks[s * call.ticks_s + module.states + b * module.size + (unit - module.first_unit)]);
         }
-        if (call.g_final != nullptr && min(length_of(call, s, b), T) == 0)
+        if (call.g_final != nullptr && min(length_of(call, s, b), call.T) == 0)
             carried += to_float(call.g_final[(s * B + b) * N + unit]);
         call.g_h0[(s * B + b) * N + unit] = to_element(carried);
     }
@@ -176,12 +181,11 @@ DEVICE void help(const Call &call, Memory &memory, int64 s, int64 b, int helper)
             if (before != nullptr && t < T) before[t * (B * N)] = to_element(counted >> k & 1 ? state : 0);
         }
         memory.due[buffer][helper] = due;
-        memory.group_due[helper] = join_bits<16>(due);
+        memory.group_due[helper] = join_bits_of_group(due);
         join_helpers();
         for (int k = helper; k < CHUNK; k += HELPERS) {
-            int reach = 0;
-            for (int c = 0; c < GROUPS; c++)
-                if (memory.group_due[16 * c] >> k & 1) reach = c + 1;
+            uint32 reach = 0;
+            for (int c = 0; c < GROUPS; c++) reach |= (memory.group_due[16 * c] >> k & 1) << c;
             memory.reach[buffer][k] = reach;
         }
         join_block();

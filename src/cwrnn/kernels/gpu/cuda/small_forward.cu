@@ -11,31 +11,27 @@
 /* The shared memory. Its size is SHARED. */
 struct Memory {
     float h[2][SCAN];
-    float drive[2][CHUNK][DRIVE_WIDTH];
-    float beyond[DRIVE_WIDTH]; /* is read, but not used */
+    float drive[2][CHUNK + 1][DRIVE_WIDTH]; /* the last row is read, but not used */
     uint32 ticks[2][SCAN]; /* bit k: the unit ticks at step k of the chunk */
-    uint32 any[2][SCAN];   /* bit k: a unit of the same warp ticks */
     int start[SCAN];       /* the first unit that the unit hears */
     Operands operands;
 };
 
 static_assert(sizeof(Memory) == SHARED, "small.py computes another size");
 
-DEVICE float activate(float x) {
-#if RELU
-    return x <= 0 ? 0 : x;
-#else
-    return tanh_of<ELEMENT != 0>(x);
-#endif
-}
+/* The two parts of the activation, as those of tanh in primitives.cuh. */
+DEVICE float begin_activation(float x) { return RELU ? 0 : begin_tanh<ELEMENT != 0>(x); }
+
+DEVICE float end_activation(float x, float begun) { return RELU ? (x <= 0 ? 0 : x) : end_tanh<ELEMENT != 0>(x, begun); }
 
 /* Computes the recurrence of one unit; `unit` may be one that the network does not have. */
 DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
-    const int64 T = call.T, N = call.N, B = call.B, length = length_of(call, s, b);
+    const int64 N = call.N, B = call.B;
+    const int T = (int)call.T, length = (int)min(call.T, length_of(call, s, b));
     const bool there = unit < N;
     const element *weight = call.weight_hh + s * call.weight_hh_s;
     const int first_row = unit / 4 * 4, lane = unit % 4;
-    float weights[4][GROUPS][4];
+    Weights weights;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         const int row = first_row + (lane ^ k), start = row < N ? memory.start[row] : (int)N;
@@ -44,66 +40,80 @@ DEVICE void scan(const Call &call, Memory &memory, int64 s, int64 b, int unit) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int column = 16 * c + 4 * lane + i;
-                weights[k][c][i] = column >= start && column < N ? to_float(weight[row * N + column]) : 0;
+                weights.in_registers[k][c][i] = column >= start && column < N ? to_float(weight[row * N + column]) : 0;
             }
     }
     float state = there && call.h0 != nullptr ? to_float(call.h0[s * call.h0_s + b * call.h0_b + unit]) : 0;
     memory.h[0][unit] = state;
-    element *ticks = nullptr, *held = nullptr, *final = nullptr;
-    int64 ticks_step = 0;
+    /* where the next state is held, and the last row of `ticks` so far */
+    element *held = nullptr, *ticks = nullptr;
+    int64 row_size = 0;
     if (there) {
         const Module &module = find_module(call, unit);
-        final = call.final + (s * B + b) * N + unit;
-        if (call.held != nullptr) held = call.held + (s * T * B + b) * N + unit;
+        if (call.held != nullptr) held = call.held + (s * call.T * B + b) * N + unit;
         if (call.ticks != nullptr) {
-            ticks_step = B * module.size;
+            row_size = B * module.size;
             ticks = call.ticks + s * call.ticks_s + module.states + b * module.size + (unit - module.first_unit);
             *ticks = to_element(state);
         }
     }
-    int64 t = 0;
-    /* stores the state that was reached before step t */
-    const auto store_state = [&]() {
-        if (final != nullptr && t == length) *final = to_element(state);
-        if (held != nullptr && t > 0) {
-            *held = to_element(t <= length ? state : 0);
-            held += B * N;
+    /* the first steps at which there is something to store; T + 1: never */
+    const int first_held = held == nullptr ? T + 1 : 1, first_stored = ticks == nullptr ? T + 1 : 1;
+    float end_state = state; /* at the end of the sequence */
+    uint32 has_ticked = 0;
+    int t = 0;
+    /* stores the results of the step before t, while numbers of this step are loaded */
+    const auto store_last = [&]() {
+        const bool counts = t <= length;
+        if (counts) end_state = state;
+        if (t >= first_held) {
+            *held = to_element(counts ? state : 0);
+            held += call.held_step;
+        }
+        if (has_ticked && t >= first_stored) {
+            ticks += row_size;
+            *ticks = to_element(state);
         }
     };
-    for (int64 first = 0; first < T; first += CHUNK) {
+    /* the first states that this thread multiplies, and where its own next one goes; the buffers take turns */
+    const float *states = memory.h[0] + 4 * lane, *other_states = memory.h[1] + 4 * lane;
+    float *next_state = &memory.h[1][unit], *other_next_state = &memory.h[0][unit];
+    for (int left = T; left > 0; left -= CHUNK) {
         join_block();
-        const int buffer = first / CHUNK % 2, count = (int)min(T - first, (int64)CHUNK);
-        const uint32 mine = memory.ticks[buffer][unit], any = memory.any[buffer][unit];
+        const int buffer = t / CHUNK % 2, end = t + min(left, CHUNK);
+        uint32 due = memory.ticks[buffer][unit];
         const float *drive = &memory.drive[buffer][0][unit];
         float next = *drive;
-        for (int k = 0; k < count; k++, t++) {
-            const float *h = memory.h[k % 2];
-            float sum = next;
+        while (true) {
+            const float own = next;
+            const bool is_due = due & 1;
             drive += DRIVE_WIDTH;
             next = *drive;
-            if (any >> k & 1) {
-                const float own = sum;
-                sum = multiply<GROUPS, 4>(sum, weights, h, store_state);
-                if (mine >> k & 1) {
-                    if (sum != sum) {
-                        /* zero times a state that the unit does not hear may be NaN */
-                        sum = own;
-                        for (int j = memory.start[unit]; j < N; j++) sum += to_float(weight[unit * N + j]) * h[j];
-                    }
-                    const element rounded = to_element(activate(sum));
-                    state = to_float(rounded);
-                    if (ticks != nullptr) {
-                        ticks += ticks_step;
-                        *ticks = rounded;
-                    }
+            float sum = multiply<GROUPS, 4>(own, weights, states, store_last);
+            const bool is_spoilt = is_due && sum != sum;
+            float begun = begin_activation(sum);
+            if (any_of_warp(is_spoilt)) {
+                if (is_spoilt) {
+                    /* zero times a state that the unit does not hear may be NaN */
+                    sum = own;
+                    for (int j = memory.start[unit]; j < N; j++)
+                        sum += to_float(weight[unit * N + j]) * states[j - 4 * lane];
                 }
-            } else
-                store_state();
-            memory.h[1 - k % 2][unit] = state;
+                begun = begin_activation(sum);
+            }
+            const float state_new = to_float(to_element(end_activation(sum, begun)));
+            state = is_due ? state_new : state;
+            *next_state = state;
+            swap(states, other_states);
+            swap(next_state, other_next_state);
+            has_ticked = due & 1;
+            due >>= 1;
+            if (++t == end) break;
             join_scan();
         }
     }
-    store_state();
+    store_last();
+    if (there) call.final[(s * B + b) * N + unit] = to_element(end_state);
 }
 
 /* Prepares one chunk after the other. */
@@ -112,9 +122,7 @@ DEVICE void help(const Call &call, Memory &memory, int64 s, int64 b, int helper)
     Countdown countdown(call, helper);
     for (int64 first = 0; first < call.T; first += CHUNK) {
         const int buffer = first / CHUNK % 2;
-        const uint32 ticks = countdown.next();
-        memory.ticks[buffer][helper] = ticks;
-        memory.any[buffer][helper] = join_bits<32>(ticks);
+        memory.ticks[buffer][helper] = countdown.next();
         compute_drive(call, source, memory.operands, memory.drive[buffer], first, helper);
         join_block();
     }

@@ -3,69 +3,9 @@
  * A line is one step of one sequence. Blocks multiply tiles of 64 x 64 numbers. Each part of the weights' gradients is a
  * sum over `part_lines` lines; a second program adds up the parts. */
 
-#include "small.cuh"
-
 #define TILE 64
-#define DEPTH 16
-#define THREADS 256
 
-/* The shared memory: the operands of DEPTH outer products. Its size is SHARED. */
-struct Memory {
-    float left[DEPTH][TILE + 4];
-    float right[DEPTH][TILE + 4];
-};
-
-static_assert(sizeof(Memory) == SHARED, "small.py computes another size");
-
-/* sums += the outer products, and total += the left operands. This thread has 4 x 4 of the sums. */
-DEVICE void add_products(float (&sums)[4][4], float (&total)[4], const Memory &memory) {
-    const int row = thread_number() / 16 * 4, column = thread_number() % 16 * 4;
-#pragma unroll
-    for (int k = 0; k < DEPTH; k++) {
-        const float4 a = *(const float4 *)&memory.left[k][row], b = *(const float4 *)&memory.right[k][column];
-        const float left[4] = {a.x, a.y, a.z, a.w}, right[4] = {b.x, b.y, b.z, b.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            total[i] += left[i];
-#pragma unroll
-            for (int j = 0; j < 4; j++) sums[i][j] += left[i] * right[j];
-        }
-    }
-}
-
-/* Stores operands in shared memory and multiplies them, while the next ones are loaded: `load(n, left, right)` loads
- * number n of `count`, of which this thread has four of each side, and `place(i, left, right)` says where they belong. */
-template <class Load, class Place>
-DEVICE void multiply(int64 count, float (&sums)[4][4], float (&total)[4], Memory &memory, const Load &load, const Place &place) {
-    float left[4], right[4];
-    load(0, left, right);
-    for (int64 n = 0; n < count; n++) {
-        join_block();
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float *one, *two;
-            place(i, one, two);
-            *one = left[i], *two = right[i];
-        }
-        join_block();
-        if (n + 1 < count) load(n + 1, left, right);
-        add_products(sums, total, memory);
-    }
-}
-
-/* The lines of a replica as steps and sequences. */
-struct Lines {
-    int64 B, first_step;
-    uint32 first_sequence;
-
-    DEVICE Lines(const Call &call, int64 first) : B(call.B), first_step(first / call.B), first_sequence(first % call.B) {}
-    DEVICE int64 step(uint32 offset) const { return first_step + (first_sequence + offset) / (uint32)B; }
-    DEVICE int64 sequence(uint32 offset) const { return (first_sequence + offset) % (uint32)B; }
-};
-
-DEVICE bool ends_before(const Call &call, int64 s, int64 b, int64 t) {
-    return call.lengths != nullptr && t >= call.lengths[s * call.B + b];
-}
+#include "small.cuh"
 
 /* Computes a tile of a part of the weights' gradients: the products of some rows, which are planes of units, with some
  * columns, which are the states at the step before, and behind them the inputs. */

@@ -51,8 +51,6 @@ struct Call {
     Module table[MODULES];
 };
 
-DEVICE float logistic(float x) { return 1 / (1 + expf(-x)); }
-
 DEVICE bool is_aligned(const void *address, int64 elements) {
     return ((unsigned long long)address | (unsigned long long)(elements * (int64)sizeof(element))) % 16 == 0;
 }
@@ -212,13 +210,13 @@ PROGRAM(32 * WARPS) compute_step(CALL(Call, call)) {
         const float a[4] = {sum + biases[0], sum1 + biases[1], sum2 + biases[2], sum3 + biases[3]};
 #if CELL == LSTM
         const float c = to_float(c_before);
-        const float input_gate = logistic(add_peephole(call, a[0], peepholes[0], c));
-        const float forget_gate = logistic(add_peephole(call, a[1], peepholes[1], c));
+        const float input_gate = logistic_of(add_peephole(call, a[0], peepholes[0], c));
+        const float forget_gate = logistic_of(add_peephole(call, a[1], peepholes[1], c));
         const float c_now = forget_gate * c + input_gate * tanhf(a[2]);
-        const float result = logistic(add_peephole(call, a[3], peepholes[2], c_now)) * tanhf(c_now);
+        const float result = logistic_of(add_peephole(call, a[3], peepholes[2], c_now)) * tanhf(c_now);
         if (due) c_after = to_element(c_now);
 #else
-        const float n = tanhf(a[2] + logistic(a[0]) * a[3]), z = logistic(a[1]);
+        const float n = tanhf(a[2] + logistic_of(a[0]) * a[3]), z = logistic_of(a[1]);
         const float result = (1 - z) * n + z * to_float(before);
 #endif
 #else
