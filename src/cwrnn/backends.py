@@ -1,8 +1,8 @@
 """The one dispatch: which backend computes a layer's recurrence.
 
-This is the only module of the core that imports the kernels. A layer asks for a backend by name, device, dtype and
-schedule, and calls it. A name that cannot run raises an error with the reason. "auto" takes the first backend that can
-run, and logs once, at debug level, why the others were refused. There is no silent fallback.
+Of the core, only this module, cudnn.py and gru_steps.py import the kernels. A layer asks for a backend by name, device,
+dtype and schedule, and calls it. A name that cannot run raises an error with the reason. "auto" takes the first backend
+that can run, and logs once, at debug level, why the others were refused. There is no silent fallback.
 """
 
 import logging
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from . import cudnn
 from .cascade import cascade
 from .cells import CELLS
 from .checks import is_autocast_on
@@ -32,7 +33,7 @@ logger = logging.getLogger("cwrnn")
 Run = Callable[
     [Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Schedule, int, str, Tensor | None, bool, Tensor | None], Pass
 ]
-RunPlain = Callable[[Tensor, Tensor, Tensor, Tensor | None, Schedule, int, str, Tensor | None], tuple[Any, Tensor]]
+RunPlain = Callable[[Tensor, Tensor, Tensor, Tensor | None, Schedule, int, str, Tensor | None], tuple[Any, Any]]
 Step = Callable[
     [Tensor, Tensor, Tensor, Tensor | None, Tensor, Schedule, int | Tensor, str, Any, Tensor | None],
     tuple[Tensor, Tensor, Any],
@@ -50,7 +51,8 @@ class Backend(NamedTuple):
     run_plain: RunPlain | None = None
     """`run` from a state of zeros for plain calls (`is_plain_call`): output and final state, with no detour.
 
-    None if the backend has no shorter way than `run`.
+    The final state of an LSTM may be a pair, h and c, each in memory of its own. None if the backend has no shorter way
+    than `run`.
     """
     step: Step = clockwork_step
     """Computes one time step: the output, the next state, and the messages to keep for the step after it, or None.
@@ -59,10 +61,17 @@ class Backend(NamedTuple):
     """
     make_slots: Callable[[Schedule, str, slots.Weights], slots.StreamSlots] | None = None
     """Makes memory for many streams through one layer with a cell and weights, or None if the backend has none."""
-    refuse_schedule: Callable[[Schedule], str | None] = lambda schedule: None
-    """Why this backend cannot run with a schedule, or None if it can."""
-    advise_against: Callable[[Schedule, torch.dtype, str], str | None] = lambda schedule, dtype, cell: None
-    """Why "auto" should prefer another backend for a schedule and a cell, or None. An explicit choice ignores it."""
+    refuse_schedule: Callable[[Schedule, torch.device, torch.dtype, str], str | None] = (
+        lambda schedule, device, dtype, cell: None
+    )
+    """Why this backend cannot run a schedule on a device with a dtype and a cell, or None if it can."""
+    advise_against: Callable[[Schedule, torch.dtype, str, int], str | None] = lambda schedule, dtype, cell, batch: None
+    """Why "auto" should prefer another backend for a schedule, a cell and a number of sequences, or None.
+
+    An explicit choice ignores it.
+    """
+    has_operator: bool = False
+    """Whether torch.compile records `run_plain` as one operator (kernels/operators.py)."""
     computed_in_float32: frozenset[torch.dtype] = frozenset()
     """The dtypes for which the backend computes in float32 and rounds the result.
 
@@ -142,16 +151,25 @@ BACKENDS: dict[str, Backend] = {
             _cpu.run_plain,
             stepping.step,
             slots.StreamSlots,
+            has_operator=True,
             computed_in_float32=HALF_PRECISIONS,
         ),
         Backend(
-            "triton",
+            "cuda",
             launch.refuse,
             _gpu.run,
             _gpu.run_plain,
             gpu_stepping.step,
             refuse_schedule=launch.refuse_schedule,
             advise_against=launch.advise_against,
+            has_operator=True,
+        ),
+        Backend(
+            "cudnn",
+            cudnn.refuse,
+            cudnn.run,
+            cudnn.run_plain,
+            gpu_stepping.step,
         ),
         Backend("torch", lambda device, dtype: None, cascade),
         Backend("reference", lambda device, dtype: None, run_reference),
@@ -168,21 +186,27 @@ def check_backend(name: str) -> None:
 
 
 def select_backend(
-    name: str, device: torch.device, dtype: torch.dtype, schedule: Schedule | None = None, cell: str = "tanh"
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    schedule: Schedule | None = None,
+    cell: str = "tanh",
+    batch: int | None = None,
 ) -> Backend:
-    """The backend `name`, or for "auto" the first that can run here.
+    """The backend `name`, or for "auto" the first that can run here and does not advise against itself.
 
-    If `schedule` is None, only device and dtype decide.
+    If `schedule` is None, only device and dtype decide. If `batch`, the number of sequences, is None, no backend
+    advises against itself.
 
     >>> select_backend("torch", torch.device("cpu"), torch.float32).name
     'torch'
     """
     if name != "auto":
-        return _require_backend(name, device, dtype, schedule)
+        return _require_backend(name, device, dtype, schedule, cell)
     for backend in BACKENDS.values():
-        reason = _refuse(backend, device, dtype, schedule)
-        if reason is None and schedule is not None:
-            reason = backend.advise_against(schedule, dtype, cell)
+        reason = _refuse(backend, device, dtype, schedule, cell)
+        if reason is None and schedule is not None and batch is not None:
+            reason = backend.advise_against(schedule, dtype, cell, batch)
         if reason is None:
             return backend
         # a graph has no place for a log
@@ -200,23 +224,27 @@ def describe_cpu_kernel() -> str:
     return loader.current_isa() or f"none: {loader.refuse(torch.device('cpu'), torch.float32)}"
 
 
-def _require_backend(name: str, device: torch.device, dtype: torch.dtype, schedule: Schedule | None) -> Backend:
+def _require_backend(
+    name: str, device: torch.device, dtype: torch.dtype, schedule: Schedule | None, cell: str
+) -> Backend:
     """The backend `name`, or a RuntimeError with the reason why it cannot run, and the names of those that can."""
     check_backend(name)
     backend = BACKENDS[name]
-    reason = _refuse(backend, device, dtype, schedule)
+    reason = _refuse(backend, device, dtype, schedule, cell)
     if reason is None:
         return backend
-    usable = [other.name for other in BACKENDS.values() if _refuse(other, device, dtype, schedule) is None]
+    usable = [other.name for other in BACKENDS.values() if _refuse(other, device, dtype, schedule, cell) is None]
     raise RuntimeError(
         f"backend {name!r} cannot run on {device.type} with {dtype}: {reason}. "
         f"Usable here: {', '.join(repr(other) for other in ('auto', *usable))}."
     )
 
 
-def _refuse(backend: Backend, device: torch.device, dtype: torch.dtype, schedule: Schedule | None) -> str | None:
+def _refuse(
+    backend: Backend, device: torch.device, dtype: torch.dtype, schedule: Schedule | None, cell: str
+) -> str | None:
     reason = backend.refuse(device, dtype)
-    return backend.refuse_schedule(schedule) if reason is None and schedule is not None else reason
+    return backend.refuse_schedule(schedule, device, dtype, cell) if reason is None and schedule is not None else reason
 
 
 @cache
@@ -258,12 +286,12 @@ def run_plain_layer(
     schedule: Schedule,
     t0: int,
     cell: str,
-) -> tuple[Tensor, Tensor] | None:
+) -> tuple[Tensor, Any] | None:
     """Output (T, B, N) and final state (1, B, parts N) of a single layer from a state of zeros, if the call is plain.
 
-    None if anything must be checked, cast, unpacked or transformed first. A small network computes its output in the
-    time that such questions take, so the plain call asks them all at once (`is_plain_call`). A call that torch.compile
-    records may be cast.
+    The final state of an LSTM may be a pair, h and c. None if anything must be checked, cast, unpacked or transformed
+    first. A small network computes its output in the time that such questions take, so the plain call asks them all at
+    once (`is_plain_call`). A call that torch.compile records may be cast.
     """
     weight_ih: Any = parameters.get("weight_ih_l0")
     weight_hh: Any = parameters.get("weight_hh_l0")
@@ -278,7 +306,9 @@ def run_plain_layer(
             expected = has_bias, has_peepholes
             return _record_layer(name, input, weights, expected, input_size, schedule, t0, cell)
         return None
-    backend = select_backend(name, input.device, input.dtype, schedule, cell)
+    # only the kernel has peepholes
+    batch = None if has_peepholes else input.shape[1]
+    backend = select_backend(name, input.device, input.dtype, schedule, cell, batch)
     if input.dtype in backend.computed_in_float32:
         return None
     if backend.run_plain is not None:
@@ -297,7 +327,7 @@ def _record_layer(
     t0: int,
     cell: str,
 ) -> tuple[Tensor, Tensor] | None:
-    """`run_plain_layer` in a graph that torch.compile records, if a kernel computes it: one operator, and casts.
+    """`run_plain_layer` in a graph that torch.compile records, if an operator computes it: that operator, and casts.
 
     Before every call, a compiled layer checks that all attributes, functions and constants that were read while it was
     recorded are unchanged. This takes longer than a small network, so as few of them as possible are read here.
@@ -338,13 +368,13 @@ def _record_layer(
 def _choose_arithmetic(
     name: str, device: torch.device, dtype: torch.dtype, periods: tuple[int, ...], sizes: tuple[int, ...], cell: str
 ) -> torch.dtype | None:
-    """The dtype in which a kernel computes results of `dtype`; None if no kernel computes them."""
+    """The dtype in which an operator computes results of `dtype`; None if no operator computes them."""
     try:
         backend = select_backend(name, device, dtype, Schedule(periods, sizes), cell)
     except RuntimeError:
         # the backend that was asked for cannot run: without the shortcut, the layer says so
         return None
-    return None if backend.run_plain is None else backend.arithmetic(dtype)
+    return backend.arithmetic(dtype) if backend.has_operator else None
 
 
 # torch.compile takes the answer as a constant. torch.compiler.assume_constant_result sets the same mark, but calling it

@@ -113,7 +113,10 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
                 cell,
             )
             if outputs is not None:
-                return outputs if cell != "lstm" else (outputs[0], _split(outputs[1]))  # type: ignore[return-value]
+                output, ends = outputs
+                # a backend may return h and c apart
+                final: Any = _split(ends) if cell == "lstm" and type(ends) is not tuple else ends
+                return output, final
         if is_symbolic(input):
             options = {"t0": t0, "lengths": lengths, "return_state": return_state}
             recorded: tuple[Tensor, Hidden] = record_call(self, input, hx, options)
@@ -293,7 +296,9 @@ class ClockworkLayer(LayerParameters, Generic[Hidden, StreamState]):
             start = layout.clocks_in(t0)
         end = add_steps(t0, layout.count_steps(x.shape[0])) if return_state else 0
         dtype, without_autocast = self._precision(x.device)
-        backend = select_backend(self.backend, x.device, dtype, self.schedule, self.cell)
+        # a compiled graph is one for all numbers of sequences, and only the kernel has peepholes
+        batch = None if torch.compiler.is_compiling() or self.peepholes else x.shape[1]
+        backend = select_backend(self.backend, x.device, dtype, self.schedule, self.cell, batch)
         arithmetic = backend.arithmetic(dtype)
         h_n = []
         with without_autocast:

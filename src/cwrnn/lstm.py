@@ -43,8 +43,8 @@ class ClockworkLSTM(ClockworkLayer[tuple[Tensor, Tensor], LSTMState]):
         schedule: a :class:`Schedule`, or its text form, ``"1:4,2:4"`` for two modules of 4 units with periods 1 and
             2; or a sequence of periods, over which the units are split evenly; or the number of modules, with periods
             1, 2, 4, ...; or None for ``min(8, hidden_size)`` of those
-        backend: ``"auto"``, ``"cpu"``, ``"triton"``, ``"torch"`` or ``"reference"``. Default: ``"auto"``, the first of
-            these that can run on the device with the dtype
+        backend: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cudnn"``, ``"torch"`` or ``"reference"``. Default:
+            ``"auto"``, the first of these that can run on the device with the dtype
 
     Inputs: input, hx, t0, lengths, return_state
         * **input**: (T, B, I), (B, T, I) with ``batch_first``, (T, I) unbatched, or a

@@ -50,6 +50,6 @@ class UnclockedLayer(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The states (T, B, units) for the input (T, B, I)."""
-        backend = select_backend("auto", input.device, input.dtype, self.schedule, self.cell)
+        backend = select_backend("auto", input.device, input.dtype, self.schedule, self.cell, input.shape[1])
         weights = self.weight_ih, self.weight_hh, self.bias
         return backend.run(input, *weights, None, self.schedule, 0, self.cell, None, True, None).hold()
