@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from cwrnn import bench
-from cwrnn.bench import gpu_command, gpu_timing, record_file, sweep, sweep_summary, timing
+from cwrnn.bench import command, gpu_command, gpu_timing, record_file, sweep, sweep_file, sweep_summary, timing
 from cwrnn.bench.gpu import DTYPES, GpuRow
 from cwrnn.bench.gpu_command import GpuOptions
 from cwrnn.bench.gpu_timing import Times
 from cwrnn.bench.layers import Size
+from cwrnn.bench.ratios import compute_ratios
 from cwrnn.bench.sweep import CASES, Case, Part
 
 CPU = torch.device("cpu")
@@ -31,7 +32,7 @@ def make_row(modules=2, forward=(2.0, 2.0), training=(2.0, 2.0), note=None, dtyp
         return {"cwrnn": Times(0.001, 0.002), layer: Times(0.001 * ratios[0], 0.002 * ratios[1])}
 
     size = Size(64, modules, 100, 16, 64)
-    return GpuRow(size, layer, dtype, "triton", 1e-4, measure(forward), measure(training), note)
+    return GpuRow(size, layer, dtype, "cuda", 1e-4, measure(forward), measure(training), note)
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def clock(monkeypatch):
 
 def make_options(tmp_path, part=None, seconds=1e9):
     part = part or Part(1, 1)
-    return GpuOptions("RNN", "auto", CPU, part, seconds, tmp_path / "new" / "sweep.json")
+    return GpuOptions("RNN", "auto", CPU, CASES, part, seconds, False, tmp_path / "new" / "sweep.json")
 
 
 def list_lines(cases):
@@ -123,6 +124,74 @@ def test_the_lines_of_a_case_are_checked_and_timed_beside_one_layer_of_torch(lay
         assert [m.start() for m in re.finditer(r"\|", line)] == [
             m.start() for m in re.finditer(r"\|", sweep.HEAD.splitlines()[1])
         ]
+
+
+@pytest.mark.usefixtures("clock")
+def test_rivals_are_checked_and_timed_beside_the_backend_that_runs(monkeypatch):
+    """The CPU has no rivals among the backends of the GPU: the reference stands in for one."""
+    monkeypatch.setattr(sweep, "RIVALS", ("cudnn", "torch", "reference"))
+    wrong = []
+    check_finite = sweep.check_finite
+    monkeypatch.setattr(
+        sweep, "check_finite", lambda layer, *others: wrong.append(layer) or check_finite(layer, *others)
+    )
+    rows = sweep.measure_case(Case(8, 20, 2, "fp32"), "RNN", "torch", CPU, rivals=True)
+    assert [row.backend for row in rows] == ["torch"] * 4
+    assert len(wrong) == 1 + 2 * 4
+    for row in rows:
+        record = row.record()
+        assert record["forward_reference"] == record["training_synchronised_reference"] == 0.001
+        assert "forward_cudnn" not in record
+        assert "forward_torch" not in record
+    wrong_layers = []
+
+    def refuse_reference(rnn, x):
+        if rnn.backend == "reference":
+            wrong_layers.append(rnn)
+            raise AssertionError("it is wrong")
+        return 0.0
+
+    monkeypatch.setattr(sweep, "check", refuse_reference)
+    for row in sweep.measure_case(Case(8, 20, 2, "fp32"), "RNN", "torch", CPU, rivals=True):
+        assert row.note == "reference: AssertionError: it is wrong"
+        assert row.record()["forward_reference"] is None
+    assert len(wrong_layers) == 4
+    assert "forward_reference" not in sweep.measure_case(Case(8, 20, 2, "fp32"), "RNN", "torch", CPU)[0].record()
+
+
+def test_the_summary_lists_lines_that_a_rival_runs_in_less_time():
+    rows = [make_row(modules).record() for modules in (1, 2, 4)]
+    for row, forward, training in zip(rows, (0.0009, 0.00097, 0.0005), (0.0008, 0.0011, None), strict=True):
+        row |= {"forward_cudnn": forward, "training_cudnn": training}
+    lines = sweep_summary.format_summary(rows, 0).splitlines()
+    start = lines.index("lines that another backend would run in less time: 2, worst first")
+    assert lines[start + 1 : start + 4] == [
+        "   0.500  RNN    64 units, 4 modules,  100 steps, batch  16, fp32  cudnn in place of cuda, forward",
+        "   0.800  RNN    64 units, 1 modules,  100 steps, batch  16, fp32  cudnn in place of cuda, forward+backward",
+        "",
+    ]
+    assert "another backend" not in sweep_summary.format_summary([make_row().record()], 0)
+
+
+def test_every_network_is_called_once_before_the_sweep(monkeypatch):
+    called, layer = [], sweep.OUR_LAYERS["RNN"]
+
+    class Noted(layer):
+        def forward(self, input):
+            called.append((tuple(input.shape), self.schedule.modules))
+            output, h_n = super().forward(input)
+            output.register_hook(lambda gradient: called.append("backward"))
+            if self.schedule.modules == 4:
+                raise RuntimeError("the sweep will note it")
+            return output, h_n
+
+    monkeypatch.setitem(sweep.OUR_LAYERS, "RNN", Noted)
+    texts = list(sweep.prepare([SMALL, SMALL._replace(steps=9)], "RNN", "torch", CPU, lambda: True))
+    assert texts == [f"compiling: {number} of 4" for number in (1, 2, 3, 4)]
+    assert len(list(sweep.prepare(CASES[:9], "RNN", "torch", CPU, lambda: False))) == 1
+    called = called[:7]
+    assert called.count("backward") == 3
+    assert sorted(call for call in called if call != "backward") == [((3, 3, 64), modules) for modules in (1, 2, 4, 8)]
 
 
 @pytest.mark.usefixtures("clock")
@@ -313,8 +382,256 @@ def test_the_help_shows_how_to_run_a_share(capsys):
     out = capsys.readouterr().out
     assert "sweep --part 1/8 --seconds 300 --json out/part1.json" in out
     assert "sweep --layer GRU" in out
-    for option in ("--part K/M", "--seconds S"):
+    assert "sweep --layer GRU --again out/gru.json --below 1.0 --json out/again.json" in out
+    for option in ("--part K/M", "--seconds S", "--again FILE", "--below RATIO"):
         assert option in out
+
+
+def record_row(*arguments, size=(64, 2, 100, 16, 64), **options):
+    """A row as plain data, of any size."""
+    return make_row(*arguments, **options)._replace(size=Size(*size)).record()
+
+
+@pytest.mark.parametrize(("below", "modules"), [(0.5, ()), (1.0, (1, 4)), (1.01, (1, 2, 4)), (5.0, (1, 2, 4, 8))])
+def test_slow_lines_are_selected_by_their_lowest_ratio(below, modules):
+    rows = [
+        make_row(8).record(),
+        make_row(4, training=(3.0, 0.75)).record(),
+        make_row(2, forward=(1.0, 3.0)).record(),
+        make_row(1, forward=(0.5, 3.0), training=None, note="cwrnn: memory").record(),
+    ]
+    cases = sweep.select_slow(rows, "RNN", below)
+    assert cases == ([Case(64, 100, 16, "fp32", modules)] if modules else [])
+
+
+def test_slow_lines_are_those_of_one_layer_with_the_inputs_of_the_sweep():
+    rows = [make_row(forward=(0.5, 0.5), layer=layer).record() for layer in ("RNN", "LSTM", "GRU")]
+    rows.append(record_row(forward=(0.5, 0.5), layer="GRU", size=(64, 8, 100, 16, 13)))
+    assert sweep.select_slow(rows, "GRU", 1.0) == [Case(64, 100, 16, "fp32", (2,))]
+
+
+def test_lines_without_ratios_or_with_an_error_count_as_slow():
+    failed = make_row(1, note="memory")._replace(forward={}, training={}).record()
+    rows = [
+        failed,
+        make_row(2, forward=None, training=None, note="RNN: RuntimeError: broken").record(),
+        make_row(3, note="cudnn: AssertionError: wrong").record(),
+        make_row(4, training=None, note="RNN: memory").record(),
+        make_row(8).record(),
+    ]
+    assert sweep.select_slow(rows, "RNN", 1.0) == [Case(64, 100, 16, "fp32", (1, 2, 3))]
+
+
+def test_slow_lines_of_all_sizes_form_cases_in_an_order_of_their_own():
+    sizes = [(40, 6, 320, 3, 64), (40, 2, 320, 3, 64), (64, 1, 512, 5, 64), (64, 1, 512, 6, 64), (33, 3, 1, 1, 64)]
+    rows = [record_row(forward=(0.5, 0.5), size=size, dtype=dtype) for size in sizes for dtype in ("bf16", "fp16")]
+    cases = sweep.select_slow(rows, "RNN", 1.0)
+    assert set(cases) == {
+        Case(units, steps, batch, dtype, modules)
+        for units, steps, batch, modules in (
+            (40, 320, 3, (2, 6)),
+            (64, 512, 5, (1,)),
+            (64, 512, 6, (1,)),
+            (33, 1, 1, (3,)),
+        )
+        for dtype in ("bf16", "fp16")
+    }
+    assert [(case.units, case.steps) for case in cases] == sorted((case.units, case.steps) for case in cases)
+    assert sweep.select_slow(rows[::-1], "RNN", 1.0) == cases
+    assert len(list_lines(cases)) == len(rows)
+
+
+def test_parts_of_slow_lines_have_all_batches():
+    """The rows of the file alternate between two batches, and so would every second of them."""
+    sizes = [(units, 1, 100, batch, 64) for units in range(32, 52) for batch in (1, 256)]
+    cases = sweep.select_slow([record_row(forward=(0.5, 0.5), size=size) for size in sizes], "RNN", 1.0)
+    parts = [Part(first, 2).select(cases) for first in (1, 2)]
+    assert sorted(parts[0] + parts[1]) == sorted(cases)
+    for part in parts:
+        assert len(part) == 20
+        assert {case.batch for case in part} == {1, 256}
+
+
+@pytest.mark.usefixtures("clock")
+def test_the_lines_of_a_selected_case_share_the_layer_of_torch(monkeypatch):
+    counts = []
+    timed = sweep.time_on_device
+    monkeypatch.setattr(
+        sweep,
+        "time_on_device",
+        lambda functions, *arguments, **options: (
+            counts.append(len(functions)) or timed(functions, *arguments, **options)
+        ),
+    )
+    rows = sweep.measure_case(SMALL._replace(modules=(3, 8)), "GRU", "torch", CPU)
+    assert counts == [3, 3]
+    assert [row.size for row in rows] == [Size(16, modules, 40, 3, 64) for modules in (3, 8)]
+    assert all(row.note is None for row in rows)
+
+
+def test_programs_are_compiled_for_selected_lines_only(monkeypatch):
+    called = []
+    monkeypatch.setattr(sweep, "_run_once", lambda size, dtype, *arguments: called.append((size.modules, dtype)))
+    cases = [SMALL._replace(modules=(2, 8)), SMALL._replace(steps=9, modules=(8,)), SMALL._replace(dtype="bf16")]
+    texts = list(sweep.prepare(cases, "RNN", "torch", CPU, lambda: True))
+    assert texts[-1] == "compiling: 6 of 6"
+    assert sorted(called) == [(1, "bf16"), (2, "bf16"), (2, "fp32"), (4, "bf16"), (8, "bf16"), (8, "fp32")]
+
+
+def run_again(path, *options):
+    """Runs the sweep of GRU with the lines of a file."""
+    return bench.main(["--device", "cuda", "sweep", "--layer", "GRU", "--again", str(path), *options])
+
+
+def write_sweep(path, rows):
+    path.write_text(json.dumps({"environment": {}, "sweep": rows}))
+    return path
+
+
+@pytest.fixture
+def emulated_gpu(monkeypatch):
+    """A command line that takes the CPU for a GPU, and a list of the cases and rivals that it would time."""
+    measured = []
+    empty, select_backend = torch.empty, command.select_backend
+
+    def measure(case, layer, backend, device, rivals):
+        measured.append((case, rivals))
+        return [make_row(layer=layer)._replace(size=size, dtype=case.dtype) for size in case.list_sizes()]
+
+    monkeypatch.setattr(torch, "empty", lambda *sizes, device=None, **options: empty(*sizes, **options))
+    monkeypatch.setattr(command, "select_backend", lambda name, device, dtype: select_backend(name, CPU, dtype))
+    monkeypatch.setattr(command, "describe_machine", lambda device: timing.describe_machine(CPU))
+    monkeypatch.setattr(command, "measure_on_gpu", lambda chosen, options, environment: (
+        gpu_command.measure_on_gpu(chosen, options._replace(device=CPU), environment)
+    ))  # fmt: skip
+    monkeypatch.setattr(sweep, "measure_case", measure)
+    return measured
+
+
+SLOW = [
+    record_row(forward=(ratio, 2.0), size=(64, modules, 512, batch, 64), layer="GRU")
+    for batch in (1, 2, 3)
+    for modules, ratio in ((1, 0.9), (2, 1.1), (4, 0.8), (8, 3.0))
+]
+"""Three cases, each with two lines below 1.0 and one between 1.0 and 1.5."""
+
+
+@pytest.mark.parametrize(("options", "modules", "cases"), [
+    ((), (1, 4), 3),
+    (("--below", "1.5"), (1, 2, 4), 3),
+    (("--part", "1/2"), (1, 4), 2),
+    (("--part", "2/2", "--rivals", "--seconds", "1e9"), (1, 4), 1),
+])  # fmt: skip
+def test_the_record_and_the_summary_count_selected_lines(options, modules, cases, tmp_path, capsys, emulated_gpu):
+    path, out = write_sweep(tmp_path / "before.json", SLOW), tmp_path / "again.json"
+    assert run_again(path, *options, "--json", str(out)) == 0
+    assert len(emulated_gpu) == cases
+    assert {(case.modules, rivals) for case, rivals in emulated_gpu} == {(modules, "--rivals" in options)}
+    record, lines = json.loads(out.read_text()), cases * len(modules)
+    part = options[1] if "--part" in options else "1/1"
+    assert record["sweep_part"] == {"part": part, "lines": lines, "left_out": 0}
+    assert {(row["n"], row["T"], row["layer"]) for row in record["sweep"]} == {(64, 512, "GRU")}
+    assert len(record["sweep"]) == lines
+    assert f"{lines} lines: {lines} timed, 0 that need" in capsys.readouterr().out
+    # what a sweep wrote can be read again
+    assert sweep_file.read_rows([out]) == record["sweep"]
+
+
+def test_selected_lines_that_are_not_started_are_counted(tmp_path, monkeypatch, emulated_gpu):
+    now = [0.0]
+    monkeypatch.setattr(gpu_command.time, "monotonic", lambda: now[0])
+    measure = sweep.measure_case
+
+    def take_a_minute(*arguments):
+        now[0] += 60
+        return measure(*arguments)
+
+    monkeypatch.setattr(sweep, "measure_case", take_a_minute)
+    path, out = write_sweep(tmp_path / "before.json", SLOW), tmp_path / "again.json"
+    assert run_again(path, "--seconds", "50", "--json", str(out)) == 0
+    assert len(emulated_gpu) == 1
+    assert json.loads(out.read_text())["sweep_part"] == {"part": "1/1", "lines": 6, "left_out": 4}
+
+
+@pytest.mark.parametrize("layer", ["RNN", "LSTM", "GRU"])
+def test_the_committed_file_has_lines_to_time_again(layer):
+    rows = sweep_file.read_rows([Path(__file__).parents[2] / "benchmarks/gpu_backends.json"])
+    slow = [row for row in rows if row["layer"] == layer and min(compute_ratios(row).values()) < 1]
+    assert slow
+    lines = list_lines(sweep.select_slow(rows, layer, 1.0))
+    assert set(lines) == {
+        (Size(*(row[key] for key in ("n", "modules", "T", "B", "inputs"))), row["dtype"]) for row in slow
+    }
+
+
+def test_a_terminal_obeys_no_text_of_a_file(tmp_path):
+    row = SLOW[0] | {"backend": "cu\x1b[31mda", "note": "cwrnn: \x07"}
+    (found,) = sweep_file.read_rows([write_sweep(tmp_path / "before.json", [row])])
+    assert (found["backend"], found["note"]) == (r"cu\x1b[31mda", r"cwrnn: \x07")
+
+
+WRONG_ROWS = [
+    ("a row", "row 2 of the sweep is not an object"),
+    *(
+        ({key: value for key, value in SLOW[0].items() if key != field}, f"row 2 of the sweep has no {field}")
+        for field in ("layer", "dtype", "n", "modules", "T", "B", "inputs", "backend", "note")
+    ),
+    *(
+        (SLOW[0] | {field: value}, f"has {value!r} as {field}, which must be a whole number above 0")
+        for field in ("n", "modules", "T", "B", "inputs")
+        for value in (0, -1, 1.5, True, "64", None, [64])
+    ),
+    *(
+        (SLOW[0] | {field: value}, f"has {value!r} as {field}, which must be a number above 0 or null")
+        for field in ("forward", "training_synchronised_gru", "training_cudnn")
+        for value in (0, -0.5, True, "fast", [1.0])
+    ),
+    (SLOW[0] | {"dtype": "fp64"}, "has 'fp64' as dtype, which must be one of bf16, fp16, fp32"),
+    (SLOW[0] | {"dtype": ["bf16"]}, "has ['bf16'] as dtype"),
+    (SLOW[0] | {"layer": "\x1b[31m" + "x" * 99}, "has '\\x1b[31mxxx"),
+    (SLOW[0] | {"backend": None}, "has None as backend, which must be a text"),
+    (SLOW[0] | {"note": 1}, "has 1 as note, which must be a text or null"),
+    (SLOW[0] | {"n": 4, "modules": 8}, "has 8 modules, but 4 units"),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), WRONG_ROWS)
+def test_a_file_with_a_wrong_row_is_refused(row, message, tmp_path):
+    path = write_sweep(tmp_path / "before.json", [SLOW[0], row])
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        sweep_file.read_rows([path])
+    assert str(caught.value).startswith(f"{path}: row 2 of the sweep ")
+    assert len(str(caught.value)) < len(str(path)) + 200
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(("content", "options", "message"), [
+    (None, (), "{path}: No such file or directory"),
+    ("{", (), "{path} cannot be read as JSON: Expecting"),
+    ("\xff", (), "{path} cannot be read as JSON: 'utf-8' codec"),
+    ('{"sweep": [NaN]}', (), "{path} cannot be read as JSON: NaN is not a finite number"),
+    (" " * 2**24 + "{}", (), "{path}: it has 16777218 bytes, but may have 16777216 at most"),
+    ("[]", (), "{path} has no rows of a sweep"),
+    ('{"gpu": []}', (), "{path} has no rows of a sweep"),
+    ('{"sweep": {}}', (), "{path} has no rows of a sweep"),
+    ('{"sweep": []}', (), "no line of {path} with 64 inputs is below 1.0 for GRU"),
+    (SLOW, ("--below", "0.5"), "no line of {path} with 64 inputs is below 0.5 for GRU"),
+    (SLOW, ("--layer", "LSTM"), "no line of {path} with 64 inputs is below 1.0 for LSTM"),
+    (SLOW, ("--part", "4/4"), "the lines of {path} below 1.0 for GRU belong to 3 cases, so K of --part must be at "
+                              "most 3, got 4/4"),
+])  # fmt: skip
+def test_a_file_without_lines_to_time_is_refused_at_once(content, options, message, tmp_path, capsys):
+    """No GPU is needed to see it."""
+    path = tmp_path / "before.json"
+    if isinstance(content, list):
+        write_sweep(path, content)
+    elif content is not None:
+        path.write_text(content, encoding="latin-1")
+    with pytest.raises(SystemExit) as caught:
+        run_again(path, *options, "--json", str(tmp_path / "again.json"))
+    assert caught.value.code == 2
+    assert f"error: --again: {message.format(path=path)}" in capsys.readouterr().err
+    assert not (tmp_path / "again.json").exists()
 
 
 def test_the_benchmark_runs_from_source_without_the_packages_of_commands():

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from cwrnn.bench import sweep_table
+from cwrnn.bench import sweep_file, sweep_table
 
 
 def make_row(units, modules, forward, training, *, dtype="bf16", layer="RNN", steps=100):
     """A row whose ratios are the same in both ways of timing; None for a pass without times."""
     row = {"n": units, "modules": modules, "T": steps, "B": 1, "inputs": 64, "layer": layer, "dtype": dtype,
-           "backend": "triton", "error": 1e-3, "note": None}  # fmt: skip
+           "backend": "cuda", "error": 1e-3, "note": None}  # fmt: skip
     for name, ratio in (("forward", forward), ("training", training)):
         for way in ("", "_synchronised"):
             row[f"{name}{way}"] = 0.5
@@ -66,15 +66,16 @@ def test_the_last_file_counts_for_a_line_in_several(tmp_path):
     files = [tmp_path / "1.json", tmp_path / "2.json"]
     write(files[0], ROWS)
     write(files[1], [make_row(32, 1, 5.0, 5.0)])
-    rows = sweep_table.read_rows(files)
+    rows = sweep_file.read_rows(files)
     assert len(rows) == len(ROWS)
     assert rows[0]["forward_rnn"] == 2.5
 
 
 @pytest.mark.parametrize(("content", "message"), [
-    ("{", "has no rows of a sweep"),
+    ("{", "cannot be read as JSON: Expecting property name"),
     ('{"layers": []}', "has no rows of a sweep"),
     ("[]", "has no rows of a sweep"),
+    ('{"sweep": [{}]}', "row 1 of the sweep has no layer"),
     (None, "No such file"),
 ])  # fmt: skip
 def test_a_file_without_a_sweep_is_refused(content, message, tmp_path, capsys):

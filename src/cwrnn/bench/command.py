@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,8 @@ from . import compiled, layers, regimes, streams
 from .gpu_command import REGIMES as GPU_REGIMES
 from .gpu_command import GpuOptions, measure_on_gpu
 from .layers import Size
-from .sweep import CASES, Part
+from .sweep import CASES, INPUTS, Case, Part, select_slow
+from .sweep_file import read_rows
 from .timing import describe_machine, format_load, measure_floor, measure_peak
 
 REGIMES = ("layers", "replicas", "step", "growth")
@@ -53,12 +55,23 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
         parser.error("--layer: only the regimes layers, streams, gpu and sweep time other layers than RNN")
     if not on_gpu and set(chosen) & set(GPU_REGIMES):
         parser.error(f"{', '.join(GPU_REGIMES)}: add --device cuda")
-    if (options.part or options.seconds is not None) and "sweep" not in chosen:
-        parser.error("--part and --seconds are options of the regime sweep: name it")
+    of_sweep = (options.part, options.seconds, options.again)
+    if (options.rivals or any(value is not None for value in of_sweep)) and "sweep" not in chosen:
+        parser.error("--part, --seconds, --rivals and --again are options of the regime sweep: name it")
+    if options.below is not None and options.again is None:
+        parser.error("--below is an option of --again: name the file of a sweep")
+    if options.again and options.json and os.path.realpath(options.again) == os.path.realpath(options.json):
+        parser.error("--json would replace the file of --again: name another file")
     if set(chosen) & set(GPU_REGIMES) and not set(chosen) <= set(GPU_REGIMES):
         parser.error(f"{', '.join(GPU_REGIMES)}: name no regime of another kind beside them")
     if options.picture and (sizes or chosen or on_gpu):
         parser.error("--picture shows all regimes: leave out sizes and regimes")
+    part = options.part or Part(1, 1)
+    try:
+        below = 1.0 if options.below is None else options.below
+        cases = CASES if options.again is None else _select_again(options.again, options.layer, below, part)
+    except ValueError as error:
+        parser.error(f"--again: {error}")
     try:
         device, dtype = torch.device(options.device), getattr(torch, options.dtype)
         torch.empty(0, device=device)
@@ -73,8 +86,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
             options.layer,
             (backend, options.repeats, device, dtype),
             GpuOptions(
-                options.layer, options.backend, device, options.part or Part(1, 1),
-                math.inf if options.seconds is None else options.seconds, options.json,
+                options.layer, options.backend, device, cases, part,
+                math.inf if options.seconds is None else options.seconds, options.rivals, options.json,
             ),
         )  # fmt: skip
     except AssertionError as error:
@@ -100,6 +113,22 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
         print(f"{error.filename}: {error.strerror}", file=sys.stderr)
         return 1
     return 0
+
+
+def _select_again(path: Path, layer: str, below: float, part: Part) -> Sequence[Case]:
+    """The cases of the slow lines of a file. Raises a ValueError if it cannot be read, or if the part has none."""
+    try:
+        cases = select_slow(read_rows([path]), layer, below)
+    except OSError as error:
+        raise ValueError(f"{error.filename}: {error.strerror}") from None
+    if not cases:
+        raise ValueError(f"no line of {path} with {INPUTS} inputs is below {below} for {layer}")
+    if part.first > len(cases):
+        raise ValueError(
+            f"the lines of {path} below {below} for {layer} belong to {len(cases)} cases, so K of --part must be at "
+            f"most {len(cases)}, got {part}"
+        )
+    return cases
 
 
 def _default_regimes(has_sizes: bool, on_gpu: bool, layer: str) -> list[str]:
@@ -180,14 +209,14 @@ def _parse_target(text: str) -> Any:
     return text if text in REGIMES + OTHER_REGIMES + GPU_REGIMES else Size.parse(text)
 
 
-def _parse_seconds(text: str) -> float:
+def _parse_positive(text: str) -> float:
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return seconds
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
 
 
 def _make_parser(program: str) -> argparse.ArgumentParser:
@@ -219,14 +248,30 @@ def _make_parser(program: str) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--part", type=Part.parse, metavar="K/M",
-        help=f"time every M-th of the {len(CASES)} cases of the sweep, from the K-th on; default: 1/1",
+        help=f"time every M-th case of the sweep ({len(CASES)} cases, or those that --again selects), from the K-th "
+        "on; default: 1/1",
     )  # fmt: skip
     parser.add_argument(
         "--seconds",
-        type=_parse_seconds,
+        type=_parse_positive,
         metavar="S",
         help="start no case of the sweep after S seconds; default: no limit",
     )
+    parser.add_argument(
+        "--rivals",
+        action="store_true",
+        help="sweep: also time the backends that auto did not choose, and list the lines that they run in less time",
+    )
+    parser.add_argument(
+        "--again", type=Path, metavar="FILE",
+        help="sweep: time only the slow lines in FILE, the JSON file of an earlier sweep: those of --layer with "
+        f"{INPUTS} inputs whose lowest ratio is below --below, or that have an error or no times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--below", type=_parse_positive, metavar="RATIO",
+        help="with --again: a line is slow if one of its ratios, the time of torch's layer divided by ours, is below "
+        "this number; default: 1.0",
+    )  # fmt: skip
     parser.add_argument(
         "--json", type=Path, help="also write the numbers to this file; on a GPU it grows with them, every few seconds"
     )

@@ -176,7 +176,7 @@ def accept_compaction() -> Iterator[None]:
 
 def name_backend(rnn: ClockworkLayer[Any, Any], x: torch.Tensor) -> str:
     """The name of the backend that computes the layer for x."""
-    return select_backend(rnn.backend, x.device, x.dtype, rnn.schedule, rnn.cell).name
+    return select_backend(rnn.backend, x.device, x.dtype, rnn.schedule, rnn.cell, x.shape[1]).name
 
 
 def measure_ceilings(device: torch.device) -> tuple[dict[str, float], float]:

@@ -21,8 +21,11 @@ class GpuOptions(NamedTuple):
     layer: str
     backend: str
     device: torch.device
+    cases: Sequence[sweep.Case]
+    """The cases of the sweep, of which `part` takes a share."""
     part: sweep.Part
     seconds: float
+    rivals: bool
     json: Path | None
 
 
@@ -67,13 +70,20 @@ def _measure_sizes(options: GpuOptions, record: dict[str, Any], rows: list[Any],
 
 
 def _measure_sweep(options: GpuOptions, record: dict[str, Any], rows: list[Any], file: RecordFile) -> None:
-    cases = options.part.select(sweep.CASES)
+    cases = options.part.select(options.cases)
     lines = sum(len(case.list_sizes()) for case in cases)
     progress = _Progress(lines, options.seconds)
     record["sweep_part"] = {"part": str(options.part), "lines": lines, "left_out": lines}
+    if options.device.type == "cuda":
+        for text in sweep.prepare(cases, options.layer, options.backend, options.device, progress.has_time):
+            show_progress(text)
+        show_progress("")
+        torch.cuda.empty_cache()
     print(f"\n{sweep.HEAD}", flush=True)
     progress.show(0)
-    for case in sweep.measure_sweep(cases, options.layer, options.backend, options.device, progress.has_time):
+    for case in sweep.measure_sweep(
+        cases, options.layer, options.backend, options.device, progress.has_time, options.rivals
+    ):
         show_progress("")
         for row in case:
             rows.append(row.record())

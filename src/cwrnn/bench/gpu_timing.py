@@ -121,6 +121,7 @@ def _time_synchronised(function: Callable[[], Any]) -> float:
 
 def _time_once(function: Callable[[], Any]) -> Times:
     """The seconds of one call in both ways."""
+    torch.cuda.synchronize()
     start = time.perf_counter()
     seconds = _time_calls(function, 1)
     return Times(seconds, max(time.perf_counter() - start, 1e-9))

@@ -2,31 +2,42 @@
 
     cwrnn bench --device cuda sweep --json out/rnn.json                           ClockworkRNN, all lines
     cwrnn bench --device cuda sweep --layer LSTM --part 2/8 --seconds 300         every eighth case, from the second on
+    cwrnn bench --device cuda sweep --rivals --json out/rivals.json               also backends that auto did not choose
+    cwrnn bench --device cuda sweep --again out/rnn.json --json out/again.json    the lines that were slow there
     python -m cwrnn.bench.sweep_table out/rnn.json                                tables of a finished sweep
 
 A line is one size and dtype. A case has the lines that differ only in the number of modules. They are timed in the same
 turns beside one layer of torch, for which modules make no difference. A part of the sweep has sizes of all kinds, and
 times them in a fixed mixed order.
 
+With rivals, the other backends of the GPU that can run a line are timed beside the one that runs it. The choice of
+`auto` (kernels/gpu/launch.py) comes from such a comparison.
+
 Every layer is checked before it is timed. Output and gradients of the first steps, about twice the longest period, are
 compared with the cascade in float64, and so is the output of as many last steps; those of all steps must be finite.
 """
 
 import argparse
+import os
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ..backends import select_backend
 from ..layer import ClockworkLayer
 from .gpu import DTYPES, GpuRow, accept_compaction, format_milliseconds, format_ratio, name_backend
 from .gpu_timing import QUICK, THOROUGH, WAYS, Effort, Times, time_on_device
 from .layers import OUR_LAYERS, SIZE_HEAD, TORCH_LAYERS, Size, check, check_end, check_finite
 from .ratios import compute_ratios
+from .sweep_summary import RIVALS, has_error
 from .timing import make_forward, make_training
 
 UNITS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -34,6 +45,9 @@ MODULES = (1, 2, 4, 8)
 BATCHES = (1, 16, 64, 256)
 STEPS = (100, 1024, 8192)
 INPUTS = 64
+
+FEWEST_STEPS = 3
+"""The steps of calls that only compile programs."""
 
 FEWEST_CHECKED = 33
 """The fewest steps that are compared with float64, if the input has as many."""
@@ -54,10 +68,12 @@ class Case(NamedTuple):
     steps: int
     batch: int
     dtype: str
+    modules: tuple[int, ...] = MODULES
+    """The number of modules of each line."""
 
     def list_sizes(self) -> list[Size]:
         """The sizes of the lines: one for each number of modules."""
-        return [Size(self.units, modules, self.steps, self.batch, INPUTS) for modules in MODULES]
+        return [Size(self.units, modules, self.steps, self.batch, INPUTS) for modules in self.modules]
 
 
 class Part(NamedTuple):
@@ -101,6 +117,23 @@ CASES = tuple(
     for batch, dtype in _mix(product(BATCHES, DTYPES), seed=units + steps)
 )
 """The cases of the whole sweep, by units and steps, such that every part has about as many of each."""
+
+
+def select_slow(rows: Iterable[Mapping[str, Any]], layer: str, below: float) -> list[Case]:
+    """The cases of the lines of a layer that were slow in another sweep, by units and steps.
+
+    A line was slow if its lowest ratio is below `below`, or if it has an error or no ratio. Lines with another number
+    of inputs than INPUTS are left out.
+    """
+    modules: dict[Case, list[int]] = defaultdict(list)
+    for row in rows:
+        if (row["layer"], row["inputs"]) != (layer, INPUTS):
+            continue
+        if min(compute_ratios(row).values(), default=0.0) < below or has_error(row):
+            modules[Case(row["n"], row["T"], row["B"], row["dtype"])].append(row["modules"])
+    cases = sorted(case._replace(modules=tuple(sorted(counts))) for case, counts in modules.items())
+    # mixed, so that every part has about as many of each kind
+    return sorted(_mix(cases, seed=0), key=lambda case: (case.units, case.steps))
 
 
 class _Candidate:
@@ -161,17 +194,54 @@ def describe_fault(error: Exception) -> str:
     return f"{type(error).__name__}: {message[0]}" if message else type(error).__name__
 
 
-def measure_case(case: Case, layer: str, backend: str, device: torch.device) -> list[GpuRow]:
-    """The rows of a case. A layer that fails, or needs too much memory, has a note in place of its times."""
+def prepare(
+    cases: Iterable[Case], layer: str, backend: str, device: torch.device, may_start: Callable[[], bool]
+) -> Iterator[str]:
+    """Compiles the programs of all cases, many at once, and yields a text about its progress after each.
+
+    Once `may_start` says no, it leaves out what is not compiled.
+
+    To compile those of a line takes seconds, most of which a sweep would otherwise spend on one core. Errors are left
+    to `measure_case`.
+    """
+    # the programs do not depend on the number of steps
+    wanted = dict.fromkeys(
+        (size._replace(steps=FEWEST_STEPS), case.dtype) for case in cases for size in case.list_sizes()
+    )
+    threads = ThreadPoolExecutor(os.cpu_count())
+    try:
+        done = [threads.submit(_run_once, size, dtype, layer, backend, device) for size, dtype in wanted]
+        for number, _ in enumerate(as_completed(done), 1):
+            yield f"compiling: {number} of {len(done)}"
+            if not may_start():
+                break
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def _run_once(size: Size, dtype: str, layer: str, backend: str, device: torch.device) -> None:
+    placed: Any = {"device": device, "dtype": DTYPES[dtype]}
+    # autograd would run the gradients of all networks in one thread
+    with suppress(Exception), torch.autograd.set_multithreading_enabled(False):
+        ours = OUR_LAYERS[layer](size.inputs, size.units, schedule=size.modules, backend=backend, **placed)
+        output, _ = ours(torch.zeros(size.steps, size.batch, size.inputs, **placed))
+        output.sum().backward()
+
+
+def measure_case(case: Case, layer: str, backend: str, device: torch.device, rivals: bool = False) -> list[GpuRow]:
+    """The rows of a case, with the times of rivals if they are wanted.
+
+    A layer that fails, or needs too much memory, has a note in place of its times.
+    """
     try:
         with accept_compaction():
-            return _measure_case(case, layer, backend, device)
+            return _measure_case(case, layer, backend, device, rivals)
     except Exception as error:
         note = describe_fault(error)
     return [GpuRow(size, layer, case.dtype, backend, None, {}, {}, note) for size in case.list_sizes()]
 
 
-def _measure_case(case: Case, layer: str, backend: str, device: torch.device) -> list[GpuRow]:
+def _measure_case(case: Case, layer: str, backend: str, device: torch.device, rivals: bool) -> list[GpuRow]:
     torch.manual_seed(0)
     placed: Any = {"device": device, "dtype": DTYPES[case.dtype]}
     x = torch.randn(case.steps, case.batch, INPUTS, **placed)
@@ -179,18 +249,39 @@ def _measure_case(case: Case, layer: str, backend: str, device: torch.device) ->
     theirs = _Candidate(layer, TORCH_LAYERS[layer](INPUTS, case.units, **placed))
     ours = [
         _Candidate("cwrnn", OUR_LAYERS[layer](INPUTS, case.units, schedule=modules, backend=backend, **placed))
-        for modules in MODULES
+        for modules in case.modules
     ]
     for candidate in (theirs, *ours):
         candidate.check(x, gradient)
-    _time([theirs, *ours], x, gradient, QUICK)
-    rows = _make_rows(case, layer, theirs, ours)
-    close = [one for one, row in zip(ours, rows, strict=True) if _is_close(row)]
-    if not close:
+    others = [_make_rivals(one, layer, x) if rivals else [] for one in ours]
+    for candidate in chain(*others):
+        candidate.check(x, gradient)
+    _time([theirs, *ours, *chain(*others)], x, gradient, QUICK)
+    rows = _make_rows(case, layer, theirs, ours, others)
+    close = [_is_close(row) for row in rows]
+    if not any(close):
         return rows
-    _time([theirs, *close], x, gradient, THOROUGH)
-    again = _make_rows(case, layer, theirs, ours)
-    return [new if one in close else old for one, old, new in zip(ours, rows, again, strict=True)]
+    again = [candidate for one, own, is_close in zip(ours, others, close, strict=True) if is_close
+             for candidate in (one, *own)]  # fmt: skip
+    _time([theirs, *again], x, gradient, THOROUGH)
+    new_rows = _make_rows(case, layer, theirs, ours, others)
+    return [new if is_close else old for is_close, old, new in zip(close, rows, new_rows, strict=True)]
+
+
+def _make_rivals(one: _Candidate, layer: str, x: Tensor) -> list[_Candidate]:
+    """A candidate for each backend that can run the network of `one`, except the one that does."""
+    rnn: Any = one.layer
+    placed: Any = {"device": x.device, "dtype": x.dtype}
+    names = []
+    for name in RIVALS:
+        with suppress(RuntimeError):
+            select_backend(name, x.device, x.dtype, rnn.schedule, rnn.cell)
+            if name != one.backend:
+                names.append(name)
+    return [
+        _Candidate(name, OUR_LAYERS[layer](x.shape[2], rnn.hidden_size, schedule=rnn.schedule, backend=name, **placed))
+        for name in names
+    ]
 
 
 def _time(candidates: Sequence[_Candidate], x: Tensor, gradient: Tensor, effort: Effort) -> None:
@@ -204,10 +295,16 @@ def _time(candidates: Sequence[_Candidate], x: Tensor, gradient: Tensor, effort:
         candidate.forward, candidate.training = times
 
 
-def _make_rows(case: Case, layer: str, theirs: _Candidate, ours: Sequence[_Candidate]) -> list[GpuRow]:
+def _make_rows(
+    case: Case,
+    layer: str,
+    theirs: _Candidate,
+    ours: Sequence[_Candidate],
+    rivals: Sequence[Sequence[_Candidate]],
+) -> list[GpuRow]:
     rows = []
-    for size, one in zip(case.list_sizes(), ours, strict=True):
-        notes = [note for note in (one.describe(), theirs.describe()) if note is not None]
+    for size, one, others in zip(case.list_sizes(), ours, rivals, strict=True):
+        notes = [note for note in (candidate.describe() for candidate in (one, theirs, *others)) if note is not None]
         rows.append(
             GpuRow(
                 size,
@@ -215,8 +312,8 @@ def _make_rows(case: Case, layer: str, theirs: _Candidate, ours: Sequence[_Candi
                 case.dtype,
                 one.backend,
                 one.error,
-                {"cwrnn": one.forward, layer: theirs.forward},
-                {"cwrnn": one.training, layer: theirs.training},
+                {"cwrnn": one.forward, layer: theirs.forward} | {other.name: other.forward for other in others},
+                {"cwrnn": one.training, layer: theirs.training} | {other.name: other.training for other in others},
                 "; ".join(notes) or None,
             )
         )
@@ -229,13 +326,18 @@ def _is_close(row: GpuRow) -> bool:
 
 
 def measure_sweep(
-    cases: Sequence[Case], layer: str, backend: str, device: torch.device, may_start: Callable[[], bool]
+    cases: Sequence[Case],
+    layer: str,
+    backend: str,
+    device: torch.device,
+    may_start: Callable[[], bool],
+    rivals: bool = False,
 ) -> Iterator[list[GpuRow]]:
     """The rows of each case, until `may_start` says no or the device fails for good."""
     for case in cases:
         if not may_start():
             return
-        rows = measure_case(case, layer, backend, device)
+        rows = measure_case(case, layer, backend, device, rivals)
         yield rows
         if not _is_usable(device):
             return

@@ -4,10 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .gpu_timing import WAYS
-from .ratios import KINDS, PASSES, compute_ratios, format_kind
+from .ratios import KINDS, PASSES, compute_ratios, format_kind, make_key
 
 Row = Mapping[str, Any]
 """A row of a sweep as plain data."""
+RIVALS = ("cuda", "cudnn")
+"""The backends of the GPU among which `auto` chooses."""
+
+CLEARLY_LESS = 0.95
+"""A rival is faster if it takes less than this share of the time."""
 
 
 def format_summary(rows: Sequence[Row], left_out: int) -> str:
@@ -18,12 +23,32 @@ def format_summary(rows: Sequence[Row], left_out: int) -> str:
         left_out: the number of lines that were not started
     """
     lines = [_count_lines(rows, left_out), "", *_format_lowest(rows), ""]
-    faults = [row for row in rows if row["note"] is not None and not _lacks_only_memory(row)]
+    faults = [row for row in rows if has_error(row)]
     if faults:
         lines.append(f"lines with an error: {len(faults)}")
         lines += [f"  {describe_size(row)}  {row['note']}" for row in faults]
+    left = _list_faster_rivals(rows)
+    if left:
+        lines += [f"lines that another backend would run in less time: {len(left)}, worst first", *left, ""]
     slow = _list_slow(rows)
     return "\n".join([*lines, f"lines below 1.0: {len(slow)}{', worst first' if slow else ''}", *slow])
+
+
+def _list_faster_rivals(rows: Sequence[Row]) -> list[str]:
+    """A text for every row that a rival runs in less time than the backend of the row, forward or with backward."""
+    faster = []
+    for row in rows:
+        ratios = sorted(
+            (row[rival] / row[own], backend, PASSES[name])
+            for name in PASSES
+            for backend in RIVALS
+            for own, rival in [(make_key(name, "back_to_back"), make_key(name, "back_to_back", backend))]
+            if row.get(own) and row.get(rival)
+        )
+        if ratios and ratios[0][0] < CLEARLY_LESS:
+            ratio, backend, passed = ratios[0]
+            faster.append((ratio, f"{describe_size(row)}  {backend} in place of {row['backend']}, {passed}"))
+    return [f"  {ratio:6.3f}  {text}" for ratio, text in sorted(faster)]
 
 
 def _list_slow(rows: Sequence[Row]) -> list[str]:
@@ -50,13 +75,19 @@ def describe_size(row: Row) -> str:
 
 
 def _count_lines(rows: Sequence[Row], left_out: int) -> str:
-    complete = sum(len(compute_ratios(row)) == len(KINDS) for row in rows)
-    memory = sum(_lacks_only_memory(row) for row in rows)
-    own = sum("cwrnn: memory" in row["note"] for row in rows if _lacks_only_memory(row))
+    incomplete = [row for row in rows if len(compute_ratios(row)) < len(KINDS)]
+    complete = len(rows) - len(incomplete)
+    memory = sum(_lacks_only_memory(row) for row in incomplete)
+    own = sum("cwrnn: memory" in row["note"] for row in incomplete if _lacks_only_memory(row))
     return (
         f"{len(rows) + left_out} lines: {complete} timed, {memory} that need more memory than there is "
         f"(cwrnn does in {own}), {len(rows) - complete - memory} with an error, {left_out} left out"
     )
+
+
+def has_error(row: Row) -> bool:
+    """True if a layer of the row failed, other than for memory."""
+    return row["note"] is not None and not _lacks_only_memory(row)
 
 
 def _lacks_only_memory(row: Row) -> bool:

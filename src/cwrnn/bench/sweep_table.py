@@ -12,23 +12,19 @@ counts.
 """
 
 import argparse
-import json
 import math
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from .layers import OUR_LAYERS
 from .ratios import KINDS, compute_ratios, format_kind
 from .sweep import CASES
+from .sweep_file import Row, read_rows
 from .sweep_summary import format_summary
 
-Row = dict[str, Any]
 Kind = tuple[str, str]
-
-_KEYS = ("layer", "dtype", "n", "modules", "T", "B", "inputs")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,18 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     print(format_tables(rows, apart=options.apart))
     return 0
-
-
-def read_rows(files: Iterable[Path]) -> list[Row]:
-    """The rows of all files, each line once."""
-    rows: dict[tuple[Any, ...], Row] = {}
-    for path in files:
-        try:
-            for row in json.loads(path.read_text())["sweep"]:
-                rows[tuple(row[key] for key in _KEYS)] = row
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{path} has no rows of a sweep") from None
-    return list(rows.values())
 
 
 def format_tables(rows: Sequence[Row], *, apart: bool = False) -> str:

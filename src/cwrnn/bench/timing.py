@@ -6,7 +6,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -151,7 +150,8 @@ def make_training(layer: torch.nn.Module, x: Any, gradient: torch.Tensor) -> Cal
 def describe_machine(device: torch.device) -> dict[str, Any]:
     """The versions, the device and the load of the machine that the numbers come from.
 
-    A GPU adds the version of Triton.
+    A GPU adds the versions of CUDA, which has the compiler of our programs, and of cuDNN.
+
     `load` has the averages of the last 1, 5 and 15 minutes; it is None where the system has no such averages.
 
     >>> sorted(describe_machine(torch.device("cpu")))
@@ -163,19 +163,12 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name(device) if on_gpu else processor(),
-        **({"triton": _find_triton()} if on_gpu else {}),
+        **({"CUDA": torch.version.cuda, "cuDNN": torch.backends.cudnn.version()} if on_gpu else {}),
         "threads": torch.get_num_threads(),
         "CPU kernel": describe_cpu_kernel(),
         "cores": cores(),
         "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
     }
-
-
-def _find_triton() -> str:
-    try:
-        return version("triton")
-    except PackageNotFoundError:
-        return "none"
 
 
 def format_load(load: Sequence[float] | None, cores: int, threads: int) -> str:
