@@ -1,6 +1,9 @@
 """Tests of the GPU kernel that the battery of all backends does not contain. `make gpu` runs both on a CUDA device."""
 
+import ctypes
 import warnings
+from array import array
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,9 +20,9 @@ from cwrnn import (
     clockwork_reference,
 )
 from cwrnn.backends import BACKENDS, select_backend
-from cwrnn.kernels.gpu import launch, tables
+from cwrnn.kernels.gpu import driver, gradients, launch, tables
 
-CUDA = torch.device("cuda")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 COMPACTED = "RNN module weights are not part of single contiguous chunk"
 """The warning of torch's own layers in half precision."""
 HALVES = (torch.bfloat16, torch.float16)
@@ -60,15 +63,15 @@ def measure_distance(found, exact):
 
 def drop_tables():
     """Drop all tables that are kept, and overwrite their memory if it was freed."""
-    tables._make_plan.cache_clear()
-    tables._make_weight_tables.cache_clear()
+    for function in (tables._make_plan, launch._prepare_forward, launch._prepare_backward, gradients._prepare):
+        function.cache_clear()
     for size in (2**i for i in range(1, 16)):
         [torch.full((size,), -1, dtype=torch.int64, device=CUDA) for _ in range(20)]
 
 
 def run_kernel(schedule, t0=0):
     """A function of the tensors that computes the output of the kernel."""
-    return lambda *values: BACKENDS["triton"].run(*values, schedule, t0, "tanh").hold()
+    return lambda *values: BACKENDS["cuda"].run(*values, schedule, t0, "tanh").hold()
 
 
 def test_it_refuses_other_devices_and_dtypes():
@@ -76,72 +79,67 @@ def test_it_refuses_other_devices_and_dtypes():
     assert launch.refuse(CUDA, torch.float64) == "it takes float32, bfloat16 and float16 only"
 
 
-def test_it_refuses_modules_of_more_than_1024_units():
-    assert launch.refuse_schedule(Schedule((1, 2), (1024, 3))) is None
+@pytest.mark.parametrize(
+    ("dtype", "cell", "largest"),
+    [
+        (torch.bfloat16, "tanh", 2048),
+        (torch.float16, "lstm", 1024),
+        (torch.float16, "gru", 1280),
+        (torch.float32, "relu", 1024),
+        (torch.float32, "lstm", 256),
+        (TF32, "tanh", 2048),
+        (TF32, "gru", 640),
+    ],
+)
+def test_modules_beyond_the_largest_are_refused(monkeypatch, dtype, cell, largest):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", dtype == TF32)
+    name = {TF32: "torch.float32 with tf32", torch.float32: "torch.float32 without tf32"}.get(dtype, str(dtype))
+    dtype = torch.float32 if dtype == TF32 else dtype
+    assert launch.refuse_schedule(Schedule((1, 2), (largest, 3)), CPU, dtype, cell) is None
+    kind = {"lstm": "LSTM ", "gru": "GRU "}.get(cell, "")
     assert (
-        launch.refuse_schedule(Schedule((1, 2), (1025, 3)))
-        == "it takes modules of at most 1024 units, and one has 1025"
+        launch.refuse_schedule(Schedule((1, 2), (largest + 1, 3)), CPU, dtype, cell)
+        == f"in {name} it takes {kind}modules of at most {largest} units, and one has {largest + 1}"
     )
 
 
-def test_auto_prefers_matrix_products_for_large_modules(monkeypatch):
-    anywhere = BACKENDS["triton"]._replace(refuse=lambda device, dtype: None)
-    monkeypatch.setattr(backends, "BACKENDS", {"triton": anywhere, "torch": BACKENDS["torch"]})
+def test_auto_leaves_modules_to_other_backends(monkeypatch):
+    anywhere = BACKENDS["cuda"]._replace(refuse=lambda device, dtype: None)
+    monkeypatch.setattr(backends, "BACKENDS", {"cuda": anywhere, "torch": BACKENDS["torch"]})
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
 
-    def chosen(dtype, *sizes, name="auto", cell="tanh"):
+    def choose(name, cell, *sizes, batch=64):
         schedule = Schedule(tuple(range(1, len(sizes) + 1)), sizes)
-        return select_backend(name, torch.device("cpu"), dtype, schedule, cell).name
+        return select_backend(name, torch.device("cpu"), torch.float32, schedule, cell, batch).name
 
-    for dtype in launch.DTYPES:
-        assert [chosen(dtype, size, 3) for size in (1024, 1025)] == ["triton", "torch"]
-        assert [chosen(dtype, size, cell="relu") for size in (1024, 1025)] == ["triton", "torch"]
-    for cell in ("lstm", "gru"):
-        assert [chosen(torch.float32, size, 3, cell=cell) for size in (64, 65)] == ["triton", "torch"]
-        assert [chosen(torch.float16, size, 3, cell=cell) for size in (256, 257)] == ["triton", "torch"]
-    torch.backends.cudnn.allow_tf32 = True
-    assert [chosen(torch.float32, size, 3, cell="lstm") for size in (128, 129)] == ["triton", "torch"]
+    assert [choose("auto", "tanh", size, 3) for size in (1024, 1025)] == ["cuda", "torch"]
+    assert [choose("auto", "lstm", size, 3) for size in (256, 257)] == ["cuda", "torch"]
+    # modules with too many blocks are layers of cuDNN's, which the next backend stands in for
+    for others in ((), (3,)):
+        assert [choose("auto", "tanh", 1024, *others, batch=batch) for batch in (64, 65)] == ["cuda", "torch"]
+    # a GRU of several modules gains only with twice as many blocks: 16 for each tile of 8 sequences here
+    assert [choose("auto", "gru", 256, batch=batch) for batch in (256, 257)] == ["cuda", "torch"]
+    assert [choose("auto", "gru", 256, 3, batch=batch) for batch in (512, 513)] == ["cuda", "torch"]
+    with torch.backends.cudnn.flags(enabled=False):
+        assert choose("auto", "tanh", 1024, batch=4096) == "cuda"
+    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: False)
+    assert choose("auto", "tanh", 1024, batch=4096) == "cuda"
     # an explicit choice is obeyed wherever the kernel can run
-    assert chosen(torch.float32, 512, name="triton", cell="gru") == "triton"
-    with pytest.raises(RuntimeError, match="at most 1024 units, and one has 1025. Usable here: 'auto', 'torch'."):
-        chosen(torch.float32, 1025, name="triton")
+    assert choose("cuda", "tanh", 1024, batch=4096) == "cuda"
+    with pytest.raises(
+        RuntimeError,
+        match="without tf32 it takes modules of at most 1024 units, and one has 1025. Usable here: 'auto', 'torch'.",
+    ):
+        choose("cuda", "tanh", 1025)
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.cudnn, "rnn"), reason="this torch has one switch for all of cuDNN")
 def test_precision_follows_the_switch_of_recurrent_layers(monkeypatch):
-    for value in ("tf32", "ieee"):
+    for value, products in (("tf32", 1), ("ieee", 3)):
         monkeypatch.setattr(torch.backends.cudnn.rnn, "fp32_precision", value)
-        assert launch._choose_precision(torch.float32, 129) == value
-        assert launch._choose_precision(torch.float32, 128) == {"tf32": "tf32x3", "ieee": "ieee"}[value]
-        assert launch._choose_precision(torch.bfloat16, 129) == "ieee"
-
-
-@pytest.mark.parametrize("periods", [(1, 2, 4, 12), (2, 3, 7, 9)], ids=["nested", "coprime"])
-def test_parts_and_blocks_cover_every_weight_once(periods):
-    schedule = Schedule(periods, (70, 3, 64, 130))
-    plan = tables.make_plan(schedule, 5, 100, 9, torch.device("cpu"))
-    part_table, block_table = tables.make_weight_tables(schedule, plan.ticks, 9, 65, True, True, torch.device("cpu"))
-    all_parts = [tables.PartRow(*row) for row in part_table.tolist()]
-    N, I = schedule.hidden_size, 65
-    recurrent, inputs = torch.zeros(N, N), torch.zeros(N, I)
-    for block in [tables.BlockRow(*row) for row in block_table.tolist()]:
-        units = schedule.slices[block.module]
-        rows = slice(block.receiver, min(block.receiver + tables.BLOCK_SIZE, units.stop))
-        if block.of_input:
-            inputs[rows, block.sender : block.sender + tables.BLOCK_SIZE] += 1
-        else:
-            first = units.start + block.sender
-            recurrent[rows, first : min(first + tables.BLOCK_SIZE, units.stop)] += 1
-        # the parts of a block cover all lines of its module, one after the other
-        parts = all_parts[block.first_part : block.end_part]
-        for part in parts:
-            assert (part.of_input, part.module) == (block.of_input, block.module)
-            assert (part.receiver, part.sender) == (block.receiver, block.sender)
-        lines = (plan.ticks[block.module] + (not block.of_input)) * 9
-        assert [part.first_line for part in parts] == list(range(0, lines, tables.PART_LINES))
-        assert [part.end_line for part in parts] == [*[part.first_line for part in parts[1:]], lines]
-    assert torch.equal(recurrent > 0, torch.from_numpy(schedule.mask()))
-    assert recurrent.max() == 1
-    assert (inputs == 1).all()
+        assert launch._count_products(torch.float32) == products
+        assert launch._count_products(torch.bfloat16) == 1
 
 
 def test_table_of_modules_by_hand():
@@ -149,15 +147,45 @@ def test_table_of_modules_by_hand():
     plan = tables.make_plan(Schedule((2, 8), (3, 4)), 3, 11, 5, torch.device("cpu"))
     assert [tables.ModuleRow(*row) for row in plan.table.tolist()] == [
         tables.ModuleRow(
-            period=2, size=3, first_unit=0, first_tick=1, ticks=5, states=0, messages=0, g_messages=0,
+            period=2, size=3, first_unit=0, first_tick=1, ticks=5, states=0, g_messages=0,
             first_block=0, fragments=0, message_fragments=0, packed=0, transposed=0,
         ),
         tables.ModuleRow(
-            period=8, size=4, first_unit=3, first_tick=5, ticks=1, states=90, messages=0, g_messages=90,
+            period=8, size=4, first_unit=3, first_tick=5, ticks=1, states=90, g_messages=90,
             first_block=1, fragments=6, message_fragments=0, packed=1, transposed=1,
         ),
     ]  # fmt: skip
-    assert plan == (plan.table, (5, 1), 130, 30, 160)
+    assert (plan.ticks, plan.states_size, plan.g_messages_size) == ((5, 1), 130, 160)
+
+
+def test_a_table_is_kept_for_every_stream_that_reads_it(monkeypatch):
+    kept = []
+    table = SimpleNamespace(is_cuda=True, device=CUDA, get_device=lambda: 0, record_stream=kept.append)
+    plan = tables.Plan(11, 5, table, (5, 1), 130, 160)
+    monkeypatch.setattr(tables, "_make_plan", lambda *_: plan)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    for stream in (0, 7, 0, 7, 9):
+        monkeypatch.setattr(tables, "current_stream", lambda device, stream=stream: stream)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device, stream=stream: stream)
+        tables.make_plan(Schedule((2, 8), (3, 4)), 3, 11, 5, CUDA)
+    assert kept == [0, 7, 9]
+
+
+def test_a_launch_passes_every_argument_in_its_full_size(monkeypatch):
+    passed = []
+    number, address = ctypes.c_uint, ctypes.c_void_p
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, address, *[number] * 7, address, ctypes.POINTER(address), address)
+    def start(handle, *arguments):
+        *sizes, stream, call, extra = arguments
+        passed.append((handle, sizes, stream, list((ctypes.c_int64 * 2).from_address(call[0])), extra))
+        return 0
+
+    # as a function of a library, of which ctypes knows no types
+    untyped = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.cast(start, address).value)
+    monkeypatch.setattr(driver, "_load_driver", lambda: SimpleNamespace(cuLaunchKernel=untyped))
+    driver.launch(driver.Program(2**47 + 8, 2**17, 288), 2**31 - 1, 65535, array("q", (-3, 2**62)), 2**46 + 16)
+    assert passed == [(2**47 + 8, [2**31 - 1, 65535, 1, 288, 1, 1, 2**17], 2**46 + 16, [-3, 2**62], None)]
 
 
 @pytest.mark.gpu
@@ -277,18 +305,18 @@ class TestOnDevice:
 
     @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
     def test_it_is_the_default(self, dtype):
-        assert select_backend("auto", CUDA, dtype).name == "triton"
-        assert select_backend("auto", CUDA, torch.float64).name == "torch"
+        assert select_backend("auto", CUDA, dtype).name == "cuda"
+        assert select_backend("auto", CUDA, torch.float64).name == "cudnn"
 
-    def test_large_modules_are_left_to_matrix_products(self):
-        rnn = ClockworkRNN(2, 1100, schedule=1, device=CUDA)
+    def test_large_modules_are_left_to_other_backends(self):
+        rnn = ClockworkRNN(2, 2100, schedule=1, device=CUDA)
         x = torch.randn(3, 2, 2, device=CUDA)
-        assert rnn(x)[0].shape == (3, 2, 1100)
+        assert rnn(x)[0].shape == (3, 2, 2100)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            assert torch.compile(rnn, fullgraph=True)(x)[0].shape == (3, 2, 1100)
-        rnn.backend = "triton"
-        with pytest.raises(RuntimeError, match="one has 1100. Usable here: 'auto', 'torch', 'reference'"):
+            assert torch.compile(rnn, fullgraph=True)(x)[0].shape == (3, 2, 2100)
+        rnn.backend = "cuda"
+        with pytest.raises(RuntimeError, match="one has 2100. Usable here: 'auto', 'cudnn', 'torch', 'reference'"):
             rnn(x)
 
     @pytest.mark.parametrize(
@@ -314,7 +342,7 @@ class TestOnDevice:
         # the NaN that the device makes has all bits set
         input[17, 3, 2] = torch.zeros((), device=CUDA).div(0)
         others[3][9, 40] = torch.inf
-        found = BACKENDS["triton"].run(input, *others, schedule, 0, nonlinearity).hold()
+        found = BACKENDS["cuda"].run(input, *others, schedule, 0, nonlinearity).hold()
         exact = clockwork_reference(input.double(), *(value.double() for value in others), schedule, 0, nonlinearity)
         assert torch.equal(found.isnan(), exact.isnan())
         assert 0 < found.isnan().sum() < found.numel() / 10
@@ -338,7 +366,7 @@ class TestOnDevice:
             )
             exact = torch.autograd.grad(loss, leaves)
             leaves = [value.detach().float().requires_grad_() for value in values]
-            output = BACKENDS["triton"].run(*leaves, schedule, 3, "relu", lengths).hold()
+            output = BACKENDS["cuda"].run(*leaves, schedule, 3, "relu", lengths).hold()
             for value, right in zip(torch.autograd.grad(output[:2].sum(), leaves), exact, strict=True):
                 finite = right.isfinite()
                 assert torch.equal(value.isfinite(), finite)
@@ -585,7 +613,7 @@ class TestSimpleCellsOnDevice:
         values = make_tensors(schedule, 50, 64, 10, torch.float32)
 
         def run():
-            return BACKENDS["triton"].run(*values, schedule, 0, cell).hold()
+            return BACKENDS["cuda"].run(*values, schedule, 0, cell).hold()
 
         right = run()
         streams = [torch.cuda.Stream() for _ in range(4)]
@@ -608,13 +636,13 @@ class TestSimpleCellsOnDevice:
         input, *weights, h0 = make_tensors(schedule, 1, B, 2, torch.bfloat16)
         input = torch.randn(T, B, 2, device=CUDA, dtype=torch.bfloat16)
         with torch.no_grad():
-            done = BACKENDS["triton"].run(input, *weights, h0, schedule, 0, "tanh")
+            done = BACKENDS["cuda"].run(input, *weights, h0, schedule, 0, "tanh")
             output, final = done.hold(), done.final()
             assert output.numel() > 2**31
             assert sum(module.values.numel() for module in done.modules) > 2**31
             del done
             for b in (0, 7, 8, 1051, 2048, 2099):
-                alone = BACKENDS["triton"].run(input[:, b : b + 1], *weights, h0[b : b + 1], schedule, 0, "tanh")
+                alone = BACKENDS["cuda"].run(input[:, b : b + 1], *weights, h0[b : b + 1], schedule, 0, "tanh")
                 assert torch.equal(alone.hold()[:, 0], output[:, b])
                 assert torch.equal(alone.final()[0], final[b])
 

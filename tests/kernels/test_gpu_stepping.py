@@ -29,14 +29,11 @@ PROGRAM = "compute_step"
 
 @contextmanager
 def emulate(seed=0, enough_warps=stepping.ENOUGH_WARPS):
-    """Run the steps of the backend "triton" on the CPU, at most 8 blocks at once; yield the emulator."""
-    emulator = emulated_gpu.Emulator(slots=8, seed=seed)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stepping.driver, "load_program", emulated_gpu.load_program)
-        patch.setattr(stepping, "_launch", emulator.launch)
+    """Run the steps of the backend "cuda" on the CPU, at most 8 blocks at once; yield the emulator."""
+    with emulated_gpu.emulating(seed, slots=8, large=False) as emulator, pytest.MonkeyPatch.context() as patch:
         patch.setattr(stepping, "refuse_programs", lambda: None)
         patch.setattr(stepping, "ENOUGH_WARPS", enough_warps)
-        patch.setitem(BACKENDS, "triton", BACKENDS["triton"]._replace(refuse=lambda device, dtype: None))
+        patch.setitem(BACKENDS, "cuda", BACKENDS["cuda"]._replace(refuse=lambda device, dtype: None))
         yield emulator
 
 
@@ -212,7 +209,7 @@ def test_relu_passes_on_what_is_not_a_number():
 @pytest.mark.parametrize("layers", [1, 2])
 @torch.no_grad()
 def test_a_layer_steps_in_one_launch(maker, layers, close):
-    layer = MAKERS[maker](3, 10, num_layers=layers, schedule=(1, 2, 5), backend="triton")
+    layer = MAKERS[maker](3, 10, num_layers=layers, schedule=(1, 2, 5), backend="cuda")
     plain = MAKERS[maker](3, 10, num_layers=layers, schedule=(1, 2, 5), backend="torch")
     plain.load_state_dict(layer.state_dict())
     x = torch.randn(8, 2, 3)
@@ -234,7 +231,7 @@ class Stream:
     """A stream of the emulated layer after five steps."""
 
     def __init__(self):
-        self.layer = ClockworkRNN(4, 4, schedule=(1, 2), backend="triton")
+        self.layer = ClockworkRNN(4, 4, schedule=(1, 2), backend="cuda")
         self.state = None
         self.step(5)
 
@@ -387,9 +384,9 @@ def test_programs_that_cannot_be_compiled_are_refused_with_a_reason():
 
 
 def make_layers(maker, N, layers=1, dtype=torch.float32, **options):
-    """The same layer with the backends "triton" and "torch" on the device."""
+    """The same layer with the backends "cuda" and "torch" on the device."""
     options = {"num_layers": layers, "schedule": 5, "device": "cuda", "dtype": dtype} | options
-    layer, plain = (MAKERS[maker](12, N, backend=backend, **options) for backend in ("triton", "torch"))
+    layer, plain = (MAKERS[maker](12, N, backend=backend, **options) for backend in ("cuda", "torch"))
     plain.load_state_dict(layer.state_dict())
     return layer, plain
 

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from like_torch.test_nonfinite import broken_networks, run_reference
 from support import emulated_gpu
-from support.network_cases import Case, evaluate
+from support.network_cases import Case, evaluate, measure_distance
 
 from cwrnn import Schedule
 from cwrnn.kernels.backend import KernelBackend
-from cwrnn.kernels.gpu import driver, gradients, launch, scan
+from cwrnn.kernels.gpu import gradients, launch
 from cwrnn.kernels.gpu.tables import make_plan
 
 pytestmark = pytest.mark.skipif(not emulated_gpu.has_compiler(), reason="the emulator needs g++ on x86-64")
@@ -33,31 +33,8 @@ SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 @pytest.fixture(autouse=True, scope="module")
 def device():
     """The emulated device, in place of the driver; small networks are not left to programs of their own."""
-    device = emulated_gpu.Emulator(seed=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "load_program", emulated_gpu.load_program)
-        patch.setattr(driver, "launch", device.launch)
-        patch.setattr(driver, "current_stream", lambda device: 0)
-        patch.setattr(launch.small, "takes", lambda schedule, cell: False)
-        patch.setattr(launch, "_count_shared_bytes", lambda device: 227 * 1024)
-        forget_programs()
+    with emulated_gpu.emulating() as device:
         yield device
-        forget_programs()
-
-
-def forget_programs():
-    """Drops the programs that were loaded."""
-    for function in (*vars(scan).values(), *vars(gradients).values()):
-        if hasattr(function, "cache_clear"):
-            function.cache_clear()
-
-
-def measure_distance(found, right):
-    """The largest difference, relative to the largest number, or to 1 if that is less."""
-    assert found.shape == right.shape
-    if right.numel() == 0:
-        return 0.0
-    return ((found.double() - right).abs().max() / right.abs().max().clamp(min=1)).item()
 
 
 def multiply(schedule, T, B, I, t0, messages, states, input, weight, lengths):
@@ -100,7 +77,7 @@ def check(schedule, T, B, I, t0=0, dtype=torch.float32, S=None, ended=False, wan
         for want, shape in zip(wanted, shapes, strict=True)
     ]
     products = 3 if dtype == torch.float32 else 1
-    gradients.compute(plan, schedule, products, input, weight, lengths, states, messages, *found, stream=0)
+    gradients.compute(plan, schedule, 1, products, input, weight, lengths, states, messages, *found)
     for s in range(S or 1):
         of_replica = [
             tensor if S is None or tensor is None else tensor[s]
@@ -173,7 +150,7 @@ def test_replicas_have_the_bits_that_they_have_alone():
 
     def run(lead, input, weight, states, messages):
         found = [torch.full((*lead, *shape), torch.nan) for shape in shapes]
-        gradients.compute(plan, schedule, 3, input, weight, None, states, messages, *found, stream=0)
+        gradients.compute(plan, schedule, 1, 3, input, weight, None, states, messages, *found)
         return found
 
     together = run((S,), *tensors)

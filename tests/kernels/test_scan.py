@@ -8,7 +8,6 @@ import contextlib
 import inspect
 import itertools
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -16,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from like_torch.test_nonfinite import broken_networks, run_reference
 from support import emulated_gpu
+from support.scan_layouts import Cut, cutting
 
 from cwrnn import Schedule, clockwork_reference
-from cwrnn.kernels.gpu import driver, launch, scan
+from cwrnn.kernels.gpu import launch, scan
 
 pytestmark = pytest.mark.skipif(not emulated_gpu.has_compiler(), reason="the emulator needs g++ on x86-64")
 
@@ -28,16 +28,6 @@ TF32 = "tf32"
 TOLERANCES = {torch.float32: 2e-5, TF32: 4e-3, torch.float16: 1e-2, torch.bfloat16: 8e-2}
 NAMES = ("output", "final", "ticks", "input", "weight_ih", "weight_hh", "bias", "h0")
 """What `compute` returns: results of a call, and the gradients of its arguments."""
-
-
-class Cut(NamedTuple):
-    """How modules are spread over blocks: warps of a block and their fragments, warps that share a sum, and blocks that
-    share the messages of a module."""
-
-    warps: int
-    tiles: int
-    split: int
-    message_parts: int
 
 
 @dataclass(frozen=True)
@@ -67,6 +57,9 @@ VARIANTS = {
     "spread-tf32": Variant(Schedule((1, 2, 4), (72, 8, 56)), TF32, cut=Cut(1, 2, 1, 1)),
     "spread-bfloat16": Variant(Schedule((1, 2, 4), (8, 40, 24)), torch.bfloat16, cut=Cut(1, 1, 1, 2)),
     "spread-float16": Variant(Schedule((1, 2, 6), (33, 70, 9)), torch.float16, cut=Cut(4, 1, 4, 2)),
+    "turns-float32": Variant(Schedule((2, 3, 7), (36, 4, 72)), cell="relu", cut=Cut(2, 1, 2, 3, 4)),
+    "turns-tf32": Variant(Schedule((1, 2, 4), (72, 8, 56)), TF32, cut=Cut(1, 2, 1, 1, 2)),
+    "turns-bfloat16": Variant(Schedule((1, 2, 4), (8, 40, 24)), torch.bfloat16, cut=Cut(2, 1, 1, 2, 2)),
 }
 SPREAD = [name for name, variant in VARIANTS.items() if variant.cut is not None]
 
@@ -74,43 +67,17 @@ SPREAD = [name for name, variant in VARIANTS.items() if variant.cut is not None]
 @pytest.fixture(autouse=True, scope="module")
 def device():
     """The emulated device, in place of the driver; small networks are not left to programs of their own."""
-    device = emulated_gpu.Emulator(seed=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "load_program", emulated_gpu.load_program)
-        patch.setattr(driver, "launch", device.launch)
-        patch.setattr(driver, "current_stream", lambda device: 0)
-        patch.setattr(launch.small, "takes", lambda schedule, cell: False)
-        patch.setattr(launch, "_count_shared_bytes", lambda device: 227 * 1024)
+    with emulated_gpu.emulating() as device, pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch.gradients, "compute", lambda *arguments: None)
-        forget_programs()
         yield device
-        forget_programs()
-
-
-def forget_programs():
-    """Drops the programs that were loaded."""
-    for function in vars(scan).values():
-        if hasattr(function, "cache_clear"):
-            function.cache_clear()
 
 
 @contextlib.contextmanager
 def running(variant):
     """Makes the programs cut modules, and multiply float32, as the variant says."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, cutting(variant.cut):
         patch.setattr(torch.backends.cudnn, "allow_tf32", variant.dtype == TF32)
-        if variant.cut is not None:
-            warps, tiles, split, message_parts = variant.cut
-
-            def choose_layout(largest, element_size, products):
-                steps = scan.round_up(-(-largest * element_size // scan.STEP_BYTES), 2 * split)
-                return scan.Layout(steps, warps, tiles, split, products, True)
-
-            patch.setattr(scan, "choose_layout", choose_layout)
-            patch.setattr(scan, "_count_message_parts", lambda largest: message_parts)
-        forget_programs()
         yield
-        forget_programs()
 
 
 @pytest.fixture
@@ -453,7 +420,7 @@ def test_no_number_is_spoilt_that_the_specification_does_not_spoil(spread, data)
 
 @pytest.mark.parametrize(("element_size", "products"), [(4, 3), (4, 1), (2, 1)])
 def test_every_layout_fits_a_block(element_size, products):
-    for largest in range(1, launch.LARGEST_MODULE + 1):
+    for largest in range(1, scan.find_largest_module(element_size, products, 1) + 1):
         layout = scan.choose_layout(largest, element_size, products)
         assert layout.steps * scan.STEP_BYTES >= largest * element_size
         assert layout.steps % (2 * layout.split) == 0
@@ -462,15 +429,28 @@ def test_every_layout_fits_a_block(element_size, products):
         assert layout.spread or layout.units >= largest
         assert layout.units * layout.count_parts(largest) >= largest
         # a device must run all of them at once
-        assert layout.count_parts(largest) <= 64
+        assert layout.count_parts(largest) <= 128
+
+
+def test_the_switch_of_tf32_is_read_at_every_call(monkeypatch):
+    variant, call, outputs = Variant(Schedule((1, 2), (100, 40))), Call(5, 3), []
+    tensors = make_tensors(variant.schedule, call, torch.float32)
+    for allowed in (False, True, False):
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", allowed)
+        outputs.append(run_forward(variant, call, tensors)[2])
+    assert torch.equal(outputs[0], outputs[2])
+    assert not torch.equal(outputs[0], outputs[1])
+    # without tf32, the weights of such a module do not fit the registers
+    tensors = make_tensors(Schedule((1,), (1025,)), call, torch.float32)
+    with pytest.raises(RuntimeError, match="cannot run on cpu: in torch.float32 without tf32 it takes modules of"):
+        launch.forward(*tensors, None, Schedule((1,), (1025,)), 0, "tanh", True)
 
 
 def test_a_device_that_cannot_run_all_blocks_of_a_module_is_refused(monkeypatch):
-    monkeypatch.setattr(launch, "_count_multiprocessors", lambda device: 9)
-    monkeypatch.setattr(launch.scan, "load_forward", lambda *_: launch.scan.ForwardPrograms(
-        launch.scan.choose_layout(1024, 4, 3), *[None] * 4))  # fmt: skip
-    schedule, input, weight_ih = Schedule((1,), (1024,)), torch.zeros(2, 1, 2), torch.zeros(1024, 2)
-    with pytest.raises(
-        RuntimeError, match="1024 units in torch.float32 needs 64 multiprocessors at once, and cpu has 9"
-    ):
-        launch._load_forward(schedule, "tanh", input, weight_ih)
+    monkeypatch.setattr(launch, "_count_multiprocessors", lambda device: 63)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert launch.refuse_schedule(Schedule((1, 2), (1008, 3)), CPU, torch.float32, "tanh") is None
+    assert (
+        launch.refuse_schedule(Schedule((1, 2), (1009, 3)), CPU, torch.float32, "tanh")
+        == "one of its modules, of 1009 units in torch.float32 without tf32, needs 64 multiprocessors, and cpu has 63"
+    )

@@ -7,10 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.network_cases import Case, evaluate, schedules
-from torch import nn
+from support.network_cases import Case, evaluate, evaluate_lengths, schedules, specify_lengths
 
-from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Schedule, clockwork_reference
+from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Schedule
 from cwrnn.backends import BACKENDS
 from cwrnn.cells import CELLS
 from cwrnn.kernels.cpu import loader
@@ -23,19 +22,6 @@ SINGLE = [(ClockworkRNN, 1), (ClockworkRNN, 2), (ClockworkLSTM, 1), (ClockworkGR
 """The layers, and the periods of their fastest modules, whose passes of a single sequence are compared with others."""
 
 
-def evaluate_lengths(case: Case, lengths, hold: bool, run) -> dict[str, torch.Tensor]:
-    """Output, final state and gradients of `run` on a batch of sequences of different lengths."""
-    tensors = [*case.tensors(), case.weight_ch()]
-    output, final = run(tensors, lengths, hold)
-    generator = torch.Generator().manual_seed(case.seed + 1)
-    loss = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    for value in (output, final):
-        loss = loss + (value * torch.randn(value.shape, generator=generator, dtype=torch.float64)).sum()
-    wanted = [tensor for tensor in tensors if tensor is not None]
-    gradients = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
-    return {"output": output, "final": final} | {str(i): gradient for i, gradient in enumerate(gradients)}
-
-
 def by_kernel(case: Case):
     """The run of `evaluate_lengths` with the kernel."""
 
@@ -43,24 +29,6 @@ def by_kernel(case: Case):
         *others, weight_ch = tensors
         done = BACKENDS["cpu"].run(*others, case.schedule, case.t0, case.cell, lengths, hold, weight_ch)
         return done.hold(), done.final()
-
-    return run
-
-
-def by_specification(case: Case):
-    """The run of `evaluate_lengths` with the specification, sequence by sequence."""
-
-    def run(tensors, lengths, hold):
-        input, weight_ih, weight_hh, bias, h0, weight_ch = tensors
-        h0 = case.zeros() if h0 is None else h0
-        outputs, finals = [], []
-        for b, length in enumerate(lengths.tolist()):
-            arguments = weight_ih, weight_hh, bias, h0[b : b + 1], case.schedule, case.t0, case.cell, weight_ch
-            states = clockwork_reference(input[:length, b : b + 1], *arguments)
-            output = states[..., : case.schedule.hidden_size]
-            finals.append(states[-1])
-            outputs.append(nn.functional.pad(output, (0, 0, 0, 0, 0, case.T - length)))
-        return torch.cat(outputs, dim=1), torch.cat(finals)
 
     return run
 
@@ -94,7 +62,7 @@ def test_any_sizes_and_lengths_equal_the_specification(isa_, cell, close, data):
         found = evaluate_lengths(case, lengths, hold, by_kernel(case))
     finally:
         loader.use_isa(usual)
-    expected = evaluate_lengths(case, lengths, hold, by_specification(case))
+    expected = evaluate_lengths(case, lengths, hold, specify_lengths(case))
     for name, value in expected.items():
         close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
 
@@ -105,7 +73,7 @@ def test_large_networks_and_batches_equal_the_specification(isa, units, close):
     torch.set_num_threads(2)
     case = Case(Schedule.exponential(units, 3), T=9, B=70, I=20, t0=1)
     lengths = torch.full((70,), 9)
-    found, expected = (evaluate_lengths(case, lengths, True, by(case)) for by in (by_kernel, by_specification))
+    found, expected = (evaluate_lengths(case, lengths, True, by(case)) for by in (by_kernel, specify_lengths))
     for name, value in expected.items():
         close(found[name], value, msg=lambda text, name=name: f"{name}: {text}")
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from like_torch.test_nonfinite import broken_networks, run_reference
 from support import emulated_gpu
-from support.network_cases import Case, evaluate, schedules
+from support.network_cases import Case, evaluate, measure_distance, schedules
 from support.network_cases import cases as draw_cases
 
 from cwrnn import Schedule, cells, clockwork_reference
@@ -19,7 +19,7 @@ from cwrnn.kernels.gpu import driver, launch, small
 pytestmark = pytest.mark.skipif(not emulated_gpu.has_compiler(), reason="the emulator needs g++ on x86-64")
 
 KERNEL = KernelBackend(small)
-CELLS = list(small.MOST_UNITS)
+CELLS = list(cells.CELLS)
 TOLERANCES = {torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 8e-2}
 DTYPES = list(TOLERANCES)
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much]
@@ -28,24 +28,14 @@ SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 @pytest.fixture(autouse=True, scope="module")
 def device():
     """The emulated device, in place of the driver."""
-    device = emulated_gpu.Emulator(seed=1)
-    loaders = small._load_forward, small._load_backward, small._load_gradients
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "load_program", emulated_gpu.load_program)
-        patch.setattr(driver, "launch", device.launch)
-        for loader in loaders:
-            loader.cache_clear()
+    with emulated_gpu.emulating(large=False) as device:
         yield device
-        for loader in loaders:
-            loader.cache_clear()
 
 
-def measure_distance(found, right):
-    """The largest difference, relative to the largest number, or to 1 if that is less."""
-    assert found.shape == right.shape
-    if right.numel() == 0:
-        return 0.0
-    return ((found.double() - right).abs().max() / right.abs().max().clamp(min=1)).item()
+@pytest.fixture
+def one_block(device, monkeypatch):
+    """Blocks run one after the other: the emulator switches between fewer threads."""
+    monkeypatch.setattr(device, "slots", 1)
 
 
 def check(case, dtype=torch.float32):
@@ -95,6 +85,63 @@ def test_many_units_equal_the_specification(schedule, T, I):
 def test_many_units_of_gated_cells_equal_the_specification(cell):
     check(Case(Schedule.exponential(64, 8), 40, 1, 66, 3, cell=cell, peepholes=True, scale=0.3))
     check(Case(Schedule((2, 3, 7), (3, 1, 40)), 35, 1, 5, 3, cell=cell, scale=0.5))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize(
+    ("schedule", "T", "I"),
+    [
+        pytest.param(Schedule((1, 2, 5), (20, 13, 32)), 14, 5, id="65 units"),
+        pytest.param(Schedule((2, 3, 4), (50, 1, 30)), 11, 1, id="81 units"),
+        pytest.param(Schedule.exponential(102, 6), 66, 70, id="102 units, twice the slowest period"),
+        pytest.param(Schedule((1,), (128,)), 6, 17, id="128 units"),
+    ],
+)
+def test_gated_cells_with_weights_in_shared_memory_equal_the_specification(cell, schedule, T, I, one_block):
+    check(Case(schedule, T, 2, I, 3, cell=cell, peepholes=T != 11, bias=T != 11, initial=T != 14, scale=0.3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_gated_cells_with_half_weights_in_shared_memory_equal_the_specification(cell, dtype, one_block):
+    check(Case(Schedule((1, 2, 3), (40, 8, 52)), 9, 2, 5, 7, cell=cell, peepholes=True, scale=0.3), dtype)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_infinite_states_with_weights_in_shared_memory_spoil_no_slower_module(cell, one_block):
+    schedule = Schedule((1, 3), (41, 30))
+    results = []
+    for run, dtype in ((run_reference, torch.float64), (run_kernel, torch.float32)):
+        leaves = [0.3 * tensor.to(dtype) for tensor in make_tensors(schedule, 7, 1, 3, cell)]
+        leaves[4][0, 3] = torch.inf
+        output, final = run(leaves, schedule, 0, cell, None)
+        results.append((output, final))
+    for right, found in zip(*results, strict=True):
+        assert right[..., 41:71].isfinite().all()
+        torch.testing.assert_close(found.double(), right, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_replicas_with_weights_in_shared_memory_end_at_their_lengths(cell, one_block):
+    schedule, S, T, B = Schedule((1, 3), (41, 30)), 2, 6, 2
+    tensors = [0.3 * tensor for tensor in make_tensors(schedule, T, B, 3, cell, (S,))]
+    lengths = torch.tensor([[6, 3], [1, 5]])
+    for s, b in itertools.product(range(S), range(B)):
+        tensors[0][s, lengths[s, b] :, b] = torch.nan
+    final, ticks, held, *_ = pull_back(tensors, (None, None, torch.zeros(S, T, B, 71)), schedule, cell, lengths)
+    cotangents = torch.randn(final.shape), torch.randn(ticks.shape), torch.randn(held.shape)
+    together = pull_back(tensors, cotangents, schedule, cell, lengths)
+    for s in range(S):
+        alone = pull_back([tensor[s] for tensor in tensors], [c[s] for c in cotangents], schedule, cell, lengths[s])
+        assert all(torch.equal(all_of_them[s], one) for all_of_them, one in zip(together, alone, strict=True))
+        results = []
+        for run, dtype in ((run_reference, torch.float64), (run_kernel, torch.float32)):
+            leaves = [tensor[s].to(dtype).requires_grad_() for tensor in tensors]
+            output, last = run(leaves, schedule, 3, cell, lengths[s])
+            loss = (output * cotangents[2][s]).sum() + (last * cotangents[0][s].squeeze(0)).sum()
+            gradients = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+            results.append((output, last, *gradients))
+        assert all(measure_distance(found, right) <= 2e-5 for right, found in zip(*results, strict=True))
 
 
 def test_long_sequences_are_summed_in_parts():
@@ -247,12 +294,32 @@ def run_kernel(tensors, schedule, t0, cell, lengths):
     return done.hold(), done.final()
 
 
+@pytest.mark.parametrize("cell", CELLS)
+def test_every_device_that_is_not_refused_has_the_shared_memory(cell, monkeypatch):
+    monkeypatch.setattr(driver, "load_program", lambda *arguments: driver.Program(0, arguments[4], arguments[3]))
+    for units in range(16, small.MOST_UNITS + 1, 16):
+        forward = small._load_forward.__wrapped__(units, 70, torch.float32, cell, cell == "lstm", 0)
+        backward = small._load_backward.__wrapped__(units, torch.float32, cell, 0)
+        assert max(forward.shared, backward.shared) <= launch.SHARED_BYTES
+
+
+@pytest.mark.parametrize("units", [1, small.MOST_UNITS + 1])
+def test_more_steps_than_the_programs_count_are_refused(units):
+    schedule = Schedule((1,), (units,))
+    values = make_tensors(schedule, 2, 1, 0)
+    values[0] = torch.empty(2**29 + 1, 1, 0)
+    with pytest.raises(ValueError, match="takes at most 536870912 steps, and the input has 536870913"):
+        launch.forward(*values, None, schedule, 0, "tanh", False)
+
+
 def test_the_launch_takes_small_networks_alone(device):
     taken, left = Schedule((1, 2), (100, 28)), Schedule((1, 2), (100, 29))
-    assert small.takes(taken, "tanh")
-    assert not small.takes(left, "tanh")
-    assert not small.takes(taken, "lstm")
-    assert small.takes(Schedule((1, 2), (10, 54)), "gru")
+    assert small.takes(taken, "tanh", torch.bfloat16)
+    assert not small.takes(left, "tanh", torch.float32)
+    assert small.takes(taken, "lstm", torch.float32)
+    assert not small.takes(taken, "lstm", torch.float16)
+    assert small.takes(Schedule((1, 2), (10, 54)), "gru", torch.float16)
+    assert not small.takes(left, "gru", torch.float32)
     values = make_tensors(taken, 2, 1, 1)
     device.launched.clear()
     final, *_ = launch.forward(*values, None, taken, 0, "tanh", True)

@@ -1,10 +1,13 @@
 """Runs the C files of the CPU kernels under gcc's sanitizers, its analyzer and its warnings, on Linux.
 
+The CUDA programs of the GPU kernel run on an emulator, under the checks of tests/kernels/emulator/checks.cpp.
+
     python tests/sanitize/run.py                 runs every step
     python tests/sanitize/run.py warnings races  runs these steps
 
 Each step must be clean, except the last one, which proves that the others can fail: it plants faults in a copy of the
-source, and each of them must be reported. The copies and libraries lie in a temporary folder.
+source, and each of them must be reported. The step "cuda" has planted faults of its own. The copies and libraries lie
+in a temporary folder.
 
 The libraries under test are built from a copy of src with lower thresholds: tiny networks already use more threads,
 share packed weights and write their output past the caches. So small random shapes reach every path of the code. A
@@ -109,6 +112,11 @@ MISUSES = ("past-block", "kept-block")
 
 # what the kernels compute, on all instruction sets; and what happens to their memory, threads and processes
 TESTS = ("tests/kernels", "tests/core/test_battery.py")
+# the CUDA programs on the emulator
+CUDA_TESTS = tuple(
+    f"tests/kernels/test_{name}.py"
+    for name in ("emulator_checks", "scan", "gated_scan", "small_networks", "gradients", "gpu_stepping")
+)
 # the specification of 300 units takes three minutes under the address sanitizer, for each instruction set
 LEFT_OUT = "not (test_large_networks_and_batches_equal_the_specification and 300)"
 
@@ -263,6 +271,16 @@ def check_tests(arguments: argparse.Namespace, folder: Path) -> str:
     return printed.strip().splitlines()[-1]
 
 
+def check_programs(arguments: argparse.Namespace, folder: Path) -> str:
+    """Runs the tests of the CUDA programs under the checks of the emulator, and plants faults in the programs."""
+    printed = require(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider", "-m", "not gpu", *CUDA_TESTS],
+        timeout=1800,
+        CWRNN_CHECK_PROGRAMS="1",
+    )
+    return printed.strip().splitlines()[-1]
+
+
 def check_plants(arguments: argparse.Namespace, folder: Path) -> str:
     """Plants faults in copies of the source; each must be reported."""
 
@@ -293,6 +311,7 @@ STEPS: dict[str, Callable[[argparse.Namespace, Path], str]] = {
     "addresses": check_addresses,
     "races": check_races,
     "tests": check_tests,
+    "cuda": check_programs,
     "plants": check_plants,
 }
 

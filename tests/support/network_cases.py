@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from cwrnn import Schedule, clockwork_reference
 from cwrnn.backends import BACKENDS
@@ -92,6 +92,37 @@ def evaluate(case: Case, run=None, dtype=torch.float64, device="cpu") -> dict[st
     return {"output": output.detach(), "final": final.detach(), **found}
 
 
+def evaluate_lengths(case: Case, lengths, hold: bool, run) -> dict[str, torch.Tensor]:
+    """Output, final state and gradients of `run` on a batch of sequences of different lengths."""
+    tensors = [*case.tensors(), case.weight_ch()]
+    output, final = run(tensors, lengths, hold)
+    generator = torch.Generator().manual_seed(case.seed + 1)
+    loss = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    for value in (output, final):
+        loss = loss + (value * torch.randn(value.shape, generator=generator, dtype=torch.float64)).sum()
+    wanted = [tensor for tensor in tensors if tensor is not None]
+    gradients = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
+    return {"output": output, "final": final} | {str(i): gradient for i, gradient in enumerate(gradients)}
+
+
+def specify_lengths(case: Case):
+    """The run of `evaluate_lengths` with the specification, sequence by sequence."""
+
+    def run(tensors, lengths, hold):
+        input, weight_ih, weight_hh, bias, h0, weight_ch = tensors
+        h0 = case.zeros() if h0 is None else h0
+        outputs, finals = [], []
+        for b, length in enumerate(lengths.tolist()):
+            arguments = weight_ih, weight_hh, bias, h0[b : b + 1], case.schedule, case.t0, case.cell, weight_ch
+            states = clockwork_reference(input[:length, b : b + 1], *arguments)
+            output = states[..., : case.schedule.hidden_size]
+            finals.append(states[-1])
+            outputs.append(nn.functional.pad(output, (0, 0, 0, 0, 0, case.T - length)))
+        return torch.cat(outputs, dim=1), torch.cat(finals)
+
+    return run
+
+
 @st.composite
 def schedules(draw, longest: int = 12, modules: int = 5, size: int = 4) -> Schedule:
     """Draw schedules with any sizes and any periods, nested or not."""
@@ -124,3 +155,11 @@ def cases(draw, cells: Sequence[str] = tuple(CELLS)) -> Case:
         initial=draw(st.booleans()),
         seed=draw(st.integers(0, 1000)),
     )
+
+
+def measure_distance(found, right):
+    """The largest difference, relative to the largest number, or to 1 if that is less."""
+    assert found.shape == right.shape
+    if right.numel() == 0:
+        return 0.0
+    return ((found.double() - right).abs().max() / right.abs().max().clamp(min=1)).item()

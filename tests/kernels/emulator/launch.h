@@ -1,6 +1,49 @@
-/* Runs a program of this file on the emulated device: included after it. */
+/* Runs a program on the emulated device. All programs share this file compiled, which depends on none of their constants;
+ * under the checks it is included behind the program. */
+
+#include <deque>
+#include <vector>
+
+#include "emulated.h"
 
 namespace emulator {
+
+struct Copy {
+    char *to;
+    char data[16];
+    int size;
+    const void *from; /* NULL for zeros */
+};
+
+struct CopyingFiber : Fiber {
+    std::deque<std::vector<Copy>> groups;
+    std::vector<Copy> open;
+};
+
+static CopyingFiber &copying() { return *static_cast<CopyingFiber *>(current); }
+
+void begin_copy(char *to, const void *from, int size) {
+    Copy copy = {to, {0}, size, from};
+    if (from) memcpy(copy.data, from, size);
+    memset(to, 0xff, size);
+    copying().open.push_back(copy);
+}
+
+void end_group() {
+    copying().groups.push_back(std::move(copying().open));
+    copying().open.clear();
+}
+
+void finish_groups(size_t left) {
+    std::deque<std::vector<Copy>> &groups = copying().groups;
+    while (groups.size() > left) {
+        for (const Copy &copy : groups.front()) {
+            CHECK(end_copy(copy.to, copy.from, copy.size));
+            memcpy(copy.to, copy.data, copy.size);
+        }
+        groups.pop_front();
+    }
+}
 
 static void (*program)(const void *);
 static const void *call;
@@ -16,8 +59,16 @@ static void finish() {
 }
 
 static void begin() {
+    CHECK(watching = true);
     program(call);
+    CHECK(watching = false);
     finish();
+}
+
+static void end(Block *block) {
+    free(block->shared);
+    delete[] block->warps;
+    delete block;
 }
 
 static void insert(Fiber *fiber) {
@@ -30,8 +81,18 @@ static void insert(Fiber *fiber) {
 
 } // namespace emulator
 
-/* Returns 0, 1 if all threads wait for ever, or 2 if a block wrote beyond its shared memory. At most `slots` blocks run at
- * once; blocks start in an order that `seed` shuffles, or in their own if it is 0. */
+#ifdef CHECKED
+void checks::stop() {
+    watching = false;
+    emulator::failed = true;
+    emulator::switch_to(&emulator::home);
+    abort();
+}
+#endif
+
+/* Returns 0, 1 if all threads wait for ever, 2 if a block wrote beyond its shared memory, or 3 if checks_report() says what a
+ * check has found. At most `slots` blocks run at once; blocks start in an order that `seed` shuffles, or in their own if it is
+ * 0. */
 extern "C" int emulate(void (*program)(const void *), const void *call, int64 columns, int64 rows, int threads, int shared,
                        int slots, int seed) {
     using namespace emulator;
@@ -50,8 +111,9 @@ extern "C" int emulate(void (*program)(const void *), const void *call, int64 co
     }
     home.next = home.before = current = &home;
     idle = fibers = night = 0;
-    stuck = false;
-    std::vector<std::vector<Fiber>> running;
+    stuck = failed = false;
+    CHECK(begin_launch(columns, rows, threads, ELEMENT == 0 ? 4 : 2, STACK));
+    std::vector<std::vector<CopyingFiber>> running;
     std::vector<Block *> blocks;
     size_t started = 0;
     int result = 0, live = 0;
@@ -63,8 +125,11 @@ extern "C" int emulate(void (*program)(const void *), const void *call, int64 co
             started++;
             live++;
             block->threads = threads;
-            block->shared.assign(shared + GUARD, (char)0xff);
-            block->warps.resize((threads + LANES - 1) / LANES);
+            block->shared = (char *)malloc(shared + GUARD);
+            memset(block->shared, 0xff, shared + GUARD);
+            block->warps = new Warp[(threads + LANES - 1) / LANES];
+            block->order = order[started - 1];
+            CHECK(begin_block((int)block->order, block->shared, shared));
             blocks.push_back(block);
             running.emplace_back(threads);
             for (int thread = 0; thread < threads; thread++) {
@@ -72,6 +137,7 @@ extern "C" int emulate(void (*program)(const void *), const void *call, int64 co
                 block->warps[thread / LANES].members++;
                 fiber.block = block;
                 fiber.thread = thread;
+                fiber.number = (int)block->order * threads + thread;
                 fiber.stack = (char *)malloc(STACK);
                 void **top = (void **)((uintptr_t)(fiber.stack + STACK - 64) & ~(uintptr_t)15);
                 *--top = nullptr;
@@ -90,8 +156,8 @@ extern "C" int emulate(void (*program)(const void *), const void *call, int64 co
             if (block && draw(8) == 0) block->asleep = night;
         }
         switch_to(find_awake(home.next));
-        if (stuck) {
-            result = 1;
+        if (stuck || failed) {
+            result = failed ? 3 : 1;
             break;
         }
         for (size_t i = 0; i < blocks.size(); i++)
@@ -99,11 +165,17 @@ extern "C" int emulate(void (*program)(const void *), const void *call, int64 co
                 for (int j = 0; j < GUARD; j++)
                     if (blocks[i]->shared[shared + j] != (char)0xff) result = 2;
                 for (Fiber &fiber : running[i]) free(fiber.stack);
-                delete blocks[i];
+                CHECK(end_block((int)blocks[i]->order));
+                end(blocks[i]);
                 blocks[i] = nullptr;
                 running[i].clear();
                 live--;
             }
     }
+    for (size_t i = 0; i < blocks.size(); i++) {
+        for (Fiber &fiber : running[i]) free(fiber.stack);
+        if (blocks[i]) end(blocks[i]);
+    }
+    CHECK(end_launch());
     return result;
 }
