@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from cwrnn import ClockworkRNN, backends
+from cwrnn import ClockworkLSTM, ClockworkRNN, backends
 from cwrnn.backends import BACKENDS, Backend, select_backend
 
 CPU = torch.device("cpu")
@@ -52,9 +52,21 @@ def test_auto_takes_the_first_that_can_run_and_logs_the_others_once(picky, caplo
     assert select_backend("auto", CPU, torch.float16).name == "picky"
 
 
+@pytest.mark.parametrize("peepholes", [False, True])
+@pytest.mark.parametrize("lengths", [None, torch.tensor([3, 2])], ids=["plain", "lengths"])
+def test_advice_does_not_move_an_lstm_with_peepholes(picky, monkeypatch, peepholes, lengths):
+    """The backends after the kernel compute peepholes in plain operations, which no advice is meant for."""
+    advised = BACKENDS["torch"]._replace(
+        name="advised", run=backends.BACKENDS["picky"].run, advise_against=lambda *call: "another is faster"
+    )
+    monkeypatch.setattr(backends, "BACKENDS", {"advised": advised, "torch": BACKENDS["torch"]})
+    ClockworkLSTM(2, 8, schedule=2, peepholes=peepholes)(torch.randn(3, 2, 2), lengths=lengths)
+    assert bool(picky) == peepholes
+
+
 def test_an_unknown_name_is_refused():
     with pytest.raises(
-        ValueError, match="Unknown backend 'fast'. Select from 'auto', 'cpu', 'triton', 'torch', 'reference'"
+        ValueError, match="Unknown backend 'fast'. Select from 'auto', 'cpu', 'cuda', 'cudnn', 'torch', 'reference'"
     ):
         select_backend("fast", CPU, torch.float32)
 

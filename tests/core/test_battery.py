@@ -7,12 +7,15 @@ from typing import NamedTuple
 import pytest
 import torch
 from hypothesis import given, settings
+from support import emulated_cudnn
 from support.network_cases import Case, cases, evaluate
 
 from cwrnn import Schedule, clockwork_reference
 from cwrnn.backends import BACKENDS
 from cwrnn.cells import CELLS
 from cwrnn.kernels.cpu import loader
+
+emulated_cudnn.install()
 
 DIVISIBLE = Schedule((1, 2, 4, 8), (3, 1, 2, 4))
 COPRIME = Schedule((2, 3, 7), (2, 3, 1))
@@ -46,12 +49,14 @@ class Place(NamedTuple):
         return torch.float64 if self.takes(torch.float64) else torch.float32
 
     def takes(self, dtype) -> bool:
+        if self.name == "cudnn" and self.device == "cpu":
+            return dtype in emulated_cudnn.DTYPES
         return BACKENDS[self.name].refuse(torch.device(self.device), dtype) is None
 
 
 PLACES = [
     *(pytest.param(Place("cpu", "cpu", isa), id=f"cpu-{isa}") for isa in loader.executable_isas()),
-    *(pytest.param(Place(name, "cpu"), id=name) for name in BACKENDS if name not in ("cpu", "triton")),
+    *(pytest.param(Place(name, "cpu"), id=name) for name in BACKENDS if name not in ("cpu", "cuda")),
     *(pytest.param(Place(name, "cuda"), id=f"{name}-cuda", marks=GPU) for name in BACKENDS if name != "cpu"),
 ]
 
@@ -83,6 +88,17 @@ def check(case: Case, run, close, dtype, device="cpu") -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         near(found[name], value, close, f"{name} of {case}")
+
+
+def check_like_the_specification(case: Case, run, rounding: float, dtype, device) -> None:
+    """Checks that results are as close to the truth as those of the specification in the same precision.
+
+    `rounding` is the relative error that is allowed beside twice the specification's own.
+    """
+    found, expected, exact = evaluate(case, run, dtype, device), evaluate(case, None, dtype, device), evaluate(case)
+    for name, value in exact.items():
+        allowed = 2 * (expected[name].cpu().double() - value).abs().max() + rounding * value.abs().max()
+        assert (found[name].cpu().double() - value).abs().max() <= allowed, name
 
 
 def near(found: torch.Tensor, expected: torch.Tensor, close, name: str = "") -> None:
@@ -135,7 +151,12 @@ def test_a_single_unit_equals_the_specification(run, cell, close, dtype, device)
 
 @SMOOTH
 def test_saturated_units_equal_the_specification(run, cell, close, dtype, device):
-    check(Case(DIVISIBLE, T=19, B=2, I=2, t0=3, scale=30.0, cell=cell, peepholes=True), run, close, dtype, device)
+    case = Case(DIVISIBLE, T=19, B=2, I=2, t0=3, scale=30.0, cell=cell, peepholes=True)
+    if dtype == torch.float64:
+        check(case, run, close, dtype, device)
+    else:
+        # large sums leave few digits to the slopes of saturated units, in the specification too
+        check_like_the_specification(case, run, 2e-5, dtype, device)
 
 
 def test_large_rectified_states_equal_the_specification(run, close, dtype, device):
@@ -161,12 +182,7 @@ def test_float32_equals_the_specification(run, cell, close, device):
 @SMOOTH
 def test_half_precision_is_as_exact_as_the_specification(place, run, cell, dtype, device):
     case = Case(Schedule.exponential(21, 5), T=35, B=3, I=4, t0=5, cell=cell)
-    found, expected = evaluate(case, run, dtype, device), evaluate(case, None, dtype, device)
-    exact = evaluate(case)
-    for name, value in exact.items():
-        # as close to the truth as the specification in the same precision, apart from rounding
-        allowed = 2 * (expected[name].cpu().double() - value).abs().max() + 1e-2 * value.abs().max()
-        assert (found[name].cpu().double() - value).abs().max() <= allowed, name
+    check_like_the_specification(case, run, 1e-2, dtype, device)
 
 
 def specify(case: Case):
@@ -196,7 +212,7 @@ def all_tensors(case: Case, dtype=torch.float64, device="cpu") -> list[torch.Ten
 
 
 @SMOOTH
-@pytest.mark.parametrize("place", [place for place in PLACES if place.values[0].name != "triton"])
+@pytest.mark.parametrize("place", [place for place in PLACES if place.values[0].name != "cuda"])
 def test_gradients_pass_gradcheck(run, cell, device):
     # finite differences take a call per number, and a gated cell has more of them
     sizes = (2, 1, 1) if cell == "tanh" else (1, 1, 1)

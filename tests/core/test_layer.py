@@ -383,12 +383,12 @@ def test_repr_evaluates_to_an_equal_layer(options, cell):
         (
             {"backend": ["torch"]},
             ValueError,
-            "Unknown backend ['torch']. Select from 'auto', 'cpu', 'triton', 'torch', 'reference'.",
+            "Unknown backend ['torch']. Select from 'auto', 'cpu', 'cuda', 'cudnn', 'torch', 'reference'.",
         ),
         (
-            {"backend": "cuda"},
+            {"backend": "triton"},
             ValueError,
-            "Unknown backend 'cuda'. Select from 'auto', 'cpu', 'triton', 'torch', 'reference'.",
+            "Unknown backend 'triton'. Select from 'auto', 'cpu', 'cuda', 'cudnn', 'torch', 'reference'.",
         ),
         ({"input_size": -1}, ValueError, "input_size must be zero or greater"),
     ],

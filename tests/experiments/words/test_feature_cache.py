@@ -12,10 +12,11 @@ import pytest
 import soundfile
 from support.sound_files import make_voice, write_sound, write_word_folders
 
+from cwrnn.cache_folder import find_cache_folder
 from cwrnn.experiments.words import feature_cache, sound_files
 from cwrnn.experiments.words.clips import Clip
 from cwrnn.experiments.words.corpus import CorpusError, load_corpus
-from cwrnn.experiments.words.feature_cache import find_user_cache, load_features
+from cwrnn.experiments.words.feature_cache import load_features
 from cwrnn.experiments.words.features import FeatureSettings, mfcc
 
 
@@ -171,7 +172,7 @@ def test_user_cache_follows_xdg_cache_home(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cache" / "cwrnn" / "words").iterdir())) == 1
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    assert find_user_cache() == tmp_path / ".cache" / "cwrnn" / "words"
+    assert find_cache_folder("words") == tmp_path / ".cache" / "cwrnn" / "words"
 
 
 def test_cache_that_cannot_be_written_is_no_error(tmp_path):

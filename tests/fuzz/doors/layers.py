@@ -89,7 +89,8 @@ def make_case(random: Random) -> bytes:
     for name, values in {
         "nonlinearity": ("tanh", "relu", "sigmoid", "", None), "bias": (True, False, 1, None, "no"),
         "batch_first": (True, False, 1), "dropout": (0, 0.5, 1.0, -1, 2, True, "a"), "bidirectional": (True, False, 1),
-        "backend": ("auto", "cpu", "torch", "reference", "triton", "", 3), "device": ("cpu", "meta", "nowhere", 99),
+        "backend": ("auto", "cpu", "torch", "reference", "cuda", "cudnn", "", 3),
+        "device": ("cpu", "meta", "nowhere", 99),
         "input_size": (-1, 0, True, "3", 2.0), "hidden_size": (0, -1, 1, 2.0, None, "4"), "num_layers": (0, -1, 3, 1.5),
     }.items():  # fmt: skip
         if random.random() < 0.05:
