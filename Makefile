@@ -13,7 +13,7 @@ help:
 	@echo "make unit          run the tests, the examples, and the code of docstrings and documents"
 	@echo "make fuzz          try to break every door of the package for SECONDS=120; SEED=0 decides the cases"
 	@echo "make chaos         kill commands, fill their disk, kill their cluster, compare the results: KILLS=200, 20 to 40 minutes"
-	@echo "make sanitize      run the C files under gcc's sanitizers, analyzer and warnings, on Linux: about 5 minutes"
+	@echo "make sanitize      run the C files under gcc's sanitizers, and the CUDA programs under the emulator's checks, on Linux: about 15 minutes"
 	@echo "make mutants       break the code on purpose; every break must make a test fail"
 	@echo "make integrations  install Lightning, Accelerate, skorch and aeon; fit with each, with FSDP2, and with the defaults of the estimators"
 	@echo "make docs          build the documentation into out/docs"
@@ -88,7 +88,7 @@ bench: install
 
 gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -q -m gpu tests/kernels/test_gpu.py tests/kernels/test_gpu_stepping.py \
-		tests/core/test_battery.py tests/experiments/evaluation/test_gpu.py
+		tests/kernels/test_cudnn_gpu.py tests/core/test_battery.py tests/experiments/evaluation/test_gpu.py
 
 clean:
 	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/cwrnn/kernels/cpu/*.so
