@@ -35,6 +35,7 @@ demo: install
 	$(BIN)/cwrnn reproduce --out out/demo --resume
 
 test: SECONDS := 30
+test: PASSED := --passed
 test: lint types unit fuzz mutants
 
 lint: install
@@ -61,8 +62,10 @@ chaos: install
 sanitize: install
 	$(BIN)/python tests/sanitize/run.py
 
+PASSED :=
+
 mutants: install
-	$(BIN)/python tests/mutants.py
+	$(BIN)/python tests/mutants.py $(PASSED)
 
 .venv/integrations: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,integrations]'

@@ -2,6 +2,7 @@
 
     python tests/mutants.py              makes every break
     python tests/mutants.py delay phase  makes the breaks whose name contains one of these words
+    python tests/mutants.py --passed     the same tests have just passed: run only those unbroken that ran differently
 
 A break, called a mutant, replaces one string in one file of a copy of src. The tests named beside it then run against
 that copy. Which kernel the copy contains depends on the file that is broken:
@@ -32,6 +33,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
+PASSED = "--passed"
 ROOT = Path(__file__).resolve().parent.parent
 # every test process is forked from a server that has loaded the slow imports, but nothing of the package
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -163,6 +165,9 @@ CUDNN_ALONE = f"{CUDNN}::test_each_gradient_alone_equals_the_specification"
 GRU_STEPS = "tests/core/test_gru_steps.py"
 ANY_GRU_STEPS = f"{GRU_STEPS}::test_any_schedule_equals_the_specification"
 GRU_STEPS_ALONE = f"{GRU_STEPS}::test_each_gradient_alone_equals_the_specification"
+GRU_AT_ONCE = "tests/core/test_gru_at_once.py"
+ANY_GRU_AT_ONCE = f"{GRU_AT_ONCE}::test_any_schedule_phase_and_lengths_equal_the_specification"
+GRU_HOLDING = f"{GRU_AT_ONCE}::test_the_input_says_which_modules_hold"
 GPU_STEPS = "tests/kernels/test_gpu_stepping.py::test_steps_equal_the_specification"
 GPU_CLOCKS = "tests/kernels/test_gpu_stepping.py::test_every_sequence_has_its_own_clock"
 GPU_TILES = "tests/kernels/test_gpu_stepping.py::test_bits_depend_neither_on_the_batch_nor_on_the_units_of_a_warp"
@@ -749,26 +754,26 @@ MUTANTS = [
     Mutant("cudnn: streams are used for modules that wait for themselves", "cudnn.py",
            "or min(schedule.sizes) <= LARGEST_PERSISTENT", "",
            f"{CUDNN}::test_time_is_cut_for_large_modules_on_a_gpu_only"),
-    Mutant("cudnn: a GRU's inner bias stands in the place of gate r", "cudnn.py",
+    Mutant("cudnn: a GRU's inner bias stands in the place of gate r", "cudnn_layer.py",
            "zeros[: 2 * K], bias[rows:]", "bias[rows:], zeros[: 2 * K]", CUDNN_PACKING),
-    Mutant("cudnn: the gradient of a GRU's inner bias is that of gate r", "cudnn.py",
+    Mutant("cudnn: the gradient of a GRU's inner bias is that of gate r", "cudnn_layer.py",
            "g_second[2 * weight_hh.shape[1] :]", "g_second[: weight_hh.shape[1]]", CUDNN_ALONE),
-    Mutant("cudnn: a missing bias has a gradient", "cudnn.py",
+    Mutant("cudnn: a missing bias has a gradient", "cudnn_layer.py",
            "return *(gradient if want else None for gradient, want",
            "return *(gradient if want is not None else None for gradient, want", CUDNN_LENGTHS),
-    Mutant("cudnn: a second backward pass reads what the first has overwritten", "cudnn.py",
+    Mutant("cudnn: a second backward pass reads what the first has overwritten", "cudnn_layer.py",
            "reserve = reserve.clone() if _keeps_graph() else reserve", "pass",
            f"{CUDNN}::test_backward_can_be_repeated_if_the_graph_is_kept"),
-    Mutant("cudnn: what is kept is always copied", "cudnn.py",
+    Mutant("cudnn: what is kept is always copied", "cudnn_layer.py",
            "if _keeps_graph() else reserve", "if True else reserve",
            f"{CUDNN}::test_what_the_forward_pass_keeps_is_copied_only_if_the_graph_is_kept"),
-    Mutant("cudnn: gradients of gradients are constants", "cudnn.py",
+    Mutant("cudnn: gradients of gradients are constants", "cudnn_layer.py",
            "if torch.is_grad_enabled() or need_cascade", "if need_cascade",
            f"{CUDNN}::test_second_derivatives_of_one_module_equal_the_specification"),
-    Mutant("cudnn: gradients of gradients take h for c", "cudnn.py",
+    Mutant("cudnn: gradients of gradients take h for c", "cudnn_layer.py",
            "for gradient in (g_h, g_c)]", "for gradient in (g_c, g_h)]",
            f"{CUDNN}::test_second_derivatives_of_a_part_of_an_lstms_state_equal_the_specification"),
-    Mutant("cudnn: there are fewer zeros than missing biases", "cudnn.py",
+    Mutant("cudnn: there are fewer zeros than missing biases", "cudnn_layer.py",
            "max(B * K, 2 * rows)", "B * K", f"{CUDNN}::test_a_layer_equals_torchs"),
     Mutant("cudnn: the product of a readout skips a tick", "cudnn.py",
            "F.linear(self.runs[0].output, weight)", "F.linear(self.runs[0].signal.values[:-1], weight)",
@@ -800,6 +805,40 @@ MUTANTS = [
     Mutant("gru steps: inference keeps what the gradients would need", "gru_steps.py",
            "        if keep:\n", "        if True:\n",
            f"{GRU_STEPS}::test_without_gradients_nothing_is_kept_and_no_argument_is_changed"),
+    Mutant("gru at once: gate r closes", "gru_at_once.py",
+           "columns[1, schedule.slices[i], column] = CLOSED", "columns[0, schedule.slices[i], column] = CLOSED",
+           ANY_GRU_AT_ONCE),
+    Mutant("gru at once: gate z opens", "gru_at_once.py",
+           "schedule.slices[i], column] = CLOSED", "schedule.slices[i], column] = -CLOSED", ANY_GRU_AT_ONCE),
+    Mutant("gru at once phase: modules hold when they tick", "gru_at_once.py",
+           "times % schedule.periods[i] != 0", "times % schedule.periods[i] == 0", ANY_GRU_AT_ONCE),
+    Mutant("gru at once phase: the first step has clock 0", "gru_at_once.py",
+           "torch.arange(first, first + n * period, period,", "torch.arange(0, n * period, period,", ANY_GRU_AT_ONCE),
+    Mutant("gru at once: the layer runs at the steps of the fastest module", "gru_at_once.py",
+           "return math.gcd(*schedule.periods)", "return schedule.periods[0]", ANY_GRU_AT_ONCE),
+    Mutant("gru at once: forbidden weights are read", "gru_at_once.py",
+           "F.pad(gates[:, units, units.start :], (units.start, 0))", "gates[:, units]",
+           f"{GRU_AT_ONCE}::test_forbidden_weights_are_not_read"),
+    Mutant("gru at once: the input has any width", "gru_at_once.py",
+           "width = -(-(I + len(held)) // 8) * 8 - I", "width = len(held)", GRU_HOLDING),
+    Mutant("gru at once: a module that ticks at every step has an input", "gru_at_once.py",
+           "if schedule.periods[i] != period]", "]",
+           f"{GRU_AT_ONCE}::test_a_module_that_ticks_at_every_step_needs_no_input"),
+    Mutant("gru at once phase: states are picked one step early", "gru_at_once.py",
+           "last_tick_before(t0, step) // step + 1)", "last_tick_before(t0, step) // step)", ANY_GRU_AT_ONCE),
+    Mutant("gru at once: states are those of the layer, which rounds", "cudnn.py",
+           "return SignalPass(t0, input.shape[0], lengths, pick_ticks(layer.output, h0, schedule, t0))",
+           "return CudnnPass(t0, input.shape[0], lengths, (layer,))",
+           f"{GRU_AT_ONCE}::test_modules_that_do_not_tick_hold_their_state_bit_for_bit"),
+    Mutant("gru at once: messages are free", "gru_at_once.py",
+           "by_ticks += (tick + messages) / period", "by_ticks += tick / period",
+           f"{GRU_AT_ONCE}::test_the_estimate_chooses_as_the_measured_times_do"),
+    Mutant("gru at once: a layer of any size takes the least time", "gru_at_once.py",
+           "return max(least, weights * dtype.itemsize / BYTES, weights * B / products)", "return least",
+           f"{GRU_AT_ONCE}::test_the_estimate_prefers_ticks_where_a_layer_would_mostly_multiply_for_nothing"),
+    Mutant("gru at once: it is never chosen", "cudnn.py",
+           "schedule.modules > 1 and is_layer_faster(B, input.dtype, schedule)", "False",
+           f"{GRU_AT_ONCE}::test_all_modules_are_one_call_that_is_as_wide_as_cudnn_likes"),
     Mutant("compile: a backend without an operator records that of a kernel", "backends.py",
            "if backend.has_operator else None", "if backend.run_plain is not None else None",
            f"{CUDNN}::test_a_compiled_layer_records_no_operator_of_a_kernel"),
@@ -1802,9 +1841,14 @@ def list_stale_parts(mutant: Mutant) -> list[str]:
     return faults
 
 
-def is_compiled(mutant: Mutant) -> bool:
-    """True if the break is in a file of the C library."""
-    return mutant.file.endswith((".c", ".h"))
+def is_compiled(file: str) -> bool:
+    """True if this is a file of the C library."""
+    return file.endswith((".c", ".h"))
+
+
+def has_checkouts_kernel(file: str) -> bool:
+    """True if the tests of breaks of this file run with the kernel of this checkout."""
+    return file.startswith(("experiments/", "kernels/")) and not is_compiled(file)
 
 
 @cache
@@ -1867,13 +1911,12 @@ def make_break(mutant: Mutant) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
         # without a library in the copy the cascade runs; the experiments would be too slow with it
-        keeps_kernel = mutant.file.startswith(("experiments/", "kernels/")) and not is_compiled(mutant)
-        left_out = ["__pycache__"] if keeps_kernel else ["__pycache__", "*.so"]
+        left_out = ["__pycache__"] if has_checkouts_kernel(mutant.file) else ["__pycache__", "*.so"]
         shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns(*left_out))
         file = source / "cwrnn" / mutant.file
         text = file.read_text()
         file.write_text(text.replace(mutant.old, mutant.new))
-        if not is_compiled(mutant):
+        if not is_compiled(mutant.file):
             failed = find_failed(mutant, Path(folder))
         else:
             # nearly every break is noticed in float64, and the kernel takes seconds to compile in each precision
@@ -1940,10 +1983,11 @@ def run_tests(source: Path, tests: list[str], output: Path, verdict: Path) -> No
         os._exit(0)
 
 
-def list_whole_tests(mutants: list[Mutant]) -> list[Mutant]:
+def list_whole_tests(mutants: list[Mutant], passed: bool) -> list[Mutant]:
     """The tests of all mutants with nothing broken, the longest first.
 
-    A failure proves something only if the same tests pass without the break, with the same kernel.
+    A failure proves something only if the same tests pass without the break, with the same kernel. If all tests have
+    just `passed`, those that have the kernel of this checkout are left out.
     """
     # by the start of a mutant's file, a file like it that decides which kernel its tests have
     like = {
@@ -1959,12 +2003,16 @@ def list_whole_tests(mutants: list[Mutant]) -> list[Mutant]:
             # the kernel is built once for all tests; the others run file by file, beside it
             path = "" if file.endswith(".c") else test.split("::")[0]
             tests_of.setdefault((file, path), set()).add(test)
+    if passed:
+        tests_of = {key: tests for key, tests in tests_of.items() if not has_checkouts_kernel(key[0])}
     in_order = sorted(tests_of.items(), key=lambda item: (item[0][1] != "", "gpu" not in item[0][0], item[0]))
     return [Mutant("nothing", file, "", "", " ".join(sorted(tests))) for (file, _), tests in in_order]
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], passed: bool) -> int:
     """Make the breaks whose name contains one of `words` (all of them if there are none).
+
+    `passed`: the tests have just passed with nothing broken.
 
     Returns the number of breaks that no test noticed, which is the exit code.
     """
@@ -1974,10 +2022,10 @@ def main(words: list[str]) -> int:
     stale = [fault for mutant in mutants for fault in list_stale_parts(mutant)]
     if stale:
         raise SystemExit("\n".join(stale))
-    if any(is_compiled(mutant) for mutant in mutants):
+    if any(is_compiled(mutant.file) for mutant in mutants):
         # before any thread needs it
         build_unbroken()
-    whole = list_whole_tests(mutants)
+    whole = list_whole_tests(mutants, passed)
     with ThreadPoolExecutor(max_workers=2) as pool:
         outcomes = [pool.submit(make_break, mutant) for mutant in (*whole, *mutants)]
         try:
@@ -2002,4 +2050,5 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    sys.exit(main([word for word in arguments if word != PASSED], PASSED in arguments))

@@ -15,7 +15,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 ORDER = [
     "extras", "writing", "untrusted", "cache_folder", "schedule", "cells", "reference",
     "checks", "sequences", "held", "phases", "scan", "step", "cascade",
-    "kernels", "gru_steps", "cudnn", "backends", "environment",
+    "kernels", "cudnn_layer", "gru_at_once", "gru_steps", "cudnn", "backends", "environment",
     "state_dicts", "parameters", "fx_tracing", "layer", "rnn", "lstm", "gru", "streams",
     "readout", "init", "soft_clocks", "learned",
     "network", "tensor_files", "saved_states", "saved", "inspection", "__init__",
@@ -26,6 +26,7 @@ KERNEL_IMPORTERS = {
     "backends.py",
     # it decides as the kernels do which calls it takes, and is differentiated again as they are
     "cudnn.py",
+    "cudnn_layer.py",
     "gru_steps.py",
     # they compute an LSTM and many networks at once, for which the layer and its backends have no place
     "experiments/networks/lstm.py",

@@ -13,10 +13,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import emulated_cudnn
-from support.network_cases import Case, evaluate, evaluate_lengths, schedules, specify_lengths
+from support.network_cases import Case, by_backend, evaluate, evaluate_lengths, schedules, specify_lengths
 from torch import nn
 
-from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Readout, Schedule, backends, clockwork_reference, cudnn
+from cwrnn import (
+    ClockworkGRU,
+    ClockworkLSTM,
+    ClockworkRNN,
+    Readout,
+    Schedule,
+    backends,
+    clockwork_reference,
+    cudnn,
+    cudnn_layer,
+)
 from cwrnn.backends import BACKENDS, select_backend
 from cwrnn.cells import CELLS
 from cwrnn.step import clockwork_step
@@ -43,25 +53,19 @@ def on_cpu(monkeypatch):
 @pytest.fixture
 def modules(monkeypatch):
     """The arguments of all modules that run by cuDNN's operator."""
-    calls, usual = [], cudnn._compute
+    calls, usual = [], cudnn_layer._compute
 
     def compute(*arguments, train):
         calls.append((*arguments, train))
         return usual(*arguments, train=train)
 
-    monkeypatch.setattr(cudnn, "_compute", compute)
+    monkeypatch.setattr(cudnn_layer, "_compute", compute)
     return calls
 
 
-def run_with_lengths(case: Case):
+def by_cudnn(case: Case):
     """The run of `evaluate_lengths` with the backend."""
-
-    def run(tensors, lengths, hold):
-        *others, weight_ch = tensors
-        done = cudnn.run(*others, case.schedule, case.t0, case.cell, lengths, hold, weight_ch)
-        return done.hold(), done.final()
-
-    return run
+    return by_backend(cudnn.run, case)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -82,7 +86,7 @@ def test_lengths_equal_the_specification(cell, close, data):
         seed=data.draw(st.integers(0, 100)),
     )
     lengths = torch.tensor(data.draw(st.lists(st.integers(1, case.T), min_size=case.B, max_size=case.B)))
-    found, expected = (evaluate_lengths(case, lengths, True, by(case)) for by in (run_with_lengths, specify_lengths))
+    found, expected = (evaluate_lengths(case, lengths, True, by(case)) for by in (by_cudnn, specify_lengths))
     for name, value in expected.items():
         close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
 
@@ -111,7 +115,7 @@ def test_chunks_of_time_equal_the_specification(cell, close, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cudnn, "_cut_time", lambda *_: list(pairwise(cuts)))
         patch.setattr(cudnn, "_fork", lambda *_: None)
-        found = evaluate_lengths(case, lengths, True, run_with_lengths(case))
+        found = evaluate_lengths(case, lengths, True, by_cudnn(case))
     for name, value in expected.items():
         close(found[name], value, msg=lambda text, name=name: f"{name} of {case} in {cuts}: {text}")
 
@@ -272,14 +276,15 @@ def test_a_module_that_does_not_tick_keeps_its_state(modules, close):
 def test_weights_are_packed_as_torch_orders_them(cell, bias, expected):
     rows = CELLS[cell].gates * 2
     weight_ih, weight_hh = torch.arange(3.0 * rows).view(rows, 3), -torch.arange(2.0 * rows).view(rows, 2)
-    packed = cudnn.pack_weights(weight_ih, weight_hh.T.contiguous().T, bias and torch.tensor(bias))
+    packed = cudnn_layer.pack_weights(weight_ih, weight_hh.T.contiguous().T, bias and torch.tensor(bias))
     matrices = [*weight_ih.flatten().tolist(), *weight_hh.flatten().tolist()]
     assert packed.tolist() == [*matrices, *expected]
 
 
 def test_the_output_of_one_module_is_not_copied(monkeypatch):
-    outputs, usual = [], cudnn._run_one_call
-    monkeypatch.setattr(cudnn, "_run_one_call", lambda *a: (outputs.append(usual(*a)), outputs[-1])[1])
+    outputs, usual = [], cudnn_layer.run_parts
+    for caller in (cudnn, cudnn_layer):
+        monkeypatch.setattr(caller, "run_parts", lambda *a: (outputs.append(usual(*a)), outputs[-1])[1])
     tensors = Case(ONE, T=5, B=2, I=3, t0=0).tensors()
     output, final = cudnn.run_plain(*tensors[:4], ONE, 0, "tanh", None)
     assert output is outputs[0][0]
@@ -362,8 +367,8 @@ def test_backward_can_be_repeated_if_the_graph_is_kept():
 
 def test_what_the_forward_pass_keeps_is_copied_only_if_the_graph_is_kept(monkeypatch):
     seen = []
-    usual = cudnn._differentiate
-    monkeypatch.setattr(cudnn, "_differentiate", lambda *a: (seen.append(a[-2]), usual(*a))[1])
+    usual = cudnn_layer._differentiate
+    monkeypatch.setattr(cudnn_layer, "_differentiate", lambda *a: (seen.append(a[-2]), usual(*a))[1])
     x, *others = Case(ONE, T=7, B=2, I=3, t0=0).tensors()
     kept = cudnn.run(x, *others, ONE, 0, "tanh").hold()
     saved = kept.grad_fn.saved_tensors[6]
@@ -502,8 +507,9 @@ def test_a_stream_in_chunks_and_steps_equals_one_call(on_cpu, make, close):
 
 @pytest.mark.parametrize("schedule", [(1,), (2,), (1, 3)], ids=str)
 @pytest.mark.parametrize("lengths", [None, [14, 3]], ids=["one length", "lengths"])
-def test_a_readout_equals_its_product_with_the_output(on_cpu, schedule, lengths, close):
-    layer = ClockworkRNN(3, 8, schedule=schedule, backend="cudnn", dtype=torch.float64)
+@pytest.mark.parametrize("make", [ClockworkRNN, ClockworkGRU])
+def test_a_readout_equals_its_product_with_the_output(on_cpu, make, schedule, lengths, close):
+    layer = make(3, 8, schedule=schedule, backend="cudnn", dtype=torch.float64)
     readout = Readout(8, 2).double()
     ticks, h_n = layer.ticks(torch.randn(14, 2, 3, dtype=torch.float64), lengths=lengths)
     inside = torch.arange(14)[:, None] < torch.tensor(lengths or [14, 14])

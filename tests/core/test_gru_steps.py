@@ -1,7 +1,6 @@
-"""A GRU of several modules on the backend "cudnn": the modules that hear others run tick by tick.
+"""A GRU of several modules on the backend "cudnn" where one layer would take longer: tick by tick.
 
-The battery (tests/core/test_battery.py) and tests/core/test_cudnn.py compare such networks too. An emulation of torch's
-fused cell runs on the CPU; tests/kernels/test_cudnn_gpu.py runs the cell itself.
+An emulation of torch's fused cell runs on the CPU; tests/kernels/test_cudnn_gpu.py runs the cell itself.
 """
 
 import gc
@@ -11,14 +10,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from support import emulated_cudnn
-from support.network_cases import Case, cases, evaluate
+from support.network_cases import Case, by_backend, cases, evaluate, evaluate_lengths, specify_lengths
 
-from cwrnn import Schedule, clockwork_reference, cudnn, gru_steps
+from cwrnn import Schedule, clockwork_reference, cudnn, cudnn_layer, gru_steps
 
 emulated_cudnn.install()
 
 TWO, COPRIME = Schedule((1, 2), (3, 2)), Schedule((2, 3, 7), (2, 3, 1))
 SCHEDULES = pytest.mark.parametrize("schedule", [TWO, COPRIME, Schedule((1, 2, 4), (2, 3, 2))], ids=str)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _tick_by_tick():
+    """Let no network run as one layer, which is faster at these sizes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cudnn, "is_layer_faster", lambda *_: False)
+        yield
 
 
 @pytest.fixture
@@ -48,9 +55,19 @@ def test_any_schedule_equals_the_specification(close, case):
         close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
 
 
+@SCHEDULES
+def test_lengths_equal_the_specification(schedule, close):
+    case = Case(schedule, T=16, B=4, I=3, t0=1, cell="gru")
+    lengths = torch.tensor([16, 1, 9, 4])
+    found = evaluate_lengths(case, lengths, True, by_backend(cudnn.run, case))
+    expected = evaluate_lengths(case, lengths, True, specify_lengths(case))
+    for name, value in expected.items():
+        close(found[name], value, msg=lambda text, name=name: f"{name}: {text}")
+
+
 def test_every_module_but_the_slowest_runs_tick_by_tick(ticks, monkeypatch):
-    layers, usual = [], cudnn._compute
-    monkeypatch.setattr(cudnn, "_compute", lambda *a, **options: (layers.append(a), usual(*a, **options))[1])
+    layers, usual = [], cudnn_layer._compute
+    monkeypatch.setattr(cudnn_layer, "_compute", lambda *a, **options: (layers.append(a), usual(*a, **options))[1])
     # from clock 1 on, 10 steps have 5 ticks of period 2, 3 of period 3 and 1 of period 7
     evaluate(Case(COPRIME, T=10, B=2, I=3, t0=1, cell="gru"), cudnn.run)
     assert ticks == ["_tick"] * 8 + ["_pull_back"] * 8

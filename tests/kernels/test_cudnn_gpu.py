@@ -10,7 +10,16 @@ import torch
 from support import emulated_cudnn
 from torch import nn
 
-from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Schedule, clockwork_reference, cudnn, gru_steps
+from cwrnn import (
+    ClockworkGRU,
+    ClockworkLSTM,
+    ClockworkRNN,
+    Schedule,
+    clockwork_reference,
+    cudnn,
+    cudnn_layer,
+    gru_steps,
+)
 from cwrnn.backends import select_backend
 from cwrnn.cells import CELLS
 
@@ -103,10 +112,34 @@ def test_three_modules_beside_each_other_equal_the_specification():
     check_against_the_specification(Schedule((2, 3, 7), (1030, 1025, 1026)), 200, "lstm", torch.float32)
 
 
+@pytest.fixture(params=[True, False], ids=["at once", "tick by tick"])
+def runs_at_once(request, monkeypatch):
+    """Whether the modules of a GRU run as one layer."""
+    monkeypatch.setattr(cudnn, "is_layer_faster", lambda *_: request.param)
+    return request.param
+
+
 @pytest.mark.parametrize("dtype", DISTANCES, ids=str)
 @pytest.mark.parametrize("schedule", [THREE, Schedule((2, 3, 7), (1030, 1025, 1026))], ids=["nested", "coprime"])
-def test_three_large_modules_of_a_gru_equal_the_specification(schedule, dtype):
+def test_three_large_modules_of_a_gru_equal_the_specification(schedule, dtype, runs_at_once):
     check_against_the_specification(schedule, 30, "gru", dtype)
+
+
+@pytest.mark.parametrize("units", [(3, 2), (64, 64), (1024, 1024)], ids=str)
+@pytest.mark.parametrize("dtype", DISTANCES, ids=str)
+def test_a_gru_of_any_size_equals_the_specification_as_one_layer(units, dtype):
+    check_against_the_specification(Schedule((2, 6), units), 40, "gru", dtype)
+
+
+def test_a_gru_as_one_layer_holds_states_for_long():
+    """Where gate z is not exactly 1, the fast module does not hear the state that the slow one holds for 999 steps."""
+    torch.backends.cudnn.allow_tf32 = False
+    schedule = Schedule((1, 1000), (64, 64))
+    tensors = make_tensors(schedule, 1000, 8, 64, "gru", torch.float32)
+    output, final = run_backend(tensors, schedule, "gru", 1)
+    states, last = run_specification(tensors, schedule, "gru", 1)
+    torch.testing.assert_close(output, states, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(final, last, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
@@ -174,10 +207,10 @@ def test_cudnn_reads_packed_weights_in_their_order(cell, dtype):
         else:
             second.zero_()
             bias = first
-        packed = cudnn.pack_weights(weight_ih, weight_hh, bias)
+        packed = cudnn_layer.pack_weights(weight_ih, weight_hh, bias)
         parameters = [nn.Parameter(value) for value in (weight_ih, weight_hh, first, second)]
         with torch.no_grad():
-            flat = torch._cudnn_rnn_flatten_weight(parameters, 4, I, cudnn.MODES[cell], K, 0, 1, False, False)
+            flat = torch._cudnn_rnn_flatten_weight(parameters, 4, I, cudnn_layer.MODES[cell], K, 0, 1, False, False)
         assert torch.equal(packed, flat)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.network_cases import Case, evaluate, evaluate_lengths, schedules, specify_lengths
+from support.network_cases import Case, by_backend, evaluate, evaluate_lengths, schedules, specify_lengths
 
 from cwrnn import ClockworkGRU, ClockworkLSTM, ClockworkRNN, Schedule
 from cwrnn.backends import BACKENDS
@@ -24,13 +24,7 @@ SINGLE = [(ClockworkRNN, 1), (ClockworkRNN, 2), (ClockworkLSTM, 1), (ClockworkGR
 
 def by_kernel(case: Case):
     """The run of `evaluate_lengths` with the kernel."""
-
-    def run(tensors, lengths, hold):
-        *others, weight_ch = tensors
-        done = BACKENDS["cpu"].run(*others, case.schedule, case.t0, case.cell, lengths, hold, weight_ch)
-        return done.hold(), done.final()
-
-    return run
+    return by_backend(BACKENDS["cpu"].run, case)
 
 
 @pytest.mark.parametrize("isa_", ISAS)

@@ -105,6 +105,17 @@ def evaluate_lengths(case: Case, lengths, hold: bool, run) -> dict[str, torch.Te
     return {"output": output, "final": final} | {str(i): gradient for i, gradient in enumerate(gradients)}
 
 
+def by_backend(run, case: Case):
+    """The run of `evaluate_lengths` with the function `run` of a backend."""
+
+    def run_case(tensors, lengths, hold):
+        *others, weight_ch = tensors
+        done = run(*others, case.schedule, case.t0, case.cell, lengths, hold, weight_ch)
+        return done.hold(), done.final()
+
+    return run_case
+
+
 def specify_lengths(case: Case):
     """The run of `evaluate_lengths` with the specification, sequence by sequence."""
 
