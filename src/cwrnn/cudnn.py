@@ -43,7 +43,7 @@ from torch.nn import functional as F
 
 from .cascade import cascade, decimate
 from .cells import CELLS
-from .cudnn_layer import CLOSED, pack_weights, run_module, run_parts
+from .cudnn_layer import SATURATED, pack_weights, run_module, run_parts
 from .gru_at_once import clear_forbidden, find_period, is_layer_faster, join_input, pick_ticks
 from .gru_steps import run_steps
 from .held import HeldSignal, Pass, SignalPass, initial_state, last_tick_before
@@ -304,7 +304,7 @@ def _append_brake(weight_ih: Tensor) -> Tensor:
     """
     rows = weight_ih.shape[0]
     column = weight_ih.new_zeros((rows, 1))
-    column[: rows // 4], column[rows // 4 : rows // 2] = -CLOSED, CLOSED
+    column[: rows // 4], column[rows // 4 : rows // 2] = -SATURATED, SATURATED
     return torch.cat((weight_ih, column), dim=1)
 
 

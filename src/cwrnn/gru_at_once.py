@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .cudnn_layer import CLOSED
+from .cudnn_layer import SATURATED
 from .held import HeldSignal, last_tick_before, states_of
 from .schedule import Schedule
 
@@ -98,7 +98,7 @@ def join_input(input: Tensor, weight_ih: Tensor, schedule: Schedule, first: int)
     columns = weight_ih.new_zeros((3, schedule.hidden_size, width))
     for column, i in enumerate(held):
         holding[:, 0, column] = times % schedule.periods[i] != 0
-        columns[1, schedule.slices[i], column] = CLOSED
+        columns[1, schedule.slices[i], column] = SATURATED
     joined = torch.cat((input, holding.expand(n, B, width)), dim=-1)
     return joined, torch.cat((weight_ih, columns.flatten(0, 1)), dim=1)
 
