@@ -9,7 +9,7 @@ import pytest
 import torch
 from support import emulated_gpu
 from support.network_cases import Case, evaluate
-from support.planted_faults import Fault, planting
+from support.planted_faults import Fault, change_programs, planting
 from support.scan_layouts import Cut, cutting
 
 from cwrnn import Schedule
@@ -60,13 +60,13 @@ GLANCE = (
 )  # fmt: skip
 FAULTS = [
     # between the threads of a block
-    ("scan", Fault("a tick that does not wait for the one before", SHARED + r".* \(modules.cuh:\d+ in scan_forward.cu",
+    ("scan", Fault("a tick that does not wait for the one before", SHARED,
         ((SCAN, "#if !SPREAD\n                join_workers();", "#if !SPREAD"),))),
     ("scan", Fault("rows of messages that are overwritten while they are read", SHARED,
         ((SCAN, "        join_workers();\n        /* the rows of the next slower module", "        /* the rows"),))),
     ("scan", Fault("gradients that are gathered where others are still read", SHARED,
-        ((BACK, "            for (int gate = 0; gate < GATES; gate++) {\n                join_workers();",
-          "            for (int gate = 0; gate < GATES; gate++) {"),))),
+        ((BACK, "            for (int gate = 0; gate < GATES; gate += AT_ONCE) {\n                join_workers();",
+          "            for (int gate = 0; gate < GATES; gate += AT_ONCE) {"),))),
     ("spread", Fault("sums that are read before they are there", SHARED,
         ((MODULES, "    join_workers();\n    if (warp < owners)", "    if (warp < owners)"),))),
     ("scan", Fault("stages that are overwritten while they are read", NOT_AWAITED + "|" + SHARED,
@@ -89,8 +89,12 @@ FAULTS = [
     ("scan long", Fault("a row that is announced too early", GLOBAL,
         ((SCAN, "thread == 0 && (row + 1 - DEFERRED) % CHUNK", "thread == 0 && (row + 2 - DEFERRED) % CHUNK"),
          (SCAN, "(flag, counted, row + 1 - DEFERRED)", "(flag, counted, row + 2 - DEFERRED)")))),
+    # either of the two waits for these gradients is enough
     ("two turns, three modules", Fault("gradients that are read before they are gathered", GLOBAL,
-        ((BACK, "if (FETCHED && j > 1)", "if (false && j > 1)"),))),
+        ((BACK, "if (FETCHED && j > 1)", "if (false && j > 1)"),
+         (BACK, "                load_ahead(place, (turn + 1) % TURNS);\n#endif\n", "#endif\n"),
+         (BACK, "                if (EARLY)\n                    glance(",
+          "                load_ahead(place, (turn + 1) % TURNS);\n                if (EARLY)\n                    glance(")))),
     ("spread", Fault("a glance of one lane, which says nothing to the others", GLOBAL, (GLANCE,))),
     ("turns", Fault("plain reads behind a glance", GLOBAL,
         (GLANCE, (MODULES, "copy_later<16>(to + u * sizeof(element), source + u, true)",
@@ -108,7 +112,8 @@ FAULTS = [
     ("scan", Fault("steps that the output does not have", OUTSIDE + ".* writes .* behind the end of global memory",
         (("hold.cu", "begin + HOLD_STEPS < call.T ? begin + HOLD_STEPS : call.T;", "begin + HOLD_STEPS;"),))),
     ("scan", Fault("a drive behind those of the last tick", OUTSIDE + ".* reads",
-        ((SCAN, "if (issued > n || !owner) return;", "if (issued > n + 60 || !owner) return;"),))),
+        ((SCAN, "if (is_tick && there[i % TILES])\n                drives[i]",
+          "if (owner && there[i % TILES])\n                drives[i]"),))),
     ("scan", Fault("a copy behind the last line", OUTSIDE,
         ((GRADIENTS, "gradients + (int64)(begin + line) * end + column, begin + line < stop && ",
           "gradients + (int64)(begin + line) * end + column, begin + line < stop + 1 && "),))),
@@ -116,7 +121,7 @@ FAULTS = [
         ((SMALL, "column >= start && column < N", "column >= start"),))),
     ("scan", Fault("shared memory that the block does not have", OUTSIDE + ".* behind the end of shared memory",
         ((SCAN, "i < TURNS * BUFFERS * ROW_BYTES / 4;", "i < 40 * ROW_BYTES / 4;"),))),
-    ("scan vectors", Fault("a vector that is not aligned", "no multiple of the size: .* writes 16 bytes",
+    ("scan vectors", Fault("a vector that is not aligned", "a pointer that is NULL or not aligned: .*modules.cuh",
         ((MODULES, "+ (first + row) * stride + piece * per;", "+ (first + row) * stride + piece * per + 1;"),))),
     # what C++ does not define
     ("small", Fault("an index behind an array", "an index outside of its array: .*small_forward.cu",
@@ -162,6 +167,12 @@ def test_a_step_breaks_no_rule():
     with checked() as device:
         stepping.step(input[0], *weights, h, NESTED, 4, "lstm", None, None)
     assert device.launched
+
+
+def test_planted_faults_fit_the_programs():
+    """The faults that only `make sanitize` plants too."""
+    for _, fault in FAULTS:
+        change_programs(fault)
 
 
 @pytest.mark.parametrize(

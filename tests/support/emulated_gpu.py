@@ -33,7 +33,7 @@ OPTIONS = (
     "-Wall", "-Wno-unknown-pragmas", "-Wno-unused-function",
 )  # fmt: skip
 WATCHED = (
-    "-DCHECKED", "-g1", "-fsanitize=thread,undefined", "-fno-sanitize=null,alignment,object-size,pointer-overflow",
+    "-DCHECKED", "-g1", "-fsanitize=thread,undefined", "-fno-sanitize=null,object-size,pointer-overflow",
     "-Wno-tsan",
 )  # fmt: skip
 """Options of a program whose accesses are watched. What is left out, the checks themselves find."""
@@ -157,7 +157,7 @@ def _compile(file, constants, folder, checked):
     """The library of a file with these constants; kept in the folder for temporary files until its sources change."""
     sources = [*compiler.list_sources(folder / file), *sorted(EMULATOR.glob("*.h"))]
     constants = compiler.choose_constants(constants, sources)
-    library = _name_file(".so", (OPTIONS, constants, checked), [*sources, *[CHECKS] * checked])
+    library = _name_file(".so", (OPTIONS, constants, checked and WATCHED), [*sources, *[CHECKS] * checked])
     if not library.exists():
         text = f'#include "{folder / file}"\n'
         options = [

@@ -17,15 +17,24 @@ class Fault(NamedTuple):
     changes: tuple[tuple[str, str, str], ...]
 
 
+def change_programs(fault):
+    """The texts of the CUDA files that have the fault, by their names."""
+    texts = {}
+    for file, old, new in fault.changes:
+        text = texts.get(file) or (compiler.FOLDER / file).read_text()
+        count = text.count(old)
+        assert count == 1, f"{fault.name}: {file} contains {old!r} {count} times; it must contain it once"
+        texts[file] = text.replace(old, new)
+    return texts
+
+
 @contextmanager
 def planting(fault, folder):
     """Makes the driver read copies of the CUDA files in `folder` that have the fault."""
     copies = folder / "cuda"
     shutil.copytree(compiler.FOLDER, copies)
-    for file, old, new in fault.changes:
-        text = (copies / file).read_text()
-        assert text.count(old) == 1, f"{file} contains {old!r} {text.count(old)} times; it must contain it once"
-        (copies / file).write_text(text.replace(old, new))
+    for file, text in change_programs(fault).items():
+        (copies / file).write_text(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiler, "FOLDER", copies)
         yield
