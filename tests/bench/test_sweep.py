@@ -383,7 +383,7 @@ def test_the_help_shows_how_to_run_a_share(capsys):
     assert "sweep --part 1/8 --seconds 300 --json out/part1.json" in out
     assert "sweep --layer GRU" in out
     assert "sweep --layer GRU --again out/gru.json --below 1.0 --json out/again.json" in out
-    for option in ("--part K/M", "--seconds S", "--again FILE", "--below RATIO"):
+    for option in ("--part K/M", "--steps STEPS,...", "--seconds S", "--again FILE", "--below RATIO", "--resume"):
         assert option in out
 
 
@@ -617,8 +617,6 @@ def test_a_file_with_a_wrong_row_is_refused(row, message, tmp_path):
     ('{"sweep": []}', (), "no line of {path} with 64 inputs is below 1.0 for GRU"),
     (SLOW, ("--below", "0.5"), "no line of {path} with 64 inputs is below 0.5 for GRU"),
     (SLOW, ("--layer", "LSTM"), "no line of {path} with 64 inputs is below 1.0 for LSTM"),
-    (SLOW, ("--part", "4/4"), "the lines of {path} below 1.0 for GRU belong to 3 cases, so K of --part must be at "
-                              "most 3, got 4/4"),
 ])  # fmt: skip
 def test_a_file_without_lines_to_time_is_refused_at_once(content, options, message, tmp_path, capsys):
     """No GPU is needed to see it."""
@@ -632,6 +630,80 @@ def test_a_file_without_lines_to_time_is_refused_at_once(content, options, messa
     assert caught.value.code == 2
     assert f"error: --again: {message.format(path=path)}" in capsys.readouterr().err
     assert not (tmp_path / "again.json").exists()
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (("--part", "4/4"), "--part: 3 cases are selected, so K must be at most 3, got 4/4"),
+    (("--steps", "100,8192"), "--steps: no line that --again selects has 100 or 8192 steps"),
+])  # fmt: skip
+def test_options_that_select_no_line_are_refused_at_once(options, message, tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run_again(write_sweep(tmp_path / "before.json", SLOW), *options)
+    assert caught.value.code == 2
+    assert f"error: {message}" in capsys.readouterr().err
+
+
+def run_sweep(path, *options, layer="GRU"):
+    """Runs the sweep of a layer with 1024 steps into a file."""
+    return bench.main(["--device", "cuda", "sweep", "--layer", layer, "--steps", "1024", "--json", str(path), *options])
+
+
+def test_lines_of_some_steps_are_timed(tmp_path, emulated_gpu):
+    assert run_sweep(tmp_path / "new.json", "--part", "1/4") == 0
+    assert len(emulated_gpu) == 8 * 4 * 3 / 4
+    assert {case.steps for case, _ in emulated_gpu} == {1024}
+
+
+def test_a_sweep_that_was_stopped_is_resumed(tmp_path, monkeypatch, emulated_gpu, capsys):
+    now, measure, path = [0.0], sweep.measure_case, tmp_path / "grown.json"
+    monkeypatch.setattr(gpu_command.time, "monotonic", lambda: now[0])
+
+    def take_a_minute(*arguments):
+        now[0] += 60
+        return measure(*arguments)
+
+    monkeypatch.setattr(sweep, "measure_case", take_a_minute)
+    for left in (14, 4, 0):
+        assert run_sweep(path, "--part", "1/4", "--seconds", "600", "--resume") == 0
+        record = json.loads(path.read_text())
+        assert record["sweep_part"]["left_out"] == 4 * left
+        assert len(record["sweep"]) == 4 * (24 - left)
+        printed = capsys.readouterr().out
+        assert f"96 lines: {4 * (24 - left)} timed, 0 that need" in printed
+        assert f"{4 * left} left out" in printed
+    assert len({case for case, _ in emulated_gpu}) == len(emulated_gpu) == 24
+    # nothing is left
+    assert run_sweep(path, "--part", "1/4", "--resume") == 0
+    assert len(emulated_gpu) == 24
+    assert json.loads(path.read_text())["sweep"] == record["sweep"]
+
+
+def test_lines_of_another_layer_stay_in_the_file(tmp_path, emulated_gpu):
+    path = tmp_path / "both.json"
+    assert run_sweep(path, "--part", "1/96", layer="LSTM") == run_sweep(path, "--part", "1/96", "--resume") == 0
+    assert [row["layer"] for row in json.loads(path.read_text())["sweep"]] == ["LSTM"] * 4 + ["GRU"] * 4
+
+
+def test_lines_that_are_missing_in_a_case_are_timed():
+    rows = [record_row(size=(64, modules, 100, 16, 64), layer="GRU") for modules in (1, 4)]
+    cases = [Case(64, 100, 16, "fp32"), Case(64, 100, 16, "bf16")]
+    assert sweep.leave_out(cases, rows, "GRU") == [Case(64, 100, 16, "fp32", (2, 8)), cases[1]]
+    assert sweep.leave_out(cases, rows, "RNN") == cases
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    ("[]", "{path} has no rows of a sweep"),
+    ('{"sweep": []}', "{path} was measured with None as device, and this sweep has "),
+    ('{"sweep": [], "environment": {"device": "a toaster"}}', "{path} was measured with 'a toaster' as device, and"),
+])  # fmt: skip
+def test_a_file_from_elsewhere_is_not_resumed(content, message, tmp_path, capsys, emulated_gpu):
+    path = tmp_path / "theirs.json"
+    path.write_text(content)
+    with pytest.raises(SystemExit) as caught:
+        run_sweep(path, "--resume")
+    assert caught.value.code == 2
+    assert f"error: --resume: {message.format(path=path)}" in capsys.readouterr().err
+    assert path.read_text() == content
 
 
 def test_the_benchmark_runs_from_source_without_the_packages_of_commands():

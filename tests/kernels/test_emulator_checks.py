@@ -94,7 +94,8 @@ FAULTS = [
         ((BACK, "if (FETCHED && j > 1)", "if (false && j > 1)"),
          (BACK, "                load_ahead(place, (turn + 1) % TURNS);\n#endif\n", "#endif\n"),
          (BACK, "                if (EARLY)\n                    glance(",
-          "                load_ahead(place, (turn + 1) % TURNS);\n                if (EARLY)\n                    glance(")))),
+          "                load_ahead(place, (turn + 1) % TURNS);\n                if (EARLY)\n"
+          "                    glance(")))),
     ("spread", Fault("a glance of one lane, which says nothing to the others", GLOBAL, (GLANCE,))),
     ("turns", Fault("plain reads behind a glance", GLOBAL,
         (GLANCE, (MODULES, "copy_later<16>(to + u * sizeof(element), source + u, true)",

@@ -9,6 +9,7 @@
     cwrnn bench --device cuda                       a GPU: some layers beside torch's RNN, LSTM and GRU
     cwrnn bench --device cuda sweep --layer GRU     a GPU: sizes all over the range, beside torch's layer of that cell
     cwrnn bench --device cuda sweep --part 1/8 --seconds 300 --json out/part1.json
+    cwrnn bench --device cuda sweep --layer GRU --steps 100,1024 --seconds 300 --json out/gru.json --resume
     cwrnn bench --device cuda sweep --layer GRU --again out/gru.json --below 1.0 --json out/again.json
     cwrnn bench --backend torch --threads 2 --json out/bench.json --picture out/bench.png
 

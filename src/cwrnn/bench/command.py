@@ -17,8 +17,8 @@ from . import compiled, layers, regimes, streams
 from .gpu_command import REGIMES as GPU_REGIMES
 from .gpu_command import GpuOptions, measure_on_gpu
 from .layers import Size
-from .sweep import CASES, INPUTS, Case, Part, select_slow
-from .sweep_file import read_rows
+from .sweep import CASES, INPUTS, STEPS, Case, Part, parse_steps, select_slow
+from .sweep_file import check_machine, read_rows
 from .timing import describe_machine, format_load, measure_floor, measure_peak
 
 REGIMES = ("layers", "replicas", "step", "growth")
@@ -55,9 +55,13 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
         parser.error("--layer: only the regimes layers, streams, gpu and sweep time other layers than RNN")
     if not on_gpu and set(chosen) & set(GPU_REGIMES):
         parser.error(f"{', '.join(GPU_REGIMES)}: add --device cuda")
-    of_sweep = (options.part, options.seconds, options.again)
-    if (options.rivals or any(value is not None for value in of_sweep)) and "sweep" not in chosen:
-        parser.error("--part, --seconds, --rivals and --again are options of the regime sweep: name it")
+    of_sweep = (options.part, options.seconds, options.again, options.steps)
+    if (options.rivals or options.resume or any(value is not None for value in of_sweep)) and "sweep" not in chosen:
+        parser.error(
+            "--part, --steps, --seconds, --rivals, --again and --resume are options of the regime sweep: name it"
+        )
+    if options.resume and (options.json is None or chosen != ["sweep"]):
+        parser.error("--resume continues the sweep in the file of --json: name it, and no other regime")
     if options.below is not None and options.again is None:
         parser.error("--below is an option of --again: name the file of a sweep")
     if options.again and options.json and os.path.realpath(options.again) == os.path.realpath(options.json):
@@ -68,10 +72,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
         parser.error("--picture shows all regimes: leave out sizes and regimes")
     part = options.part or Part(1, 1)
     try:
-        below = 1.0 if options.below is None else options.below
-        cases = CASES if options.again is None else _select_again(options.again, options.layer, below, part)
+        cases = _select_cases(options, part)
     except ValueError as error:
-        parser.error(f"--again: {error}")
+        parser.error(str(error))
     try:
         device, dtype = torch.device(options.device), getattr(torch, options.dtype)
         torch.empty(0, device=device)
@@ -80,6 +83,10 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
         parser.error(str(error).splitlines()[0])
     torch.set_num_threads(options.threads)
     try:
+        kept = _read_kept(options.json, device, options.backend) if options.resume else []
+    except (ValueError, OSError) as error:
+        parser.error(f"--resume: {error}")
+    try:
         record = _measure(
             chosen or _default_regimes(bool(sizes), on_gpu, options.layer),
             sizes or layers.DEFAULT_SIZES,
@@ -87,7 +94,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
             (backend, options.repeats, device, dtype),
             GpuOptions(
                 options.layer, options.backend, device, cases, part,
-                math.inf if options.seconds is None else options.seconds, options.rivals, options.json,
+                math.inf if options.seconds is None else options.seconds, options.rivals, options.json, kept,
             ),
         )  # fmt: skip
     except AssertionError as error:
@@ -115,20 +122,43 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
     return 0
 
 
-def _select_again(path: Path, layer: str, below: float, part: Part) -> Sequence[Case]:
-    """The cases of the slow lines of a file. Raises a ValueError if it cannot be read, or if the part has none."""
+def _select_cases(options: argparse.Namespace, part: Part) -> Sequence[Case]:
+    """The cases of the sweep that the options select. Raises a ValueError if there are none, or none in the part."""
+    cases: Sequence[Case] = CASES
+    if options.again is not None:
+        below = 1.0 if options.below is None else options.below
+        cases = _select_again(options.again, options.layer, below)
+    if options.steps is not None:
+        cases = [case for case in cases if case.steps in options.steps]
+        if not cases:
+            raise ValueError(f"--steps: no line that --again selects has {' or '.join(map(str, options.steps))} steps")
+    if part.first > len(cases):
+        raise ValueError(f"--part: {len(cases)} cases are selected, so K must be at most {len(cases)}, got {part}")
+    return cases
+
+
+def _select_again(path: Path, layer: str, below: float) -> Sequence[Case]:
+    """The cases of the slow lines of a file. Raises a ValueError if it cannot be read or has none."""
     try:
         cases = select_slow(read_rows([path]), layer, below)
     except OSError as error:
-        raise ValueError(f"{error.filename}: {error.strerror}") from None
+        raise ValueError(f"--again: {error.filename}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"--again: {error}") from None
     if not cases:
-        raise ValueError(f"no line of {path} with {INPUTS} inputs is below {below} for {layer}")
-    if part.first > len(cases):
-        raise ValueError(
-            f"the lines of {path} below {below} for {layer} belong to {len(cases)} cases, so K of --part must be at "
-            f"most {len(cases)}, got {part}"
-        )
+        raise ValueError(f"--again: no line of {path} with {INPUTS} inputs is below {below} for {layer}")
     return cases
+
+
+def _read_kept(path: Path, device: torch.device, backend: str) -> Sequence[dict[str, Any]]:
+    """The rows of the sweep in a file, or none if there is no such file.
+
+    Raises a ValueError if it is no file of a sweep on this device, and an OSError if it cannot be read.
+    """
+    if not path.exists():
+        return []
+    check_machine(path, describe_machine(device) | {"backend": backend})
+    return read_rows([path])
 
 
 def _default_regimes(has_sizes: bool, on_gpu: bool, layer: str) -> list[str]:
@@ -250,6 +280,14 @@ def _make_parser(program: str) -> argparse.ArgumentParser:
         "--part", type=Part.parse, metavar="K/M",
         help=f"time every M-th case of the sweep ({len(CASES)} cases, or those that --again selects), from the K-th "
         "on; default: 1/1",
+    )  # fmt: skip
+    parser.add_argument(
+        "--steps", type=parse_steps, metavar="STEPS,...",
+        help=f"sweep: time only cases with these numbers of steps; default: {','.join(map(str, STEPS))}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--resume", action="store_true",
+        help="sweep: keep the lines that the file of --json has from an earlier run on such a device; time the others",
     )  # fmt: skip
     parser.add_argument(
         "--seconds",

@@ -27,6 +27,8 @@ class GpuOptions(NamedTuple):
     seconds: float
     rivals: bool
     json: Path | None
+    kept: Sequence[dict[str, Any]] = ()
+    """The rows of an earlier sweep that this one continues."""
 
 
 def measure_on_gpu(chosen: Sequence[str], options: GpuOptions, environment: dict[str, Any]) -> Any:
@@ -41,7 +43,7 @@ def measure_on_gpu(chosen: Sequence[str], options: GpuOptions, environment: dict
     file = RecordFile(options.json, record)
     try:
         for regime in chosen:
-            rows: list[Any] = []
+            rows: list[Any] = list(options.kept) if regime == "sweep" else []
             record[regime] = rows
             if regime == "gpu":
                 _measure_sizes(options, record, rows, file)
@@ -70,7 +72,7 @@ def _measure_sizes(options: GpuOptions, record: dict[str, Any], rows: list[Any],
 
 
 def _measure_sweep(options: GpuOptions, record: dict[str, Any], rows: list[Any], file: RecordFile) -> None:
-    cases = options.part.select(options.cases)
+    cases = sweep.leave_out(options.part.select(options.cases), options.kept, options.layer)
     lines = sum(len(case.list_sizes()) for case in cases)
     progress = _Progress(lines, options.seconds)
     record["sweep_part"] = {"part": str(options.part), "lines": lines, "left_out": lines}
@@ -79,6 +81,8 @@ def _measure_sweep(options: GpuOptions, record: dict[str, Any], rows: list[Any],
             show_progress(text)
         show_progress("")
         torch.cuda.empty_cache()
+    if options.kept:
+        print(f"{len(options.kept)} lines of {options.json} are kept, {lines} are left")
     print(f"\n{sweep.HEAD}", flush=True)
     progress.show(0)
     for case in sweep.measure_sweep(
@@ -88,11 +92,13 @@ def _measure_sweep(options: GpuOptions, record: dict[str, Any], rows: list[Any],
         for row in case:
             rows.append(row.record())
             print(sweep.format_line(row), flush=True)
-        record["sweep_part"]["left_out"] = lines - len(rows)
+        done = len(rows) - len(options.kept)
+        record["sweep_part"]["left_out"] = lines - done
         file.write_if_due()
-        progress.show(len(rows))
+        progress.show(done)
     show_progress("")
-    print(f"{sweep.LEGEND}\n\n{format_summary(rows, lines - len(rows))}", flush=True)
+    own = [row for row in rows if row["layer"] == options.layer]
+    print(f"{sweep.LEGEND}\n\n{format_summary(own, record['sweep_part']['left_out'])}", flush=True)
 
 
 class _Progress:

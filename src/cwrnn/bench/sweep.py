@@ -2,6 +2,8 @@
 
     cwrnn bench --device cuda sweep --json out/rnn.json                           ClockworkRNN, all lines
     cwrnn bench --device cuda sweep --layer LSTM --part 2/8 --seconds 300         every eighth case, from the second on
+    cwrnn bench --device cuda sweep --steps 100,1024 --json out/rnn.json          lines of 100 and 1024 steps
+    cwrnn bench --device cuda sweep --json out/rnn.json --resume                  the lines that the file does not have
     cwrnn bench --device cuda sweep --rivals --json out/rivals.json               also backends that auto did not choose
     cwrnn bench --device cuda sweep --again out/rnn.json --json out/again.json    the lines that were slow there
     python -m cwrnn.bench.sweep_table out/rnn.json                                tables of a finished sweep
@@ -134,6 +136,30 @@ def select_slow(rows: Iterable[Mapping[str, Any]], layer: str, below: float) -> 
     cases = sorted(case._replace(modules=tuple(sorted(counts))) for case, counts in modules.items())
     # mixed, so that every part has about as many of each kind
     return sorted(_mix(cases, seed=0), key=lambda case: (case.units, case.steps))
+
+
+def leave_out(cases: Iterable[Case], rows: Iterable[Mapping[str, Any]], layer: str) -> list[Case]:
+    """The cases without the lines of a layer that `rows` have."""
+    done = {
+        (row["n"], row["T"], row["B"], row["dtype"], row["modules"])
+        for row in rows
+        if (row["layer"], row["inputs"]) == (layer, INPUTS)
+    }
+    left = [case._replace(modules=tuple(m for m in case.modules if (*case[:4], m) not in done)) for case in cases]
+    return [case for case in left if case.modules]
+
+
+def parse_steps(text: str) -> tuple[int, ...]:
+    """The numbers of steps that a text such as "100,1024" names, each one of STEPS.
+
+    >>> parse_steps("1024,100")
+    (100, 1024)
+    """
+    known = {str(steps): steps for steps in STEPS}
+    names = text.split(",")
+    if not set(names) <= set(known):
+        raise argparse.ArgumentTypeError(f"{text!r} is not one or more of {', '.join(known)}, with commas between them")
+    return tuple(sorted({known[name] for name in names}))
 
 
 class _Candidate:

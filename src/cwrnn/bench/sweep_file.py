@@ -3,7 +3,7 @@
 A file may come from somebody else. All fields that the tables and a later sweep use are checked.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,10 @@ _OPTIONAL: dict[str, _Check] = dict.fromkeys(
 """The checks of fields: whether a value is right, and what it must be. A row has seconds only of what was timed."""
 
 
+_MACHINE = ("device", "torch", "cwrnn", "backend")
+"""The fields of an environment that must be the same in a sweep that is continued."""
+
+
 def read_rows(files: Iterable[Path]) -> list[Row]:
     """The rows of all files, each line once: that of the last file that has it. A terminal obeys none of their texts.
 
@@ -51,20 +55,35 @@ def read_rows(files: Iterable[Path]) -> list[Row]:
     """
     rows: dict[tuple[Any, ...], Row] = {}
     for path in files:
-        try:
-            record = parse_json(read_regular_file(path, LARGEST_FILE))
-        except ValueError as error:
-            raise ValueError(f"{path} cannot be read as JSON: {error}") from None
-        found = record.get("sweep") if isinstance(record, dict) else None
-        if not isinstance(found, list):
-            raise ValueError(f"{path} has no rows of a sweep")
-        for number, row in enumerate(found, 1):
+        for number, row in enumerate(_read_record(path)["sweep"], 1):
             fault = _find_fault(row)
             if fault is not None:
                 raise ValueError(f"{path}: row {number} of the sweep {fault}")
             texts = {field: escape_controls(row[field]) for field in ("backend", "note") if row[field] is not None}
             rows[tuple(row[field] for field in _LINE)] = row | texts
     return list(rows.values())
+
+
+def check_machine(path: Path, environment: Mapping[str, Any]) -> None:
+    """Raises a ValueError unless a sweep was measured in this environment: device, versions and choice of backends."""
+    found = _read_record(path).get("environment")
+    for field in _MACHINE:
+        value = found.get(field) if isinstance(found, dict) else None
+        if value != environment[field]:
+            raise ValueError(
+                f"{path} was measured with {shorten(repr(value))} as {field}, and this sweep has {environment[field]!r}"
+            )
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    """What a file with the rows of a sweep contains."""
+    try:
+        record = parse_json(read_regular_file(path, LARGEST_FILE))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}") from None
+    if not isinstance(record, dict) or not isinstance(record.get("sweep"), list):
+        raise ValueError(f"{path} has no rows of a sweep")
+    return record
 
 
 def _find_fault(row: Any) -> str | None:
