@@ -6,16 +6,16 @@ A GRU keeps a part z of its state, and where z is 1, all of it:
 
 So a further input of the layer holds a module: it is 1 at the steps at which the module does not tick, and its weights
 are 2^14 to the gates z of the module's units and 0 elsewhere. The layer has all N units and the recurrent weights W_hh,
-with zeros in the forbidden blocks. It runs at the steps at which any module may tick: all common multiples of the
-periods' greatest common divisor.
+with zeros in the forbidden blocks. It runs at the steps at which any module may tick: all multiples of the greatest
+common divisor of the periods.
 
     input of the layer    [ x(t)  1 if t mod P_2 != 0  1 if t mod P_3 != 0 ... ]
 
-cuDNN may compute n + z (h - n), which rounds. So the states of a module are taken from the steps at which it ticks
-(`pick_ticks`), and held as those of every backend: bit for bit.
+cuDNN may compute n + z (h - n), which rounds, so a state that the layer holds may change in its last digits. The states
+of a module are taken from the steps at which it ticks (`pick_ticks`), and the output repeats them bit for bit.
 
-The layer multiplies all its weights at every step, so it takes as long as `torch.nn.GRU`. gru_steps.py multiplies less,
-but a tick of it takes as long as Python needs to launch two kernels. `is_layer_faster` estimates both times.
+The layer multiplies all its weights at every step, as `torch.nn.GRU` does. gru_steps.py multiplies less, but a tick of
+it takes at least as long as Python needs to launch two kernels. `is_layer_faster` estimates both times.
 
 Zero times infinity is NaN: an infinite or NaN input, state or weight of a module spoils all modules here, also those
 that do not hear it.
@@ -23,6 +23,7 @@ that do not hear it.
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -32,21 +33,29 @@ from .cudnn_layer import SATURATED
 from .held import HeldSignal, last_tick_before, states_of
 from .schedule import Schedule
 
-TICK = 40.0
-"""Microseconds that a tick of gru_steps.py takes at least. These and the following numbers are those of an H200."""
-STEP = 15.0
-"""Microseconds that a step of cuDNN's layer takes at least."""
-BYTES = 2.8e6
-"""Bytes of weights that either reads in a microsecond."""
-HALF = 2.2e8
-PRODUCTS = {
-    torch.bfloat16: (HALF, HALF),
-    torch.float16: (HALF, HALF),
-    torch.float32: (1.8e7, 9.6e7),
-    torch.float64: (1.8e7, 1.8e7),
-}
-"""Multiply-adds in a microsecond: of matrix products, and of cuDNN's layer, which may use tf32 for float32 unless told
-otherwise."""
+
+class Speed(NamedTuple):
+    """How fast one of the two ways computes a step, estimated from the times in benchmarks/gpu_backends.json (H200)."""
+
+    least: float
+    """Microseconds that a step takes at least."""
+    bytes: float
+    """Bytes of weights that it reads in a microsecond."""
+    products: dict[torch.dtype, float]
+    """Multiply-adds in a microsecond. For float32 those with torch's defaults: cuDNN uses tf32, a matrix product does
+    not. float64 was not measured; it has the numbers of float32 without tf32."""
+
+    def estimate(self, units: int, B: int, dtype: torch.dtype) -> float:
+        """Microseconds of a step of a GRU with so many units."""
+        weights = 3 * units * units
+        return max(self.least, weights * dtype.itemsize / self.bytes, weights * B / self.products[dtype])
+
+
+_WITHOUT_TF32 = {torch.bfloat16: 2.2e8, torch.float16: 2.2e8, torch.float32: 1.8e7, torch.float64: 1.8e7}
+LAYER = Speed(15.0, 3.2e6, _WITHOUT_TF32 | {torch.float32: 9.6e7})
+"""cuDNN's layer."""
+TICKS = Speed(40.0, 1.0e6, _WITHOUT_TF32)
+"""Single ticks, of which each is a matrix product and a cell."""
 
 
 def find_period(schedule: Schedule) -> int:
@@ -62,20 +71,14 @@ def is_layer_faster(B: int, dtype: torch.dtype, schedule: Schedule) -> bool:
     >>> is_layer_faster(256, torch.bfloat16, Schedule((1, 2), (4096, 4096)))
     False
     """
-    in_products, in_layer = PRODUCTS[dtype]
-
-    def estimate_step(units: int, least: float, products: float) -> float:
-        weights = 3 * units * units
-        return max(least, weights * dtype.itemsize / BYTES, weights * B / products)
-
     # microseconds per time step
     by_ticks = 0.0
     for i, (period, units) in enumerate(zip(schedule.periods, schedule.sizes, strict=True)):
-        is_slowest = i == schedule.modules - 1
-        tick = estimate_step(units, STEP, in_layer) if is_slowest else estimate_step(units, TICK, in_products)
-        messages = 3 * units * sum(schedule.sizes[:i]) * B / in_products
-        by_ticks += (tick + messages) / period
-    return estimate_step(schedule.hidden_size, STEP, in_layer) / find_period(schedule) < by_ticks
+        # the slowest module is a layer of its own
+        speed = LAYER if i == schedule.modules - 1 else TICKS
+        messages = 3 * units * sum(schedule.sizes[:i]) * B / TICKS.products[dtype]
+        by_ticks += (speed.estimate(units, B, dtype) + messages) / period
+    return LAYER.estimate(schedule.hidden_size, B, dtype) / find_period(schedule) < by_ticks
 
 
 def join_input(input: Tensor, weight_ih: Tensor, schedule: Schedule, first: int) -> tuple[Tensor, Tensor]:

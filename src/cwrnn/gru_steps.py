@@ -1,4 +1,5 @@
-"""A module of a GRU that hears slower modules, tick by tick: the part of cudnn.py that cuDNN cannot compute.
+"""A module of a GRU that hears slower modules, tick by tick: where one layer of cuDNN for all modules would take longer
+(gru_at_once.py).
 
 A message m to gate n stands inside the product with the reset gate, where cuDNN takes no input:
 

@@ -15,8 +15,9 @@ times them in a fixed mixed order.
 With rivals, the other backends of the GPU that can run a line are timed beside the one that runs it. The choice of
 `auto` (kernels/gpu/launch.py) comes from such a comparison.
 
-Every layer is checked before it is timed. Output and gradients of the first steps, about twice the longest period, are
-compared with the cascade in float64, and so is the output of as many last steps; those of all steps must be finite.
+Every layer is checked before it is timed. Output and gradients of ours at the first steps, about twice the longest
+period, are compared with the cascade in float64, and so is the output of as many last steps. Output and gradients of
+every layer must be finite.
 """
 
 import argparse
@@ -225,7 +226,7 @@ def prepare(
 ) -> Iterator[str]:
     """Compiles the programs of all cases, many at once, and yields a text about its progress after each.
 
-    Once `may_start` says no, it leaves out what is not compiled.
+    It stops when `may_start` returns False.
 
     To compile those of a line takes seconds, most of which a sweep would otherwise spend on one core. Errors are left
     to `measure_case`.

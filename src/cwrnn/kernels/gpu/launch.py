@@ -56,8 +56,8 @@ MOST_ROWS = 65535
 MOST_BLOCKS = 512
 """`auto` leaves a spread module with more blocks to cuDNN: about four for each of an H200's multiprocessors."""
 MOST_BLOCKS_OF_STEPPED = 1024
-"""The same for a GRU of several modules, which cuDNN cannot run as layers (gru_steps.py). On an H200, its ticks take
-less time than the kernel with 2048 blocks, and more with 512."""
+"""The same for a GRU of several modules. It was measured on an H200 against single ticks (gru_steps.py), which take less
+time than the kernel with 2048 blocks, and more with 512."""
 
 
 def refuse(device: torch.device, dtype: torch.dtype) -> str | None:
