@@ -27,6 +27,7 @@ KERNEL_IMPORTERS = {
     # it decides as the kernels do which calls it takes, and is differentiated again as they are
     "cudnn.py",
     "cudnn_layer.py",
+    "gru_at_once.py",
     "gru_steps.py",
     # they compute an LSTM and many networks at once, for which the layer and its backends have no place
     "experiments/networks/lstm.py",

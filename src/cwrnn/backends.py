@@ -1,8 +1,9 @@
 """The one dispatch: which backend computes a layer's recurrence.
 
-Of the core, only this module, cudnn.py, cudnn_layer.py and gru_steps.py import the kernels. A layer asks for a backend
-by name, device, dtype and schedule, and calls it. A name that cannot run raises an error with the reason. "auto" takes the first backend
-that can run, and logs once, at debug level, why the others were refused. There is no silent fallback.
+Of the core, only this module, cudnn.py and the files that cudnn.py consists of import the kernels. A layer asks for a
+backend by name, device, dtype and schedule, and calls it. A name that cannot run raises an error with the reason.
+"auto" takes the first backend that can run, and logs once, at debug level, why the others were refused. There is no
+silent fallback.
 """
 
 import logging

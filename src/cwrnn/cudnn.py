@@ -25,10 +25,10 @@ because the launches of Python limit them.
 The cascade computes every call that is not plain: torch.compile, torch.func, forward mode, tracing, dispatch modes,
 peepholes, empty tensors.
 
-An infinite or NaN state spoils the gradients of modules that hear it, and no others, except in a GRU of several modules
-that runs as one layer: there it spoils all of them. With `lengths`, a module runs on
-beyond a sequence's end with inputs of zeros, and 0 times infinity is NaN: there an infinite state or recurrent weight
-may spoil gradients that are finite in the specification.
+An infinite or NaN state spoils the gradients of modules that hear it, and no others, except in a GRU that runs as one
+layer: there an infinite or NaN input, state or weight spoils all modules. With `lengths`, a module runs on beyond a
+sequence's end with inputs of zeros, and 0 times infinity is NaN: there an infinite state or recurrent weight may spoil
+gradients that are finite in the specification.
 """
 
 from collections.abc import Sequence
@@ -257,7 +257,8 @@ def _run_one(
     if n > 0:
         output, final = run_module(features, *weights[:3], state, cell, weights.packed)
     else:
-        output = features.new_empty((0, features.shape[1], weights.weight_hh.shape[1]))
+        # without rows, but with a gradient
+        output = F.linear(features, weights.weight_ih)[..., : weights.weight_hh.shape[1]]
         width = CELLS[cell].parts * output.shape[2]
         final = output.new_zeros((1, output.shape[1], width)) if state is None else state[None].clone()
     return ModuleStates(output, state, final, period, start)

@@ -21,9 +21,9 @@ from .schedule import Schedule
 
 MODES = {"relu": 0, "tanh": 1, "lstm": 2, "gru": 3}
 """cuDNN's numbers of the cells. Its gates stand in the order of torch's, and ours."""
-SATURATED = 2.0**14
-"""An input that makes a gate exactly 1; its negative makes it 0. Every dtype, tf32 too, holds it exactly. The sum of all
-other inputs must be far smaller."""
+SATURATED = 2.0**15
+"""An input that makes a gate exactly 1; its negative makes it 0. Every dtype, tf32 too, holds it exactly. The sum of
+all other inputs of the gate must be much smaller."""
 
 _differentiate: Any = torch.ops.aten._cudnn_rnn_backward.default
 _ask_for_graph: Any = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)

@@ -4,15 +4,16 @@ A GRU keeps a part z of its state, and where z is 1, all of it:
 
     h <- (1 - z) n + z h
 
-So a further input of the layer holds a module: it is 1 at the steps at which the module does not tick, and its weights
-are 2^14 to the gates z of the module's units and 0 elsewhere. The layer has all N units and the recurrent weights W_hh,
+So a further input of the layer holds a module: it is 2^15 at the steps at which the module does not tick, and 0 at the
+others. Its weights are 2^15 to the gates z and n of the module's units, and 0 elsewhere. Then z and n are 1, unless the
+other inputs of these gates add up to something like -2^30. The layer has all N units and the recurrent weights W_hh,
 with zeros in the forbidden blocks. It runs at the steps at which any module may tick: all multiples of the greatest
 common divisor of the periods.
 
-    input of the layer    [ x(t)  1 if t mod P_2 != 0  1 if t mod P_3 != 0 ... ]
+    input of the layer    [ x(t)  2^15 if t mod P_2 != 0  2^15 if t mod P_3 != 0 ... ]
 
-cuDNN may compute n + z (h - n), which rounds, so a state that the layer holds may change in its last digits. The states
-of a module are taken from the steps at which it ticks (`pick_ticks`), and the output repeats them bit for bit.
+cuDNN may compute n + z (h - n), which rounds. Where n is 1, it rounds a held state once and not at every step. The
+states of a module are taken from the steps at which it ticks (`pick_ticks`), and the output repeats them bit for bit.
 
 The layer multiplies all its weights at every step, as `torch.nn.GRU` does. gru_steps.py multiplies less, but a tick of
 it takes at least as long as Python needs to launch two kernels. `is_layer_faster` estimates both times.
@@ -22,7 +23,6 @@ that do not hear it.
 """
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -30,31 +30,33 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .cudnn_layer import SATURATED
-from .held import HeldSignal, last_tick_before, states_of
+from .held import HeldSignal, last_tick_before
+from .kernels.precision import allows_tf32
 from .schedule import Schedule
+
+HALF, FLOAT32, TF32 = 2.2e8, 1.8e7, 9.6e7
+"""Multiply-adds of large products in a microsecond: in half precision, and in float32 without and with tf32. These and
+the following numbers are estimates from the times in benchmarks/gpu_backends.json (H200). float64, which was not
+measured, has the number of float32."""
 
 
 class Speed(NamedTuple):
-    """How fast one of the two ways computes a step, estimated from the times in benchmarks/gpu_backends.json (H200)."""
+    """How fast one of the two ways computes a step."""
 
     least: float
     """Microseconds that a step takes at least."""
     bytes: float
     """Bytes of weights that it reads in a microsecond."""
-    products: dict[torch.dtype, float]
-    """Multiply-adds in a microsecond. For float32 those with torch's defaults: cuDNN uses tf32, a matrix product does
-    not. float64 was not measured; it has the numbers of float32 without tf32."""
 
-    def estimate(self, units: int, B: int, dtype: torch.dtype) -> float:
-        """Microseconds of a step of a GRU with so many units."""
+    def estimate(self, units: int, B: int, dtype: torch.dtype, products: float) -> float:
+        """Microseconds of a step of a GRU with so many units, with so many multiply-adds in a microsecond."""
         weights = 3 * units * units
-        return max(self.least, weights * dtype.itemsize / self.bytes, weights * B / self.products[dtype])
+        return max(self.least, weights * dtype.itemsize / self.bytes, weights * B / products)
 
 
-_WITHOUT_TF32 = {torch.bfloat16: 2.2e8, torch.float16: 2.2e8, torch.float32: 1.8e7, torch.float64: 1.8e7}
-LAYER = Speed(15.0, 3.2e6, _WITHOUT_TF32 | {torch.float32: 9.6e7})
+LAYER = Speed(15.0, 3.2e6)
 """cuDNN's layer."""
-TICKS = Speed(40.0, 1.0e6, _WITHOUT_TF32)
+TICKS = Speed(40.0, 1.0e6)
 """Single ticks, of which each is a matrix product and a cell."""
 
 
@@ -68,17 +70,27 @@ def is_layer_faster(B: int, dtype: torch.dtype, schedule: Schedule) -> bool:
 
     >>> is_layer_faster(64, torch.float32, Schedule((1, 2), (1024, 1024)))
     True
-    >>> is_layer_faster(256, torch.bfloat16, Schedule((1, 2), (4096, 4096)))
+    >>> is_layer_faster(256, torch.bfloat16, Schedule((1, 2), (2048, 2048)))
     False
     """
+    in_layer, in_products = (_find_products(dtype, operator) for operator in ("rnn", "matmul"))
     # microseconds per time step
     by_ticks = 0.0
     for i, (period, units) in enumerate(zip(schedule.periods, schedule.sizes, strict=True)):
-        # the slowest module is a layer of its own
-        speed = LAYER if i == schedule.modules - 1 else TICKS
-        messages = 3 * units * sum(schedule.sizes[:i]) * B / TICKS.products[dtype]
-        by_ticks += (speed.estimate(units, B, dtype) + messages) / period
-    return LAYER.estimate(schedule.hidden_size, B, dtype) / find_period(schedule) < by_ticks
+        if i == schedule.modules - 1:
+            # the slowest module is a layer of its own
+            tick = LAYER.estimate(units, B, dtype, in_layer)
+        else:
+            tick = TICKS.estimate(units, B, dtype, in_products)
+        messages = 3 * units * sum(schedule.sizes[:i]) * B / in_products
+        by_ticks += (tick + messages) / period
+    return LAYER.estimate(schedule.hidden_size, B, dtype, in_layer) / find_period(schedule) < by_ticks
+
+
+def _find_products(dtype: torch.dtype, operator: str) -> float:
+    if dtype.itemsize == 2:
+        return HALF
+    return TF32 if dtype == torch.float32 and allows_tf32(operator) else FLOAT32
 
 
 def join_input(input: Tensor, weight_ih: Tensor, schedule: Schedule, first: int) -> tuple[Tensor, Tensor]:
@@ -93,34 +105,37 @@ def join_input(input: Tensor, weight_ih: Tensor, schedule: Schedule, first: int)
         first: the clock at the first of these steps
     """
     n, B, I = input.shape
-    period = find_period(schedule)
-    held = [i for i in range(schedule.modules) if schedule.periods[i] != period]
+    step = find_period(schedule)
+    held = [i for i in range(schedule.modules) if schedule.periods[i] != step]
     width = -(-(I + len(held)) // 8) * 8 - I
-    times = torch.arange(first, first + n * period, period, device=input.device)
     holding = input.new_zeros((n, 1, width))
+    holding[..., : len(held)] = SATURATED
     columns = weight_ih.new_zeros((3, schedule.hidden_size, width))
     for column, i in enumerate(held):
-        holding[:, 0, column] = times % schedule.periods[i] != 0
-        columns[1, schedule.slices[i], column] = SATURATED
+        period = schedule.periods[i]
+        holding[-first % period // step :: period // step, 0, column] = 0
+        columns[1:, schedule.slices[i], column] = SATURATED
     joined = torch.cat((input, holding.expand(n, B, width)), dim=-1)
     return joined, torch.cat((weight_ih, columns.flatten(0, 1)), dim=1)
 
 
 def clear_forbidden(weight_hh: Tensor, schedule: Schedule) -> Tensor:
     """weight_hh (3 N, N) with zeros in the blocks from fast modules to slow ones, whatever stands there."""
-    gates = weight_hh.unflatten(0, (3, schedule.hidden_size))
-    return torch.cat(list(_pad_rows(gates, schedule)), dim=1).flatten(0, 1)
-
-
-def _pad_rows(gates: Tensor, schedule: Schedule) -> Iterator[Tensor]:
-    """The rows (3, K, N) of every module, with zeros in the place of faster modules."""
-    for units in schedule.slices:
-        yield F.pad(gates[:, units, units.start :], (units.start, 0))
+    # autograd joins the gradients of a tensor once if it was split once
+    rows = weight_hh.unflatten(0, (3, schedule.hidden_size)).split(schedule.sizes, dim=1)
+    allowed = [own[..., units.start :] for own, units in zip(rows, schedule.slices, strict=True)]
+    filled = [F.pad(own, (units.start, 0)) for own, units in zip(allowed, schedule.slices, strict=True)]
+    return torch.cat(filled, dim=1).flatten(0, 1)
 
 
 def pick_ticks(output: Tensor, h0: Tensor, schedule: Schedule, t0: int) -> tuple[HeldSignal, ...]:
     """The states of every module at its own ticks, from the output (n, B, N) of the layer and h0 (B, N)."""
     step = find_period(schedule)
-    in_steps = Schedule(tuple(period // step for period in schedule.periods), schedule.sizes)
-    signals = states_of(output, h0, in_steps, last_tick_before(t0, step) // step + 1)
-    return tuple(HeldSignal(values, period * step, start * step) for values, period, start in signals)
+    first = last_tick_before(t0, step) + step
+    signals = []
+    for period, states, initial in zip(
+        schedule.periods, output.split(schedule.sizes, dim=-1), h0.split(schedule.sizes, dim=-1), strict=True
+    ):
+        ticks = states[-first % period // step :: period // step]
+        signals.append(HeldSignal(torch.cat((initial[None], ticks)), period, last_tick_before(t0, period)))
+    return tuple(signals)

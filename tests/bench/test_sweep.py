@@ -272,7 +272,7 @@ def test_the_record_and_the_summary_of_a_part(tmp_path, monkeypatch, capsys):
     ])  # fmt: skip
     record = gpu_command.measure_on_gpu(["sweep"], make_options(tmp_path, Part(2, 96)), {"device": "a GPU"})
     assert json.loads((tmp_path / "new" / "sweep.json").read_text()) == record
-    assert record["environment"] == {"device": "a GPU", "backend": "auto"}
+    assert record["environment"] == {"device": "a GPU", "backend": "auto", "rivals": False}
     assert record["sweep_part"] == {"part": "2/96", "lines": 12, "left_out": 0}
     assert len(record["sweep"]) == 12
     captured = capsys.readouterr()
@@ -678,10 +678,66 @@ def test_a_sweep_that_was_stopped_is_resumed(tmp_path, monkeypatch, emulated_gpu
     assert json.loads(path.read_text())["sweep"] == record["sweep"]
 
 
-def test_lines_of_another_layer_stay_in_the_file(tmp_path, emulated_gpu):
+def test_all_else_in_the_file_stays(tmp_path, emulated_gpu, capsys):
+    """Lines of another layer, and what the regime `gpu` measured."""
     path = tmp_path / "both.json"
-    assert run_sweep(path, "--part", "1/96", layer="LSTM") == run_sweep(path, "--part", "1/96", "--resume") == 0
-    assert [row["layer"] for row in json.loads(path.read_text())["sweep"]] == ["LSTM"] * 4 + ["GRU"] * 4
+    assert run_sweep(path, "--part", "1/96", layer="LSTM") == 0
+    record = json.loads(path.read_text())
+    record |= {"gpu": [{"n": 1024}], "environment": record["environment"] | {"peaks": {"bf16": 3.0}}}
+    path.write_text(json.dumps(record))
+    capsys.readouterr()
+    assert run_sweep(path, "--part", "1/96", "--resume") == 0
+    printed = capsys.readouterr().out
+    assert f"4 lines of {path} are kept, 4 are left" in printed
+    assert "4 lines: 4 timed" in printed
+    both = json.loads(path.read_text())
+    assert both["sweep"][:4] == record["sweep"]
+    assert [row["layer"] for row in both["sweep"][4:]] == ["GRU"] * 4
+    assert (both["gpu"], both["environment"]["peaks"]) == ([{"n": 1024}], {"bf16": 3.0})
+    assert both["sweep_part"] == {"part": "1/96", "lines": 4, "left_out": 0}
+
+
+@pytest.mark.parametrize("first", [(), ("--resume",)], ids=["new", "resumed"])
+def test_a_sweep_that_is_killed_before_its_first_line_loses_none(first, tmp_path, monkeypatch, emulated_gpu):
+    path, kept = tmp_path / "killed.json", 0
+    if first:
+        assert run_sweep(path, "--part", "1/96", layer="LSTM") == 0
+        kept = 4
+    measure = sweep.measure_sweep
+
+    def copy_file(*arguments):
+        # a process that is killed here leaves this file
+        copies.append(path.read_text())
+        return measure(*arguments)
+
+    copies = []
+    monkeypatch.setattr(sweep, "measure_sweep", copy_file)
+    assert run_sweep(path, "--part", "1/96", *first) == 0
+    path.write_text(copies[0])
+    assert len(json.loads(copies[0])["sweep"]) == kept
+    assert run_sweep(path, "--part", "1/96", "--resume") == 0
+    assert len(json.loads(path.read_text())["sweep"]) == kept + 4
+
+
+def test_lines_with_an_error_are_timed_again(tmp_path, monkeypatch, emulated_gpu):
+    path, measure = tmp_path / "failed.json", sweep.measure_case
+    notes = iter([None, "cwrnn: RuntimeError: an illegal access", "GRU: memory", None])
+    monkeypatch.setattr(
+        sweep, "measure_case", lambda *arguments: [row._replace(note=next(notes)) for row in measure(*arguments)]
+    )
+    assert run_sweep(path, "--part", "1/96") == 0
+    monkeypatch.setattr(sweep, "measure_case", measure)
+    assert run_sweep(path, "--part", "1/96", "--resume") == 0
+    (first, _), (again, _) = emulated_gpu
+    assert (first.modules, again) == ((1, 2, 4, 8), first._replace(modules=(2,)))
+    assert [row["note"] for row in json.loads(path.read_text())["sweep"]] == [None, "GRU: memory", None, None]
+
+
+def test_lines_that_were_slow_are_resumed_too(tmp_path, emulated_gpu):
+    before, path = write_sweep(tmp_path / "before.json", SLOW), tmp_path / "again.json"
+    assert run_again(before, "--part", "1/2", "--json", str(path)) == 0
+    assert run_again(before, "--resume", "--json", str(path)) == 0
+    assert len({case for case, _ in emulated_gpu}) == len(emulated_gpu) == 3
 
 
 def test_lines_that_are_missing_in_a_case_are_timed():
@@ -691,18 +747,42 @@ def test_lines_that_are_missing_in_a_case_are_timed():
     assert sweep.leave_out(cases, rows, "RNN") == cases
 
 
+@pytest.mark.parametrize("field", ["device", "torch", "CUDA", "cuDNN", "cwrnn", "backend", "rivals"])
+def test_a_sweep_of_another_environment_is_not_resumed(field, tmp_path, capsys, emulated_gpu):
+    path = tmp_path / "theirs.json"
+    assert run_sweep(path, "--part", "1/96") == 0
+    record = json.loads(path.read_text())
+    record["environment"][field] = "toast"
+    path.write_text(json.dumps(record))
+    check_refusal(path, f"{path} was measured with 'toast' as {field}, and this sweep has ", capsys)
+
+
 @pytest.mark.parametrize(("content", "message"), [
     ("[]", "{path} has no rows of a sweep"),
-    ('{"sweep": []}', "{path} was measured with None as device, and this sweep has "),
-    ('{"sweep": [], "environment": {"device": "a toaster"}}', "{path} was measured with 'a toaster' as device, and"),
+    ('{"environment": {}}', "{path} has no rows of a sweep"),
+    ('{"sweep": [1], "environment": {}}', "{path}: row 1 of the sweep is not an object"),
+    ('{"sweep": []}', "{path} does not say where it was measured"),
+    ('{"sweep": [], "environment": []}', "{path} does not say where it was measured"),
 ])  # fmt: skip
-def test_a_file_from_elsewhere_is_not_resumed(content, message, tmp_path, capsys, emulated_gpu):
+def test_a_file_of_anything_else_is_not_resumed(content, message, tmp_path, capsys, emulated_gpu):
     path = tmp_path / "theirs.json"
     path.write_text(content)
+    check_refusal(path, message.format(path=path), capsys)
+
+
+def test_a_folder_is_not_resumed(tmp_path, capsys, emulated_gpu):
+    with pytest.raises(SystemExit):
+        run_sweep(tmp_path, "--resume")
+    assert f"error: --resume: {tmp_path}: Is a directory" in capsys.readouterr().err
+
+
+def check_refusal(path, message, capsys):
+    """The sweep of a file is not resumed, and the file stays as it is."""
+    content = path.read_text()
     with pytest.raises(SystemExit) as caught:
         run_sweep(path, "--resume")
     assert caught.value.code == 2
-    assert f"error: --resume: {message.format(path=path)}" in capsys.readouterr().err
+    assert f"error: --resume: {message}" in capsys.readouterr().err
     assert path.read_text() == content
 
 

@@ -124,6 +124,9 @@ FAULTS = [
         ((SCAN, "i < TURNS * BUFFERS * ROW_BYTES / 4;", "i < 40 * ROW_BYTES / 4;"),))),
     ("scan vectors", Fault("a vector that is not aligned", "a pointer that is NULL or not aligned: .*modules.cuh",
         ((MODULES, "+ (first + row) * stride + piece * per;", "+ (first + row) * stride + piece * per + 1;"),))),
+    ("turns", Fault("a copy from an address that is not aligned", "no multiple of the size: .* reads 16 bytes",
+        ((MODULES, "copy_later<16>(to + u * sizeof(element), source + u, true)",
+          "copy_later<16>(to + u * sizeof(element), source + u + 1, true)"),))),
     # what C++ does not define
     ("small", Fault("an index behind an array", "an index outside of its array: .*small_forward.cu",
         ((SMALL, "due = memory.ticks[buffer][unit]", "due = memory.ticks[buffer + 2][unit]"),))),

@@ -15,10 +15,10 @@ from ..backends import BACKENDS, select_backend
 from ..writing import write_files
 from . import compiled, layers, regimes, streams
 from .gpu_command import REGIMES as GPU_REGIMES
-from .gpu_command import GpuOptions, measure_on_gpu
+from .gpu_command import GpuOptions, describe_choices, measure_on_gpu
 from .layers import Size
 from .sweep import CASES, INPUTS, STEPS, Case, Part, parse_steps, select_slow
-from .sweep_file import check_machine, read_rows
+from .sweep_file import read_rows, read_sweep
 from .timing import describe_machine, format_load, measure_floor, measure_peak
 
 REGIMES = ("layers", "replicas", "step", "growth")
@@ -83,8 +83,11 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
         parser.error(str(error).splitlines()[0])
     torch.set_num_threads(options.threads)
     try:
-        kept = _read_kept(options.json, device, options.backend) if options.resume else []
-    except (ValueError, OSError) as error:
+        choices = describe_choices(describe_machine(device), options.backend, options.rivals)
+        earlier = read_sweep(options.json, choices) if options.resume and options.json.exists() else None
+    except OSError as error:
+        parser.error(f"--resume: {error.filename}: {error.strerror}")
+    except ValueError as error:
         parser.error(f"--resume: {error}")
     try:
         record = _measure(
@@ -94,7 +97,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
             (backend, options.repeats, device, dtype),
             GpuOptions(
                 options.layer, options.backend, device, cases, part,
-                math.inf if options.seconds is None else options.seconds, options.rivals, options.json, kept,
+                math.inf if options.seconds is None else options.seconds, options.rivals, options.json,
+                earlier,
             ),
         )  # fmt: skip
     except AssertionError as error:
@@ -148,17 +152,6 @@ def _select_again(path: Path, layer: str, below: float) -> Sequence[Case]:
     if not cases:
         raise ValueError(f"--again: no line of {path} with {INPUTS} inputs is below {below} for {layer}")
     return cases
-
-
-def _read_kept(path: Path, device: torch.device, backend: str) -> Sequence[dict[str, Any]]:
-    """The rows of the sweep in a file, or none if there is no such file.
-
-    Raises a ValueError if it is no file of a sweep on this device, and an OSError if it cannot be read.
-    """
-    if not path.exists():
-        return []
-    check_machine(path, describe_machine(device) | {"backend": backend})
-    return read_rows([path])
 
 
 def _default_regimes(has_sizes: bool, on_gpu: bool, layer: str) -> list[str]:
@@ -287,7 +280,8 @@ def _make_parser(program: str) -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--resume", action="store_true",
-        help="sweep: keep the lines that the file of --json has from an earlier run on such a device; time the others",
+        help="sweep: keep the lines that the file of --json has from an earlier run with the same device and versions, "
+        "except those with errors; time the others. Changes of the code are not noticed",
     )  # fmt: skip
     parser.add_argument(
         "--seconds",

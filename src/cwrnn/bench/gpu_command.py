@@ -9,7 +9,7 @@ import torch
 
 from . import gpu, sweep
 from .record_file import RecordFile
-from .sweep_summary import format_summary
+from .sweep_summary import format_summary, has_error
 from .timing import show_progress
 
 REGIMES = ("gpu", "sweep")
@@ -27,8 +27,8 @@ class GpuOptions(NamedTuple):
     seconds: float
     rivals: bool
     json: Path | None
-    kept: Sequence[dict[str, Any]] = ()
-    """The rows of an earlier sweep that this one continues."""
+    earlier: dict[str, Any] | None = None
+    """What the file of the sweep contains that this one resumes, or None."""
 
 
 def measure_on_gpu(chosen: Sequence[str], options: GpuOptions, environment: dict[str, Any]) -> Any:
@@ -36,22 +36,31 @@ def measure_on_gpu(chosen: Sequence[str], options: GpuOptions, environment: dict
 
     The JSON file grows with them, so a process that is killed leaves what it has measured.
     """
+    earlier = options.earlier or {}
     record: dict[str, Any] = {
-        "environment": environment | {"backend": options.backend},
+        **earlier,
+        "environment": earlier.get("environment", {}) | describe_choices(environment, options.backend, options.rivals),
         "unit": "seconds, medians",
+        **{regime: [] for regime in chosen},
     }
+    if earlier:
+        # lines with an error are timed again
+        record["sweep"] = [row for row in earlier["sweep"] if not has_error(row)]
     file = RecordFile(options.json, record)
     try:
         for regime in chosen:
-            rows: list[Any] = list(options.kept) if regime == "sweep" else []
-            record[regime] = rows
             if regime == "gpu":
-                _measure_sizes(options, record, rows, file)
+                _measure_sizes(options, record, record[regime], file)
             else:
-                _measure_sweep(options, record, rows, file)
+                _measure_sweep(options, record, record[regime], file)
     finally:
         file.write()
     return record
+
+
+def describe_choices(environment: dict[str, Any], backend: str, rivals: bool) -> dict[str, Any]:
+    """The environment of a record: the machine, and what was chosen to be measured."""
+    return environment | {"backend": backend, "rivals": rivals}
 
 
 def _measure_sizes(options: GpuOptions, record: dict[str, Any], rows: list[Any], file: RecordFile) -> None:
@@ -72,17 +81,18 @@ def _measure_sizes(options: GpuOptions, record: dict[str, Any], rows: list[Any],
 
 
 def _measure_sweep(options: GpuOptions, record: dict[str, Any], rows: list[Any], file: RecordFile) -> None:
-    cases = sweep.leave_out(options.part.select(options.cases), options.kept, options.layer)
-    lines = sum(len(case.list_sizes()) for case in cases)
-    progress = _Progress(lines, options.seconds)
-    record["sweep_part"] = {"part": str(options.part), "lines": lines, "left_out": lines}
+    part = options.part.select(options.cases)
+    cases = sweep.leave_out(part, rows, options.layer)
+    kept, left = len(rows), _count_lines(cases)
+    progress = _Progress(left, options.seconds)
+    record["sweep_part"] = {"part": str(options.part), "lines": _count_lines(part), "left_out": left}
+    if options.earlier is not None:
+        print(f"{kept} lines of {options.json} are kept, {left} are left")
     if options.device.type == "cuda":
         for text in sweep.prepare(cases, options.layer, options.backend, options.device, progress.has_time):
             show_progress(text)
         show_progress("")
         torch.cuda.empty_cache()
-    if options.kept:
-        print(f"{len(options.kept)} lines of {options.json} are kept, {lines} are left")
     print(f"\n{sweep.HEAD}", flush=True)
     progress.show(0)
     for case in sweep.measure_sweep(
@@ -92,13 +102,17 @@ def _measure_sweep(options: GpuOptions, record: dict[str, Any], rows: list[Any],
         for row in case:
             rows.append(row.record())
             print(sweep.format_line(row), flush=True)
-        done = len(rows) - len(options.kept)
-        record["sweep_part"]["left_out"] = lines - done
+        done = len(rows) - kept
+        record["sweep_part"]["left_out"] = left - done
         file.write_if_due()
         progress.show(done)
     show_progress("")
     own = [row for row in rows if row["layer"] == options.layer]
     print(f"{sweep.LEGEND}\n\n{format_summary(own, record['sweep_part']['left_out'])}", flush=True)
+
+
+def _count_lines(cases: Sequence[sweep.Case]) -> int:
+    return sum(len(case.list_sizes()) for case in cases)
 
 
 class _Progress:

@@ -44,8 +44,8 @@ _OPTIONAL: dict[str, _Check] = dict.fromkeys(
 """The checks of fields: whether a value is right, and what it must be. A row has seconds only of what was timed."""
 
 
-_MACHINE = ("device", "torch", "cwrnn", "backend")
-"""The fields of an environment that must be the same in a sweep that is continued."""
+_ENVIRONMENT = ("device", "torch", "CUDA", "cuDNN", "cwrnn", "backend", "rivals")
+"""The fields of an environment that must be the same in a sweep that is resumed."""
 
 
 def read_rows(files: Iterable[Path]) -> list[Row]:
@@ -55,35 +55,49 @@ def read_rows(files: Iterable[Path]) -> list[Row]:
     """
     rows: dict[tuple[Any, ...], Row] = {}
     for path in files:
-        for number, row in enumerate(_read_record(path)["sweep"], 1):
-            fault = _find_fault(row)
-            if fault is not None:
-                raise ValueError(f"{path}: row {number} of the sweep {fault}")
-            texts = {field: escape_controls(row[field]) for field in ("backend", "note") if row[field] is not None}
-            rows[tuple(row[field] for field in _LINE)] = row | texts
+        for row in _check_rows(path, _read_record(path).get("sweep")):
+            rows[tuple(row[field] for field in _LINE)] = row
     return list(rows.values())
 
 
-def check_machine(path: Path, environment: Mapping[str, Any]) -> None:
-    """Raises a ValueError unless a sweep was measured in this environment: device, versions and choice of backends."""
-    found = _read_record(path).get("environment")
-    for field in _MACHINE:
-        value = found.get(field) if isinstance(found, dict) else None
-        if value != environment[field]:
+def read_sweep(path: Path, environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file contains that a sweep in this environment wrote, with checked rows.
+
+    Raises a ValueError for a file of anything else, and an OSError for one that cannot be read.
+    """
+    record = _read_record(path)
+    rows, found = _check_rows(path, record.get("sweep")), record.get("environment")
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} does not say where it was measured")
+    for field in _ENVIRONMENT:
+        if found.get(field) != environment.get(field):
             raise ValueError(
-                f"{path} was measured with {shorten(repr(value))} as {field}, and this sweep has {environment[field]!r}"
+                f"{path} was measured with {shorten(repr(found.get(field)))} as {field}, and this sweep has "
+                f"{environment.get(field)!r}"
             )
+    return record | {"sweep": rows}
 
 
 def _read_record(path: Path) -> dict[str, Any]:
-    """What a file with the rows of a sweep contains."""
     try:
         record = parse_json(read_regular_file(path, LARGEST_FILE))
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as JSON: {error}") from None
-    if not isinstance(record, dict) or not isinstance(record.get("sweep"), list):
+    return record if isinstance(record, dict) else {}
+
+
+def _check_rows(path: Path, rows: Any) -> list[Row]:
+    """The rows of a file with texts that a terminal can show. Raises a ValueError if one of them is wrong."""
+    if not isinstance(rows, list):
         raise ValueError(f"{path} has no rows of a sweep")
-    return record
+    for number, row in enumerate(rows, 1):
+        fault = _find_fault(row)
+        if fault is not None:
+            raise ValueError(f"{path}: row {number} of the sweep {fault}")
+    return [
+        row | {field: escape_controls(row[field]) for field in ("backend", "note") if row[field] is not None}
+        for row in rows
+    ]
 
 
 def _find_fault(row: Any) -> str | None:

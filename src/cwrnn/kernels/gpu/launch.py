@@ -44,6 +44,7 @@ from torch import Tensor
 from ...cells import CELLS, PEEPHOLES
 from ...held import count_rows
 from ...schedule import Schedule
+from ..precision import allows_tf32
 from ..tensors import dense, whole, with_memory
 from . import driver, gradients, scan, small
 from .tables import Plan, make_plan
@@ -56,8 +57,8 @@ MOST_ROWS = 65535
 MOST_BLOCKS = 512
 """`auto` leaves a spread module with more blocks to cuDNN: about four for each of an H200's multiprocessors."""
 MOST_BLOCKS_OF_STEPPED = 1024
-"""The same for a GRU of several modules. It was measured on an H200 against single ticks (gru_steps.py), which take less
-time than the kernel with 2048 blocks, and more with 512."""
+"""The same for a GRU of several modules. It was measured on an H200 against single ticks (gru_steps.py), which take
+less time than the kernel with 2048 blocks, and more with 512."""
 
 
 def refuse(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -365,16 +366,11 @@ def _choose_turns(
     return layout.choose_turns(largest, tiles, multiprocessors, _count_shared_bytes(device), backward)
 
 
-# from torch 2.9 on each operator has its own switch; the switch of all of cuDNN raises where they differ
-_read_switch = getattr(torch._C, "_get_fp32_precision_getter", None)
-
-
 def _count_products(dtype: torch.dtype) -> int:
     """How many products of tf32 a product of float32 takes: 3 unless torch allows one. 1 for half precision."""
     if dtype != torch.float32:
         return 1
-    allowed = torch.backends.cudnn.allow_tf32 if _read_switch is None else _read_switch("cuda", "rnn") == "tf32"
-    return 1 if allowed else 3
+    return 1 if allows_tf32("rnn") else 3
 
 
 def _align(tensor: Tensor, numbers: int, *strides: int) -> Tensor:
