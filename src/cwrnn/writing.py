@@ -24,12 +24,13 @@ TEMPORARY = re.compile(r"\.cwrnn-[0-9a-f]{16}\.part")
 """The names of temporary files."""
 
 
-def write_files(contents: Mapping[Path, bytes]) -> None:
+def write_files(contents: Mapping[Path, bytes], *, private: bool = False) -> None:
     """Writes every file of `contents`, and makes the folders that it needs.
 
     All contents reach the disk as temporary files beside their targets before the first target is replaced. If one
     of them cannot be written, no target has changed and no temporary file is left. A target that is a link is replaced
-    itself, not the file that it leads to. The permissions are those of any new file: the umask decides.
+    itself, not the file that it leads to. The permissions are those of any new file, which the umask decides. A file that
+    is `private` can be read and written by the user alone.
 
     Raises an OSError if a file cannot be written, or if its target is there and is no regular file.
     """
@@ -48,6 +49,8 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
                     if _lock(file):
                         break
                 locks.enter_context(file)
+                if private and sys.platform != "win32":
+                    os.fchmod(file.fileno(), stat.S_IRUSR | stat.S_IWUSR)
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

@@ -62,6 +62,20 @@ def test_a_program_is_compiled_once(fake, folder):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
+def test_a_program_is_compiled_once_whatever_the_umask_allows(fake, folder, umask):
+    usual = os.umask(umask)
+    try:
+        for _ in range(2):
+            compile_program("pack.cu", CONSTANTS, HOPPER)
+    finally:
+        os.umask(usual)
+    assert len(fake.compiled) == 1
+    [file] = folder.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
 def test_constants_that_no_source_reads_make_no_other_program(fake):
     code = compile_program("pack.cu", CONSTANTS, HOPPER)
     assert compile_program("pack.cu", (*CONSTANTS[:2], ("UNUSED", 6)), HOPPER) == code
@@ -218,7 +232,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(fake, folder, monkeypatch, o
         folder.write_text("")
     else:
 
-        def refuse(contents):
+        def refuse(contents, private):
             raise OSError("no space left on device")
 
         monkeypatch.setattr(compiler, "write_files", refuse)

@@ -219,7 +219,8 @@ def _read_code(file: Path) -> bytes | None:
 
 def _write_code(file: Path, code: bytes) -> None:
     try:
-        write_files({file: _digest(file, code) + code})
+        # a file that others may write is not used, whatever the umask allows
+        write_files({file: _digest(file, code) + code}, private=True)
     except OSError as error:
         logger.debug("a compiled CUDA program is not kept: %s", error)
 
