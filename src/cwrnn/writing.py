@@ -29,8 +29,8 @@ def write_files(contents: Mapping[Path, bytes], *, private: bool = False) -> Non
 
     All contents reach the disk as temporary files beside their targets before the first target is replaced. If one
     of them cannot be written, no target has changed and no temporary file is left. A target that is a link is replaced
-    itself, not the file that it leads to. The permissions are those of any new file, which the umask decides. A file that
-    is `private` can be read and written by the user alone.
+    itself, not the file that it leads to. The permissions are those of any new file, which the umask decides. A file
+    that is `private` can be read and written by the user alone.
 
     Raises an OSError if a file cannot be written, or if its target is there and is no regular file.
     """
