@@ -1,17 +1,15 @@
 """A GRU of several modules on the backend "cudnn" as one layer: gate z holds the modules that do not tick.
 
-The battery (tests/core/test_battery.py) and tests/core/test_cudnn.py compare such networks too. An emulation of cuDNN
-runs on the CPU; tests/kernels/test_cudnn_gpu.py runs cuDNN itself.
+tests/core/test_gru_on_cudnn.py compares the results. An emulation of cuDNN runs on the CPU;
+tests/kernels/test_cudnn_gpu.py runs cuDNN itself.
 """
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support import emulated_cudnn
-from support.network_cases import Case, by_backend, evaluate, evaluate_lengths, schedules, specify_lengths
+from support.network_cases import Case, evaluate
 
-from cwrnn import Schedule, clockwork_reference, cudnn, cudnn_layer
+from cwrnn import Schedule, cudnn, cudnn_layer
 from cwrnn.gru_at_once import clear_forbidden, is_layer_faster, join_input
 
 emulated_cudnn.install()
@@ -28,62 +26,12 @@ def layers(monkeypatch):
     return calls
 
 
-def run(tensors, schedule, t0=1):
-    return cudnn.run(*tensors, schedule, t0, "gru")
-
-
-def specify(tensors, schedule, t0=1):
-    return clockwork_reference(*tensors, schedule, t0, "gru")
-
-
-@settings(max_examples=150)
-@given(data=st.data())
-def test_any_schedule_phase_and_lengths_equal_the_specification(close, data):
-    common = data.draw(st.sampled_from([1, 1, 2, 3]))
-    drawn = data.draw(schedules(longest=9, modules=4))
-    case = Case(
-        Schedule(tuple(common * period for period in drawn.periods), drawn.sizes),
-        T=data.draw(st.integers(1, 40)),
-        B=data.draw(st.integers(1, 4)),
-        I=data.draw(st.integers(0, 9)),
-        t0=data.draw(st.integers(0, 40)),
-        bias=data.draw(st.booleans()),
-        cell="gru",
-        contiguous=data.draw(st.booleans()),
-        initial=data.draw(st.booleans()),
-        # with large inputs, gate z would open if it were held by less than they add up to
-        scale=data.draw(st.sampled_from([1.0, 30.0, 1e3])),
-        seed=data.draw(st.integers(0, 100)),
-    )
-    lengths = torch.full((case.B,), case.T)
-    if data.draw(st.booleans()):
-        lengths = torch.tensor(data.draw(st.lists(st.integers(1, case.T), min_size=case.B, max_size=case.B)))
-    found = evaluate_lengths(case, lengths, True, by_backend(cudnn.run, case))
-    expected = evaluate_lengths(case, lengths, True, specify_lengths(case))
-    for name, value in expected.items():
-        close(found[name], value, msg=lambda text, name=name: f"{name} of {case}: {text}")
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-@SCHEDULES
-def test_modules_that_do_not_tick_hold_their_state_bit_for_bit(schedule, dtype):
-    tensors = [tensor.detach() for tensor in Case(schedule, T=30, B=2, I=3, t0=1, cell="gru", scale=3).tensors(dtype)]
-    done = run(tensors, schedule)
-    states = torch.cat((tensors[4][None], done.hold()))
-    for period, units in zip(schedule.periods, schedule.slices, strict=True):
-        own = states[..., units]
-        changed = (own[1:] != own[:-1]).flatten(1).any(1)
-        ticks = torch.arange(1, 31) % period == 0
-        assert not changed[~ticks].any()
-        assert changed[ticks].any()
-
-
 @SCHEDULES
 def test_all_modules_are_one_call_that_is_as_wide_as_cudnn_likes(schedule, layers):
     evaluate(Case(schedule, T=24, B=2, I=3, t0=1, cell="gru"), cudnn.run)
     (x, weight_ih, weight_hh, *_) = layers[0]
     assert len(layers) == 1
-    # a step of the layer is every common multiple of the periods' greatest common divisor from clock 1 to 24
+    # the steps of the layer from clock 1 to 24: with the periods 4, 6 and 12 every second one
     assert x.shape == (12 if schedule is EVEN else 24, 2, 8)
     assert weight_ih.shape == (3 * schedule.hidden_size, 8)
     assert weight_hh.shape == (3 * schedule.hidden_size, schedule.hidden_size)
@@ -126,83 +74,12 @@ def test_forbidden_weights_are_not_read(close):
     allowed = torch.from_numpy(COPRIME.mask()).repeat(3, 1)
     x, weight_ih, weight_hh, *others = case.tensors()
     spoilt = torch.where(allowed, weight_hh, torch.nan).detach().requires_grad_()
-    done = run((x, weight_ih, spoilt, *others), COPRIME)
+    done = cudnn.run(x, weight_ih, spoilt, *others, COPRIME, 1, "gru")
     close(done.hold(), expected["output"])
     (gradient,) = torch.autograd.grad(done.hold().sum(), spoilt)
     assert (gradient[~allowed] == 0).all()
     assert gradient.isfinite().all()
     assert torch.equal(clear_forbidden(spoilt, COPRIME), torch.where(allowed, weight_hh, 0.0))
-
-
-@SCHEDULES
-@pytest.mark.parametrize("wanted", range(5))
-def test_each_gradient_alone_equals_the_specification(schedule, wanted, close):
-    tensors = [tensor.detach() for tensor in Case(schedule, T=25, B=2, I=3, t0=1, cell="gru").tensors()]
-    tensors[wanted].requires_grad_()
-    results = []
-    done, states = run(tensors, schedule), specify(tensors, schedule)
-    for output, final in ((done.hold(), done.final()), (states, states[-1])):
-        results += torch.autograd.grad(output.square().sum() + final.sin().sum(), tensors[wanted])
-    close(*results)
-
-
-@SCHEDULES
-def test_second_derivatives_equal_the_specification(schedule, close):
-    """The gradient of a gradient's norm, as in a gradient penalty."""
-    tensors = Case(schedule, T=25, B=2, I=3, t0=1, cell="gru").tensors()
-    results = []
-    for states in (run(tensors, schedule).hold(), specify(tensors, schedule)):
-        first = torch.autograd.grad(states.square().sum(), tensors, create_graph=True)
-        results.append(torch.autograd.grad(sum(g.square().sum() for g in first) + states.sum(), tensors))
-    for found, expected in zip(*results, strict=True):
-        close(found, expected)
-
-
-@SCHEDULES
-def test_the_states_of_modules_are_those_of_the_cascade(schedule, close):
-    tensors = [tensor.detach() for tensor in Case(schedule, T=25, B=2, I=3, t0=5, cell="gru").tensors()]
-    done, expected = run(tensors, schedule, 5), cudnn.cascade(*tensors, schedule, 5, "gru")
-    for found, right in zip(done.modules, expected.modules, strict=True):
-        close(found.values, right.values)
-        assert found[1:] == right[1:]
-    weight = torch.randn(4, schedule.hidden_size, dtype=torch.float64)
-    close(done.linear(weight), expected.linear(weight))
-    rounded = done.to(torch.float32)
-    assert {signal.values.dtype for signal in rounded.modules} == {torch.float32}
-    close(rounded.hold(), done.hold().float())
-
-
-def test_before_the_first_tick_the_initial_state_is_held(close):
-    case = Case(Schedule((10, 20), (3, 2)), T=5, B=2, I=3, t0=1, cell="gru")
-    found, expected = evaluate(case, cudnn.run), evaluate(case)
-    for name, value in expected.items():
-        close(found[name], value)
-
-
-def test_a_late_clock_is_that_of_the_same_phase():
-    x, *others = (tensor.detach() for tensor in Case(COPRIME, T=20, B=2, I=3, t0=0, cell="gru").tensors())
-    expected, late = run((x, *others), COPRIME, 5), run((x, *others), COPRIME, 42 * 2**80 + 5)
-    assert torch.equal(late.hold(), expected.hold())
-    assert torch.equal(late.final(), expected.final())
-
-
-def test_without_a_tick_there_are_gradients_of_zero():
-    case = Case(Schedule((10, 20), (3, 2)), T=5, B=2, I=3, t0=1, cell="gru", initial=False)
-    tensors = case.tensors()
-    run(tensors, case.schedule).hold().sum().backward()
-    assert all(tensor is None or tensor.grad is None or not tensor.grad.any() for tensor in tensors)
-    assert tensors[1].grad is not None
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("periods", [(1, 2, 4), (1, 64, 256)], ids=str)
-def test_long_sequences_are_as_exact_as_the_specification_in_half_precision(dtype, periods):
-    """The emulated layer rounds held states at every step; these must not drift."""
-    case = Case(Schedule(periods, (40, 30, 30)), T=300, B=4, I=8, t0=1, cell="gru")
-    found, rounded, exact = evaluate(case, cudnn.run, dtype), evaluate(case, None, dtype), evaluate(case)
-    for name, right in exact.items():
-        distances = [(value[name].double() - right).norm() / right.norm() for value in (found, rounded)]
-        assert distances[0] < 1.5 * distances[1], (name, distances)
 
 
 @pytest.mark.parametrize(
