@@ -470,7 +470,7 @@ DEVICE void add_windows(const element *theirs, element *own, int64 plane, const 
         element *to_own = own + ((last - row) * B + b) * end + begin + u;
 #pragma unroll
         for (int q = 0; q < AT_ONCE; q++) {
-            element rounded[size], operands[size];
+            alignas(16) element rounded[size], operands[size];
 #pragma unroll
             for (int k = 0; k < size; k++) {
                 rounded[k] = to_element(sums[q][k]);
