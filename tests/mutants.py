@@ -520,7 +520,7 @@ MUTANTS = [
            "_address(handle), columns,", "handle, columns,",
            "tests/kernels/test_gpu.py::test_a_launch_passes_every_argument_in_its_full_size"),
     Mutant("gpu: programs of tf32 compute where it is off", "kernels/gpu/launch.py",
-           "return 1 if allowed else 3", "return 1",
+           'return 1 if allows_tf32("rnn") else 3', "return 1",
            f"{SCAN}::test_the_switch_of_tf32_is_read_at_every_call"),
     Mutant("gpu: a module that the kernel does not take is not refused", "kernels/gpu/launch.py",
            'if reason is not None:\n        raise RuntimeError(f"the kernel',
