@@ -183,12 +183,14 @@ def test_no_address_of_the_packed_weights_outlives_a_call(close):
     pool = StreamPool(layer)
     pool.open("a")
     (own,) = pool._memory._slots
-    outputs = []
+    outputs, stale = [], []
     for x_t in x:
-        # other memory with the same numbers, as a copy of the slots has
+        # other memory with the same numbers, as a copy of the slots has. The old memory must not keep its numbers, nor
+        # be used for anything else
+        stale.append(own.packed.values)
         own.packed.values = own.packed.values.clone()
-        stale = torch.full_like(own.packed.values, torch.nan)
-        own.fields[FIELD_PACKED] = stale.data_ptr()
+        stale[-1].fill_(torch.nan)
+        assert own.fields[FIELD_PACKED] == stale[-1].data_ptr()
         outputs.append(pool.step(["a"], x_t))
     close(torch.stack(outputs), layer(x)[0].detach())
 
