@@ -9,8 +9,8 @@ all slower modules are further inputs, so that input and messages are one produc
 
 This is what `torch.nn.RNN`, `LSTM` and `GRU` call, and one module of period 1 is such a layer (cudnn_layer.py). A
 message to a GRU stands inside the product with its reset gate, where cuDNN takes no input. So all modules of a GRU run
-as one layer, whose gate z holds those that do not tick (gru_at_once.py). Where this would multiply too much, cuDNN
-computes the slowest module, and gru_steps.py the others, tick by tick.
+as one layer, whose gate z holds those that do not tick (gru_at_once.py). Where this would take longer, cuDNN computes
+the slowest module, and gru_steps.py the others, tick by tick.
 
 For a module of more than 1024 units, a tick is a few small launches that do not fill a GPU. So if all modules are that
 large, they run beside each other: time is cut into up to 8 chunks of at least 64 steps, and each module has a stream of
@@ -23,7 +23,7 @@ because the launches of Python limit them.
     fast module             | chunk 0           | chunk 1           | ...
 
 The cascade computes every call that is not plain: torch.compile, torch.func, forward mode, tracing, dispatch modes,
-peepholes, empty tensors.
+peepholes, empty tensors; and calls in which no module ticks.
 
 An infinite or NaN state spoils the gradients of modules that hear it, and no others, except in a GRU that runs as one
 layer: there an infinite or NaN input, state or weight spoils all modules. With `lengths`, a module runs on beyond a
@@ -133,6 +133,7 @@ def run(
         not is_plain_eager((input, weight_ih, weight_hh, bias, h0, weight_ch, lengths))
         or weight_ch is not None
         or input.numel() == 0
+        or not any(schedule.ticks(t0, input.shape[0]))
     ):
         return cascade(input, weight_ih, weight_hh, bias, h0, schedule, t0, cell, lengths, hold, weight_ch)
     check_network(input, weight_ih, weight_hh, bias, h0, schedule.hidden_size, cell)
@@ -257,8 +258,7 @@ def _run_one(
     if n > 0:
         output, final = run_module(features, *weights[:3], state, cell, weights.packed)
     else:
-        # without rows, but with a gradient
-        output = F.linear(features, weights.weight_ih)[..., : weights.weight_hh.shape[1]]
+        output = features.new_empty((0, features.shape[1], weights.weight_hh.shape[1]))
         width = CELLS[cell].parts * output.shape[2]
         final = output.new_zeros((1, output.shape[1], width)) if state is None else state[None].clone()
     return ModuleStates(output, state, final, period, start)

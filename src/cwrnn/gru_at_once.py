@@ -6,7 +6,8 @@ A GRU keeps a part z of its state, and where z is 1, all of it:
 
 So a further input of the layer holds a module: it is 2^15 at the steps at which the module does not tick, and 0 at the
 others. Its weights are 2^15 to the gates z and n of the module's units, and 0 elsewhere. Then z and n are 1, unless the
-other inputs of these gates add up to something like -2^30. The layer has all N units and the recurrent weights W_hh,
+other inputs of these gates add up to about -2^30. In float16 the product may be infinite, which leaves z and n at 1 and
+their gradients at 0. The layer has all N units and the recurrent weights W_hh,
 with zeros in the forbidden blocks. It runs at the steps at which any module may tick: all multiples of the greatest
 common divisor of the periods.
 
@@ -49,7 +50,7 @@ class Speed(NamedTuple):
     """Bytes of weights that it reads in a microsecond."""
 
     def estimate(self, units: int, B: int, dtype: torch.dtype, products: float) -> float:
-        """Microseconds of a step of a GRU with so many units, with so many multiply-adds in a microsecond."""
+        """The microseconds of one step of a GRU with `units` units, at `products` multiply-adds in a microsecond."""
         weights = 3 * units * units
         return max(self.least, weights * dtype.itemsize / self.bytes, weights * B / products)
 

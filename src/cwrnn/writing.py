@@ -30,7 +30,7 @@ def write_files(contents: Mapping[Path, bytes], *, private: bool = False) -> Non
     All contents reach the disk as temporary files beside their targets before the first target is replaced. If one
     of them cannot be written, no target has changed and no temporary file is left. A target that is a link is replaced
     itself, not the file that it leads to. The permissions are those of any new file, which the umask decides. A file
-    that is `private` can be read and written by the user alone.
+    that is `private` can be read and written by the user alone, where the system has such permissions.
 
     Raises an OSError if a file cannot be written, or if its target is there and is no regular file.
     """
@@ -50,7 +50,9 @@ def write_files(contents: Mapping[Path, bytes], *, private: bool = False) -> Non
                         break
                 locks.enter_context(file)
                 if private and sys.platform != "win32":
-                    os.fchmod(file.fileno(), stat.S_IRUSR | stat.S_IWUSR)
+                    # some file systems have no permissions
+                    with suppress(OSError):
+                        os.fchmod(file.fileno(), stat.S_IRUSR | stat.S_IWUSR)
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

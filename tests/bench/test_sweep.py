@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -285,9 +286,9 @@ def test_the_sweep_stops_after_its_seconds(tmp_path, monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(gpu_command.time, "monotonic", lambda: now[0])
 
-    def take_a_minute(*arguments):
+    def take_a_minute(case, *arguments):
         now[0] += 60
-        return [make_row(modules) for modules in (1, 2, 4, 8)]
+        return [make_row()._replace(size=size, dtype=case.dtype) for size in case.list_sizes()]
 
     monkeypatch.setattr(sweep, "measure_case", take_a_minute)
     record = gpu_command.measure_on_gpu(["sweep"], make_options(tmp_path, Part(1, 8), seconds=150), {})
@@ -302,11 +303,11 @@ def test_the_file_grows_and_stays_when_the_process_is_interrupted(tmp_path, monk
     options = make_options(tmp_path)
     sizes = []
 
-    def measure(*arguments):
+    def measure(case, *arguments):
         sizes.append(len(json.loads(options.json.read_text())["sweep"]) if sizes else 0)
         if len(sizes) == 4:
             raise KeyboardInterrupt
-        return [make_row()]
+        return [make_row()._replace(size=case.list_sizes()[0], dtype=case.dtype)]
 
     monkeypatch.setattr(sweep, "measure_case", measure)
     with pytest.raises(KeyboardInterrupt):
@@ -719,18 +720,72 @@ def test_a_sweep_that_is_killed_before_its_first_line_loses_none(first, tmp_path
     assert len(json.loads(path.read_text())["sweep"]) == kept + 4
 
 
+def fail(monkeypatch, numbers, note="cwrnn: RuntimeError: an illegal access"):
+    """Lets the lines with these numbers, counted over all cases, have a note."""
+    measure, counted = sweep.measure_case, count()
+
+    def measure_case(*arguments):
+        return [row._replace(note=note if next(counted) in numbers else None) for row in measure(*arguments)]
+
+    monkeypatch.setattr(sweep, "measure_case", measure_case)
+
+
+def read_notes(path):
+    return [row["note"] is not None for row in json.loads(path.read_text())["sweep"]]
+
+
 def test_lines_with_an_error_are_timed_again(tmp_path, monkeypatch, emulated_gpu):
-    path, measure = tmp_path / "failed.json", sweep.measure_case
-    notes = iter([None, "cwrnn: RuntimeError: an illegal access", "GRU: memory", None])
-    monkeypatch.setattr(
-        sweep, "measure_case", lambda *arguments: [row._replace(note=next(notes)) for row in measure(*arguments)]
-    )
-    assert run_sweep(path, "--part", "1/96") == 0
-    monkeypatch.setattr(sweep, "measure_case", measure)
-    assert run_sweep(path, "--part", "1/96", "--resume") == 0
+    path = tmp_path / "failed.json"
+    with monkeypatch.context() as patch:
+        fail(patch, [1])
+        assert run_sweep(path, "--part", "1/96") == 0
+    assert read_notes(path) == [False, True, False, False]
+    with monkeypatch.context() as patch:
+        fail(patch, [0], "GRU: memory")
+        assert run_sweep(path, "--part", "1/96", "--resume") == 0
     (first, _), (again, _) = emulated_gpu
     assert (first.modules, again) == ((1, 2, 4, 8), first._replace(modules=(2,)))
-    assert [row["note"] for row in json.loads(path.read_text())["sweep"]] == [None, "GRU: memory", None, None]
+    # lack of memory is no error
+    assert run_sweep(path, "--part", "1/96", "--resume") == 0
+    assert len(emulated_gpu) == 2
+    assert read_notes(path) == [False, True, False, False]
+
+
+@pytest.mark.parametrize("options", [
+    ["--layer", "LSTM"], ["--steps", "100"], ["--part", "2/96"], ["--seconds", "1e-9"],
+], ids=" ".join)  # fmt: skip
+def test_a_line_with_an_error_stays_until_it_is_timed_again(options, tmp_path, monkeypatch, emulated_gpu):
+    path = tmp_path / "failed.json"
+    with monkeypatch.context() as patch:
+        fail(patch, [2])
+        assert run_sweep(path, "--part", "1/96") == 0
+    assert run_sweep(path, "--part", "1/96", "--resume", *options) == 0
+    assert read_notes(path)[:4] == [False, False, True, False]
+
+
+def test_a_line_that_ends_the_sweep_is_timed_again_last(tmp_path, monkeypatch, emulated_gpu):
+    """An illegal access of one program makes the device useless for the process."""
+    path = tmp_path / "broken.json"
+    with monkeypatch.context() as patch:
+        fail(patch, range(8, 12))
+        patch.setattr(sweep, "_is_usable", lambda device: len(emulated_gpu) < 3)
+        assert run_sweep(path, "--part", "1/12") == 0
+    assert read_notes(path) == [False] * 8 + [True] * 4
+    assert run_sweep(path, "--part", "1/12", "--resume") == 0
+    cases = [case for case, _ in emulated_gpu]
+    assert len(cases) == 9
+    assert cases[-1] == cases[2]
+    assert not any(read_notes(path))
+    assert len(read_notes(path)) == 32
+
+
+def test_a_line_that_a_file_has_twice_is_kept_once(tmp_path, emulated_gpu):
+    path = tmp_path / "twice.json"
+    assert run_sweep(path, "--part", "1/96") == 0
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"sweep": record["sweep"] * 2}))
+    assert run_sweep(path, "--part", "1/96", "--resume") == 0
+    assert json.loads(path.read_text())["sweep"] == record["sweep"]
 
 
 def test_lines_that_were_slow_are_resumed_too(tmp_path, emulated_gpu):

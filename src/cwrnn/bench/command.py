@@ -82,9 +82,11 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m cwrnn
     except (RuntimeError, AssertionError) as error:
         parser.error(str(error).splitlines()[0])
     torch.set_num_threads(options.threads)
+    earlier = None
     try:
-        choices = describe_choices(describe_machine(device), options.backend, options.rivals)
-        earlier = read_sweep(options.json, choices) if options.resume and options.json.exists() else None
+        if options.resume and options.json.exists():
+            choices = describe_choices(describe_machine(device), options.backend, options.rivals)
+            earlier = read_sweep(options.json, choices)
     except OSError as error:
         parser.error(f"--resume: {error.filename}: {error.strerror}")
     except ValueError as error:
@@ -281,7 +283,7 @@ def _make_parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume", action="store_true",
         help="sweep: keep the lines that the file of --json has from an earlier run with the same device and versions, "
-        "except those with errors; time the others. Changes of the code are not noticed",
+        "and time the others, last of all those with errors. Changes of the code are not noticed",
     )  # fmt: skip
     parser.add_argument(
         "--seconds",

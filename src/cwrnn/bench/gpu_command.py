@@ -9,6 +9,7 @@ import torch
 
 from . import gpu, sweep
 from .record_file import RecordFile
+from .sweep_file import index_rows
 from .sweep_summary import format_summary, has_error
 from .timing import show_progress
 
@@ -44,8 +45,7 @@ def measure_on_gpu(chosen: Sequence[str], options: GpuOptions, environment: dict
         **{regime: [] for regime in chosen},
     }
     if earlier:
-        # lines with an error are timed again
-        record["sweep"] = [row for row in earlier["sweep"] if not has_error(row)]
+        record["sweep"] = list(earlier["sweep"])
     file = RecordFile(options.json, record)
     try:
         for regime in chosen:
@@ -82,8 +82,11 @@ def _measure_sizes(options: GpuOptions, record: dict[str, Any], rows: list[Any],
 
 def _measure_sweep(options: GpuOptions, record: dict[str, Any], rows: list[Any], file: RecordFile) -> None:
     part = options.part.select(options.cases)
-    cases = sweep.leave_out(part, rows, options.layer)
-    kept, left = len(rows), _count_lines(cases)
+    failed = [row for row in rows if has_error(row)]
+    cases = sweep.leave_out(part, [row for row in rows if not has_error(row)], options.layer)
+    # lines with an error are timed again, but last: one of them may have ended the sweep
+    cases.sort(key=lambda case: sweep.leave_out([case], failed, options.layer) != [case])
+    kept, left, done = len(rows) - len(failed), _count_lines(cases), 0
     progress = _Progress(left, options.seconds)
     record["sweep_part"] = {"part": str(options.part), "lines": _count_lines(part), "left_out": left}
     if options.earlier is not None:
@@ -99,10 +102,12 @@ def _measure_sweep(options: GpuOptions, record: dict[str, Any], rows: list[Any],
         cases, options.layer, options.backend, options.device, progress.has_time, options.rivals
     ):
         show_progress("")
+        new = [row.record() for row in case]
+        # a line with an error keeps its place
+        rows[:] = (index_rows(rows) | index_rows(new)).values()
         for row in case:
-            rows.append(row.record())
             print(sweep.format_line(row), flush=True)
-        done = len(rows) - kept
+        done += len(new)
         record["sweep_part"]["left_out"] = left - done
         file.write_if_due()
         progress.show(done)

@@ -15,9 +15,9 @@ times them in a fixed mixed order.
 With rivals, the other backends of the GPU that can run a line are timed beside the one that runs it. The choice of
 `auto` (kernels/gpu/launch.py) comes from such a comparison.
 
-Every layer is checked before it is timed. Output and gradients of ours at the first steps, about twice the longest
-period, are compared with the cascade in float64, and so is the output of as many last steps. Output and gradients of
-every layer must be finite.
+Every layer is checked before it is timed. The output and the gradients of our layer at the first steps, about twice the
+longest period, are compared with the cascade in float64, and so is the output of as many last steps. The output and the
+gradients of every layer must be finite.
 """
 
 import argparse

@@ -55,9 +55,13 @@ def read_rows(files: Iterable[Path]) -> list[Row]:
     """
     rows: dict[tuple[Any, ...], Row] = {}
     for path in files:
-        for row in _check_rows(path, _read_record(path).get("sweep")):
-            rows[tuple(row[field] for field in _LINE)] = row
+        rows |= index_rows(_check_rows(path, _read_record(path).get("sweep")))
     return list(rows.values())
+
+
+def index_rows(rows: Iterable[Row]) -> dict[tuple[Any, ...], Row]:
+    """The rows by their lines: of several rows of a line, the last one."""
+    return {tuple(row[field] for field in _LINE): row for row in rows}
 
 
 def read_sweep(path: Path, environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,7 +79,7 @@ def read_sweep(path: Path, environment: Mapping[str, Any]) -> dict[str, Any]:
                 f"{path} was measured with {shorten(repr(found.get(field)))} as {field}, and this sweep has "
                 f"{environment.get(field)!r}"
             )
-    return record | {"sweep": rows}
+    return record | {"sweep": list(index_rows(rows).values())}
 
 
 def _read_record(path: Path) -> dict[str, Any]:
