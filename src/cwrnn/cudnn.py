@@ -45,9 +45,9 @@ from torch.nn import functional as F
 from .cascade import cascade, decimate
 from .cells import CELLS
 from .cudnn_layer import SATURATED, pack_weights, run_module, run_parts
-from .gru_at_once import clear_forbidden, find_period, is_layer_faster, join_input, pick_ticks
+from .gru_at_once import clear_forbidden, find_period, is_layer_faster, join_input
 from .gru_steps import run_steps
-from .held import HeldSignal, Pass, SignalPass, initial_state, last_tick_before
+from .held import HeldSignal, Pass, SignalPass, initial_state, last_tick_before, states_of
 from .kernels.eligibility import is_plain_eager
 from .kernels.tensors import check_network, with_memory
 from .schedule import Schedule
@@ -176,7 +176,7 @@ def _run_at_once(
     features, to_units = join_input(steps, weight_ih, schedule, last_tick_before(t0, period) + period)
     weights = ModuleWeights(to_units, clear_forbidden(weight_hh, schedule), bias, None)
     layer = _run_one(features, [], weights, h0, period, t0, t0, "gru", lengths)
-    return SignalPass(t0, input.shape[0], lengths, pick_ticks(layer.output, h0, schedule, t0))
+    return SignalPass(t0, input.shape[0], lengths, states_of(layer.output, h0, schedule, t0, period))
 
 
 class ModuleWeights(NamedTuple):

@@ -7,14 +7,13 @@ A GRU keeps a part z of its state, and where z is 1, all of it:
 So a further input of the layer holds a module: it is 2^15 at the steps at which the module does not tick, and 0 at the
 others. Its weights are 2^15 to the gates z and n of the module's units, and 0 elsewhere. Then z and n are 1, unless the
 other inputs of these gates add up to about -2^30. In float16 the product may be infinite, which leaves z and n at 1 and
-their gradients at 0. The layer has all N units and the recurrent weights W_hh,
-with zeros in the forbidden blocks. It runs at the steps at which any module may tick: all multiples of the greatest
-common divisor of the periods.
+their gradients at 0. The layer has all N units and the recurrent weights W_hh, with zeros in the forbidden blocks. It
+runs at the steps at which any module may tick: all multiples of the greatest common divisor of the periods.
 
     input of the layer    [ x(t)  2^15 if t mod P_2 != 0  2^15 if t mod P_3 != 0 ... ]
 
 cuDNN may compute n + z (h - n), which rounds. Where n is 1, it rounds a held state once and not at every step. The
-states of a module are taken from the steps at which it ticks (`pick_ticks`), and the output repeats them bit for bit.
+states of a module are taken from the steps at which it ticks (`states_of`), and the output repeats them bit for bit.
 
 The layer multiplies all its weights at every step, as `torch.nn.GRU` does. gru_steps.py multiplies less, but a tick of
 it takes at least as long as Python needs to launch two kernels. `is_layer_faster` estimates both times.
@@ -31,7 +30,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .cudnn_layer import SATURATED
-from .held import HeldSignal, last_tick_before
 from .kernels.precision import allows_tf32
 from .schedule import Schedule
 
@@ -124,19 +122,6 @@ def clear_forbidden(weight_hh: Tensor, schedule: Schedule) -> Tensor:
     """weight_hh (3 N, N) with zeros in the blocks from fast modules to slow ones, whatever stands there."""
     # autograd joins the gradients of a tensor once if it was split once
     rows = weight_hh.unflatten(0, (3, schedule.hidden_size)).split(schedule.sizes, dim=1)
-    allowed = [own[..., units.start :] for own, units in zip(rows, schedule.slices, strict=True)]
-    filled = [F.pad(own, (units.start, 0)) for own, units in zip(allowed, schedule.slices, strict=True)]
+    starts = [units.start for units in schedule.slices]
+    filled = [F.pad(own[..., start:], (start, 0)) for own, start in zip(rows, starts, strict=True)]
     return torch.cat(filled, dim=1).flatten(0, 1)
-
-
-def pick_ticks(output: Tensor, h0: Tensor, schedule: Schedule, t0: int) -> tuple[HeldSignal, ...]:
-    """The states of every module at its own ticks, from the output (n, B, N) of the layer and h0 (B, N)."""
-    step = find_period(schedule)
-    first = last_tick_before(t0, step) + step
-    signals = []
-    for period, states, initial in zip(
-        schedule.periods, output.split(schedule.sizes, dim=-1), h0.split(schedule.sizes, dim=-1), strict=True
-    ):
-        ticks = states[-first % period // step :: period // step]
-        signals.append(HeldSignal(torch.cat((initial[None], ticks)), period, last_tick_before(t0, period)))
-    return tuple(signals)

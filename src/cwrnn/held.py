@@ -72,13 +72,19 @@ def initial_state(h0: Tensor | None, like: Tensor, schedule: Schedule, parts: in
     return like.new_zeros((like.shape[1], parts * schedule.hidden_size)) if h0 is None else h0
 
 
-def states_of(held: Tensor, h0: Tensor, schedule: Schedule, t0: int) -> tuple[HeldSignal, ...]:
-    """The states of every module at its own ticks, from the output `held` (T, B, N) and the initial state h0 (B, N)."""
+def states_of(held: Tensor, h0: Tensor, schedule: Schedule, t0: int, step: int = 1) -> tuple[HeldSignal, ...]:
+    """The states of every module at its own ticks, from the output `held` (n, B, N) and the initial state h0 (B, N).
+
+    `held` has a row for each multiple of `step` from t0 on. `step` divides all periods.
+    """
+    first = last_tick_before(t0, step) + step
     modules = []
-    for period, units in zip(schedule.periods, schedule.slices, strict=True):
+    # autograd joins the gradients of a tensor once if it was split once
+    split = held.split(schedule.sizes, dim=-1), h0.split(schedule.sizes, dim=-1)
+    for period, own, initial in zip(schedule.periods, *split, strict=True):
         start = last_tick_before(t0, period)
-        ticks = held[start + period - t0 :: period, ..., units]
-        modules.append(HeldSignal(torch.cat((h0[None, ..., units], ticks)), period, start))
+        ticks = own[(start + period - first) // step :: period // step]
+        modules.append(HeldSignal(torch.cat((initial[None], ticks)), period, start))
     return tuple(modules)
 
 

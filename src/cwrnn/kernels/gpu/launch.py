@@ -56,7 +56,7 @@ MOST_ROWS = 65535
 """The most rows of blocks that a launch may have: one for each replica and plane."""
 MOST_BLOCKS = 512
 """`auto` leaves a spread module with more blocks to cuDNN: about four for each of an H200's multiprocessors."""
-MOST_BLOCKS_OF_STEPPED = 1024
+MOST_BLOCKS_OF_GRU = 1024
 """The same for a GRU of several modules. It was measured on an H200 against single ticks (gru_steps.py), which take
 less time than the kernel with 2048 blocks, and more with 512."""
 
@@ -139,7 +139,7 @@ def advise_against(schedule: Schedule, dtype: torch.dtype, cell: str, batch: int
     size = max(schedule.sizes)
     layout = scan.choose_layout(size, dtype.itemsize, _count_products(dtype), CELLS[cell].gates)
     blocks = layout.count_parts(size) * -(-batch // scan.SEQUENCES)
-    most = MOST_BLOCKS_OF_STEPPED if cell == "gru" and schedule.modules > 1 else MOST_BLOCKS
+    most = MOST_BLOCKS_OF_GRU if cell == "gru" and schedule.modules > 1 else MOST_BLOCKS
     if not layout.spread or blocks <= most:
         return None
     return f"cuDNN is faster for a module of {size} units and {batch} sequences"
